@@ -1,0 +1,20 @@
+"""YAML to frozen values; unknown keys are refused before anything starts."""
+
+from connector_tax.config.load import load_campaign, parse_campaign
+from connector_tax.config.model import (
+    AnalysisConfig,
+    CampaignConfig,
+    CellConfig,
+    EngineConfig,
+    PhaseBPrimeConfig,
+)
+
+__all__ = [
+    "AnalysisConfig",
+    "CampaignConfig",
+    "CellConfig",
+    "EngineConfig",
+    "PhaseBPrimeConfig",
+    "load_campaign",
+    "parse_campaign",
+]

@@ -1,0 +1,233 @@
+"""YAML files to a frozen ``CampaignConfig``.
+
+The JSON Schemas in ``workflow/schemas/`` hold the types, the bounds and every default; this module
+reports their complaints as one readable message and adds the checks no schema can express.
+"""
+
+import copy
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, ValidationError, validators
+
+from connector_tax.config.model import (
+    AnalysisConfig,
+    CampaignConfig,
+    CellConfig,
+    EngineConfig,
+    PhaseBPrimeConfig,
+)
+from connector_tax.errors import ConfigError
+from connector_tax.records.cell import Shape
+from connector_tax.records.connector import ConnectorSpec, ModuleNeed
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
+
+
+def load_campaign(path: Path) -> CampaignConfig:
+    """Read and check one campaign file.
+
+    Raises:
+        ConfigError: unreadable, not YAML, or not a valid campaign; names key, value and remedy.
+    """
+    return parse_campaign(_read_yaml(path), where=str(path))
+
+
+def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
+    """Check a campaign that is a mapping already (Snakemake has read the YAML by then).
+
+    Args:
+        where: the file to name in messages.
+    """
+    value = _checked(mapping, "config", where)
+    connectors_file = PROJECT_ROOT / value["connectors_file"]
+    known = _checked(_read_yaml(connectors_file), "connectors", value["connectors_file"])
+    for index, connector_id in enumerate(value["connectors"]):
+        if connector_id not in known:
+            raise ConfigError(
+                f"{where}: connectors[{index}]: unknown connector {connector_id!r}.\n"
+                f"Known: {', '.join(known)}. Add new ones in {value['connectors_file']}."
+            )
+    b_prime = value["phase_b_prime"]
+    for index, connector_id in enumerate(b_prime["configs"]):
+        if connector_id not in value["connectors"]:
+            raise ConfigError(
+                f"{where}: phase_b_prime.configs[{index}]: {connector_id!r} is not among this campaign's "
+                f"connectors ({', '.join(value['connectors'])})."
+            )
+    cell = CellConfig(**value["cell"])
+    _check_cell(cell, where)
+    config = CampaignConfig(
+        campaign=value["campaign"],
+        seed=value["seed"],
+        engine=_engine(value["engine"], where),
+        connectors=tuple(_connector(i, known[i]) for i in value["connectors"]),
+        phase_a_rates_per_s=tuple(sorted(float(r) for r in value["phase_a"]["rates_per_s"])),
+        phase_a_shape=Shape(value["phase_a"]["input_tokens"], value["phase_a"]["output_tokens"]),
+        phase_b_input_tokens=tuple(sorted(value["phase_b"]["input_tokens"])),
+        phase_b_output_tokens=tuple(sorted(value["phase_b"]["output_tokens"])),
+        phase_b_prime=PhaseBPrimeConfig(
+            tuple(b_prime["configs"]), tuple(Shape(int(s[0]), int(s[1])) for s in b_prime["shapes"])
+        ),
+        cell=cell,
+        analysis=AnalysisConfig(**value["analysis"]),
+    )
+    _check_lengths(config, where)
+    return config
+
+
+def _engine(value: dict[str, Any], where: str) -> EngineConfig:
+    python = value["python"]
+    if value["kind"] == "vllm":
+        if python is None:
+            raise ConfigError(
+                f"{where}: engine.python: null, but engine.kind is vllm. Give the interpreter that has vLLM, "
+                "for instance ${ENGINE_PYTHON} with that variable set."
+            )
+    elif value["model_file"] is None:
+        raise ConfigError(
+            f"{where}: engine.model_file: null, but engine.kind is emulator. Give a cost model, "
+            "for instance config/engine_model_demo.yaml."
+        )
+    return EngineConfig(
+        **{
+            **value,
+            "python": None if python is None else _expand(python, f"{where}: engine.python"),
+            "model": _expand(value["model"], f"{where}: engine.model"),
+            "extra_args": tuple(value["extra_args"]),
+        }
+    )
+
+
+def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
+    return ConnectorSpec(
+        id=connector_id,
+        **{
+            **value,
+            "extra_args": tuple(value["extra_args"]),
+            "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
+        },
+    )
+
+
+def _check_cell(cell: CellConfig, where: str) -> None:
+    if cell.token_id_low >= cell.token_id_high:
+        raise ConfigError(
+            f"{where}: cell.token_id_low: {cell.token_id_low} is not below cell.token_id_high "
+            f"({cell.token_id_high}); prompts draw their token ids from between the two."
+        )
+    if cell.max_cell_s < cell.warmup_s + cell.duration_s:
+        raise ConfigError(
+            f"{where}: cell.max_cell_s: {cell.max_cell_s:g} is shorter than warm-up plus window "
+            f"({cell.warmup_s:g} + {cell.duration_s:g} s); no cell could ever finish."
+        )
+
+
+def _check_lengths(config: CampaignConfig, where: str) -> None:
+    limit = config.engine.args.get("max_model_len")
+    if limit is None:
+        return
+    longest = max(
+        [
+            config.phase_a_shape.input_tokens + config.phase_a_shape.output_tokens,
+            max(config.phase_b_input_tokens) + max(config.phase_b_output_tokens),
+            *(s.input_tokens + s.output_tokens for s in config.phase_b_prime.shapes),
+        ]
+    )
+    if longest > int(limit):
+        raise ConfigError(
+            f"{where}: engine.args.max_model_len: {limit} is below the longest request of this campaign "
+            f"({longest} tokens, prompt and output). Raise it, or shorten the shapes."
+        )
+
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def _expand(text: str, where: str) -> str:
+    """Put environment variables in; one that is not set stays, and is named when it is used."""
+    return _VARIABLE.sub(lambda m: os.environ.get(m.group(1), m.group(0)), text)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file. Give an existing one, such as config/demo.yaml.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}).") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
+    return value
+
+
+def _checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[str, Any]:
+    """A copy of ``mapping`` with defaults filled in, or one message with every complaint."""
+    value = copy.deepcopy(dict(mapping))
+    errors = sorted(_validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path])
+    if errors:
+        raise ConfigError("\n".join(f"{where}: {_sentence(e)}" for e in errors))
+    return value
+
+
+def _sentence(error: ValidationError) -> str:
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
+    place = place or "top level"
+    schema = error.schema if isinstance(error.schema, dict) else {}
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        known = list(schema.get("properties", {}))
+        unknown = [k for k in error.instance if k not in known]
+        return f"{place}: unknown key {', '.join(map(repr, unknown))}. Allowed: {', '.join(known)}."
+    if error.validator == "required":
+        missing = [k for k in error.validator_value if k not in error.instance]
+        return f"{place}: missing {', '.join(map(repr, missing))}."
+    if error.validator == "contains":
+        return f"{place}: {error.instance!r} holds no 'plain'; every tax is taken against it, so add it."
+    allowed = {
+        "enum": lambda v: f"one of {', '.join(map(repr, v))}",
+        "type": lambda v: f"{v if isinstance(v, str) else ' or '.join(v)}",
+        "minimum": lambda v: f"{v} or more",
+        "maximum": lambda v: f"{v} or less",
+        "exclusiveMinimum": lambda v: f"more than {v}",
+        "exclusiveMaximum": lambda v: f"less than {v}",
+        "pattern": lambda v: f"text matching {v}",
+        "minItems": lambda v: f"at least {v} entries",
+        "maxItems": lambda v: f"at most {v} entries",
+        "uniqueItems": lambda v: "entries that differ from one another",
+    }.get(str(error.validator))
+    if allowed is None:
+        return f"{place}: {error.message}."
+    return f"{place}: {error.instance!r} is not allowed; wanted: {allowed(error.validator_value)}."
+
+
+@cache
+def _validator(schema_name: str) -> Draft202012Validator:
+    schema = yaml.safe_load((SCHEMAS / f"{schema_name}.schema.yaml").read_text(encoding="utf-8"))
+    return _filling_defaults(Draft202012Validator)(schema)  # type: ignore[no-any-return]
+
+
+def _filling_defaults(base: Any) -> Any:
+    """A validator class that puts each property's ``default`` in before it looks inside.
+
+    Source: the recipe in the jsonschema FAQ, "Why doesn't my schema's default property set...".
+    """
+    check_properties = base.VALIDATORS["properties"]
+
+    def set_then_check(
+        validator: Any, properties: dict[str, Any], instance: Any, schema: dict[str, Any]
+    ) -> Iterator[ValidationError]:
+        if isinstance(instance, dict):
+            for name, subschema in properties.items():
+                if "default" in subschema:
+                    instance.setdefault(name, copy.deepcopy(subschema["default"]))
+        yield from check_properties(validator, properties, instance, schema)
+
+    return validators.extend(base, {"properties": set_then_check})

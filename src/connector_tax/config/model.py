@@ -1,0 +1,91 @@
+"""The campaign as frozen values; names and units as in ``config/README.md``."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from connector_tax.records.cell import Shape
+from connector_tax.records.connector import ConnectorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How every server of the campaign is launched.
+
+    Attributes:
+        kind: ``vllm``, or ``emulator`` (the embedded engine).
+        python: the engine's interpreter; None means this one (emulator only).
+        model: a model directory or hub id; ``served_model_name`` is what requests ask for.
+        args: engine arguments, ``{"max_model_len": 200000}`` -> ``--max-model-len 200000``; true is
+            a bare flag, false its ``--no-`` form, null leaves it out.
+        extra_args: appended verbatim.
+        model_file: the emulator's cost model (YAML); None for vLLM.
+        gpu: index that CUDA_VISIBLE_DEVICES gets, unless it is set already.
+    """
+
+    kind: Literal["vllm", "emulator"]
+    python: str | None
+    model: str
+    served_model_name: str
+    args: dict[str, Any]
+    extra_args: tuple[str, ...]
+    env: dict[str, str]
+    model_file: str | None
+    gpu: int
+    port: int
+    ready_timeout_s: float
+    stop_grace_s: float
+    release_timeout_s: float
+    release_tolerance_mib: int
+    step_timing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CellConfig:
+    """The protocol of every cell; see ``docs/measurement.md``."""
+
+    arrival: Literal["fixed", "poisson"]
+    warmup_s: float
+    duration_s: float
+    min_completed: int
+    max_cell_s: float
+    drain_timeout_s: float
+    inflight_cap: int
+    token_id_low: int
+    token_id_high: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBPrimeConfig:
+    configs: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisConfig:
+    bootstrap_draws: int
+    confidence: float
+    time_budget_h: float
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignConfig:
+    """One campaign: ``campaign`` names the folder under ``results/``."""
+
+    campaign: str
+    seed: int
+    engine: EngineConfig
+    connectors: tuple[ConnectorSpec, ...]
+    phase_a_rates_per_s: tuple[float, ...]
+    phase_a_shape: Shape
+    phase_b_input_tokens: tuple[int, ...]
+    phase_b_output_tokens: tuple[int, ...]
+    phase_b_prime: PhaseBPrimeConfig
+    cell: CellConfig
+    analysis: AnalysisConfig
+
+    def connector(self, connector_id: str) -> ConnectorSpec:
+        return next(c for c in self.connectors if c.id == connector_id)
+
+    @property
+    def connector_ids(self) -> tuple[str, ...]:
+        return tuple(c.id for c in self.connectors)

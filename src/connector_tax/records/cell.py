@@ -1,0 +1,88 @@
+"""A cell: one rate and one shape, measured once against one launch.
+
+``CellSpec`` holds every parameter of the load; together with the launch it is hashed, and a cell on
+disk is used again only if that hash is the same.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Phase = Literal["a", "b", "b_prime"]
+PHASES: tuple[Phase, ...] = ("a", "b", "b_prime")
+PHASE_LABELS: dict[str, str] = {"a": "A", "b": "B", "b_prime": "Bp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Prompt and output length of every request of a cell, in tokens."""
+
+    input_tokens: int
+    output_tokens: int
+
+    def __str__(self) -> str:
+        return f"{self.input_tokens}x{self.output_tokens}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellSpec:
+    """Everything that shapes the load of one cell."""
+
+    phase: Phase
+    rate_per_s: float
+    input_tokens: int
+    output_tokens: int
+    arrival: str
+    warmup_s: float
+    duration_s: float
+    min_completed: int
+    max_cell_s: float
+    drain_timeout_s: float
+    inflight_cap: int
+    seed: int
+    token_id_low: int
+    token_id_high: int
+
+    @property
+    def cell_id(self) -> str:
+        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``."""
+        return f"r{self.rate_per_s:g}_{self.input_tokens}x{self.output_tokens}"
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.input_tokens, self.output_tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "CellSpec":
+        return cls(**value)
+
+
+@dataclass(frozen=True, slots=True)
+class CellWindow:
+    """The times that divide a cell; CLOCK_MONOTONIC nanoseconds.
+
+    Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``; nothing is
+    sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up.
+    """
+
+    t0_ns: int
+    window_start_ns: int
+    t_stop_ns: int
+    drained_ns: int
+    min_completed_reached: bool
+
+    def phase_of(self, t_sched_ns: int) -> str:
+        return "warmup" if t_sched_ns < self.window_start_ns else "window"
+
+    @property
+    def window_s(self) -> float:
+        return (self.t_stop_ns - self.window_start_ns) / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "CellWindow":
+        return cls(**value)

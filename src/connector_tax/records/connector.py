@@ -1,0 +1,43 @@
+"""A connector configuration: what is switched on, as data."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Verify = Literal["serve", "long_prompt", "kv_consumer"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleNeed:
+    """A Python module that the *engine's* interpreter must find, and how to get it."""
+
+    module: str
+    install: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorSpec:
+    """One configuration of the campaign.
+
+    Attributes:
+        id: file-name safe, unique.
+        kv_transfer_config: vLLM's ``--kv-transfer-config``; None is plain vLLM.
+        env: environment variables of the engine for this configuration only.
+        extra_args: further engine arguments for this configuration only.
+        modules: what the engine's interpreter must be able to find.
+        needs_gpu: the connector cannot start without one; the sentence says why.
+        min_cores: skipped on hosts with fewer; 0 means any.
+        verify: how preflight tries it (see ``engine/preflight.py``).
+        verify_requests: how many short requests preflight sends.
+    """
+
+    id: str
+    label: str
+    kv_transfer_config: dict[str, Any] | None
+    env: dict[str, str] = field(default_factory=dict)
+    extra_args: tuple[str, ...] = ()
+    modules: tuple[ModuleNeed, ...] = ()
+    needs_gpu: str | None = None
+    min_cores: int = 0
+    verify: Verify = "serve"
+    verify_requests: int = 5
+    note: str = ""

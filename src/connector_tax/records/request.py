@@ -1,0 +1,82 @@
+"""One request, one JSONL line; dropped and failed requests have a line too.
+
+All times are CLOCK_MONOTONIC nanoseconds. Latencies count from the *intended* send time, so that a
+late client cannot hide queueing (G. Tene, wrk2); the same from the actual send is kept beside.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+Status = Literal[
+    "ok",
+    "dropped",
+    "connect_error",
+    "http_error",
+    "timeout",
+    "truncated",
+    "malformed",
+    "wrong_length",
+    "aborted",
+]
+STATUSES: tuple[str, ...] = get_args(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """What happened to one scheduled request.
+
+    Attributes:
+        seq: arrival index in the cell, from 0.
+        t_sched_ns: when the arrival process wanted it sent.
+        t_send_ns: first byte handed to the socket; None if dropped or never connected.
+        t_first_token_ns, t_last_token_ns: first and last event with a non-empty ``choices``.
+        t_end_ns: ``[DONE]``, or the failure.
+        prompt_tokens, completion_tokens: from the server's ``usage``; None if it never came.
+        inflight_at_send: requests in flight just before this one.
+        phase: ``warmup`` or ``window``, by ``t_sched_ns``.
+    """
+
+    seq: int
+    t_sched_ns: int
+    t_send_ns: int | None
+    t_first_token_ns: int | None
+    t_last_token_ns: int | None
+    t_end_ns: int | None
+    status: Status
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    inflight_at_send: int
+    worker: int
+    phase: str
+    error: str | None = None
+
+    @property
+    def ttft_ns(self) -> int | None:
+        """Time to first token from the intended send; None unless ``ok``."""
+        if self.status != "ok" or self.t_first_token_ns is None:
+            return None
+        return self.t_first_token_ns - self.t_sched_ns
+
+    @property
+    def e2e_ns(self) -> int | None:
+        """End-to-end latency from the intended send; None unless ``ok``."""
+        if self.status != "ok" or self.t_last_token_ns is None:
+            return None
+        return self.t_last_token_ns - self.t_sched_ns
+
+    @property
+    def tpot_ns(self) -> float | None:
+        """Mean time per output token after the first; None unless ``ok`` with two tokens or more."""
+        if self.status != "ok" or self.t_first_token_ns is None or self.t_last_token_ns is None:
+            return None
+        if self.completion_tokens is None or self.completion_tokens < 2:
+            return None
+        return (self.t_last_token_ns - self.t_first_token_ns) / (self.completion_tokens - 1)
+
+    def to_line(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "RequestRecord":
+        return cls(**value)
