@@ -1,0 +1,87 @@
+"""Config to cells: what one (configuration, phase) measures, and the hash that identifies each cell.
+
+The seed of a cell depends on phase, rate and shape but not on the connector: every configuration
+gets the same schedule and the same prompts.
+"""
+
+from dataclasses import asdict
+from itertools import product
+from typing import Any
+
+from connector_tax.config import CampaignConfig
+from connector_tax.files import hash_of
+from connector_tax.records.cell import CellSpec, Phase, Shape
+from connector_tax.seeds import derive_seed
+
+
+def cells_of(
+    config: CampaignConfig,
+    connector_id: str,
+    phase: Phase,
+    *,
+    ref_safe_per_s: float | None = None,
+    ref_load_per_s: float | None = None,
+) -> tuple[CellSpec, ...]:
+    """The cells of one run in the order in which they are measured.
+
+    Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
+    rate. Phase B wants ``ref_safe_per_s``, Phase B' wants ``ref_load_per_s``; a configuration that
+    has no part in Phase B' gets no cells there.
+    """
+    if phase == "a":
+        return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
+    if phase == "b":
+        assert ref_safe_per_s is not None, "Phase B runs at the reference rate"
+        shapes = product(config.phase_b_input_tokens, config.phase_b_output_tokens)
+        return tuple(_cell(config, phase, ref_safe_per_s, Shape(i, o)) for i, o in shapes)
+    if connector_id not in config.phase_b_prime.configs:
+        return ()
+    assert ref_load_per_s is not None, "Phase B' runs at the load reference rate"
+    return tuple(_cell(config, phase, ref_load_per_s, s) for s in config.phase_b_prime.shapes)
+
+
+def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape) -> CellSpec:
+    name = f"r{rate_per_s:g}_{shape}"
+    return CellSpec(
+        phase=phase,
+        rate_per_s=rate_per_s,
+        input_tokens=shape.input_tokens,
+        output_tokens=shape.output_tokens,
+        seed=derive_seed(config.seed, "cell", phase, name),
+        **asdict(config.cell),
+    )
+
+
+def launch_spec(config: CampaignConfig, connector_id: str) -> dict[str, Any]:
+    """Everything about a launch that shapes a measurement; goes into the hash of each of its cells.
+
+    Time-outs, ports and which GPU of a host is used are left out: they do not change the numbers.
+    """
+    connector = config.connector(connector_id)
+    engine = config.engine
+    return {
+        "kind": engine.kind,
+        "model": engine.model,
+        "served_model_name": engine.served_model_name,
+        "args": dict(sorted(engine.args.items())),
+        "extra_args": [*engine.extra_args, *connector.extra_args],
+        "env": {**engine.env, **connector.env},
+        "model_file": engine.model_file,
+        "step_timing": engine.step_timing,
+        "kv_transfer_config": connector.kv_transfer_config,
+    }
+
+
+def spec_hash(config: CampaignConfig, connector_id: str, cell: CellSpec) -> str:
+    """Identifies a cell: equal hashes mean that measuring again would measure the same thing."""
+    return hash_of({"launch": launch_spec(config, connector_id), "cell": cell.to_json()})
+
+
+def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> str:
+    """What a rule's ``params`` hold, so that a changed parameter reruns exactly what it touches.
+
+    The reference rates are not known when Snakemake parses; Phase B and B' stand here with rate 1,
+    and Snakemake follows the real rate through ``reference_rates.json``.
+    """
+    cells = cells_of(config, connector_id, phase, ref_safe_per_s=1.0, ref_load_per_s=1.0)
+    return hash_of([spec_hash(config, connector_id, cell) for cell in cells])

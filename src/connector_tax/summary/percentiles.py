@@ -1,0 +1,30 @@
+"""Percentiles over every request scheduled in the window.
+
+A request that failed, was dropped or did not finish counts as +infinity. A percentile that would
+fall on one of those is unavailable (None); it is never computed from the survivors alone.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+PERCENTILES = (50, 90, 99)
+
+
+def percentile(values: ArrayLike, q: float) -> float | None:
+    """The ``q``-th percentile, or None where it is not finite or there is nothing.
+
+    Linear interpolation between order statistics (Hyndman & Fan 1996, type 7, numpy's default). An
+    interpolation that touches +infinity is unavailable: half of infinity is not a latency.
+    """
+    array: NDArray[np.float64] = np.sort(np.asarray(values, dtype=np.float64))
+    if array.size == 0:
+        return None
+    position = (array.size - 1) * q / 100
+    low = int(np.floor(position))
+    high = min(low + 1, array.size - 1)
+    weight = position - low
+    if weight == 0:
+        high = low
+    if not (np.isfinite(array[low]) and np.isfinite(array[high])):
+        return None
+    return float(array[low] + weight * (array[high] - array[low]))
