@@ -5,6 +5,7 @@ reports their complaints as one readable message and adds the checks no schema c
 """
 
 import copy
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -78,6 +79,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         cell=cell,
         analysis=AnalysisConfig(**value["analysis"]),
     )
+    _check_rates(config, where)
     _check_lengths(config, where)
     return config
 
@@ -127,6 +129,12 @@ def _check_cell(cell: CellConfig, where: str) -> None:
             f"{where}: cell.max_cell_s: {cell.max_cell_s:g} is shorter than warm-up plus window "
             f"({cell.warmup_s:g} + {cell.duration_s:g} s); no cell could ever finish."
         )
+
+
+def _check_rates(config: CampaignConfig, where: str) -> None:
+    for rate in config.phase_a_rates_per_s:
+        if not math.isfinite(rate):
+            raise ConfigError(f"{where}: phase_a.rates_per_s: {rate} is not a rate; give requests per second.")
 
 
 def _check_lengths(config: CampaignConfig, where: str) -> None:
@@ -187,7 +195,8 @@ def _sentence(error: ValidationError) -> str:
         unknown = [k for k in error.instance if k not in known]
         return f"{place}: unknown key {', '.join(map(repr, unknown))}. Allowed: {', '.join(known)}."
     if error.validator == "required":
-        missing = [k for k in error.validator_value if k not in error.instance]
+        present: Any = error.instance
+        missing = [k for k in schema["required"] if k not in present]
         return f"{place}: missing {', '.join(map(repr, missing))}."
     if error.validator == "contains":
         return f"{place}: {error.instance!r} holds no 'plain'; every tax is taken against it, so add it."
@@ -209,9 +218,10 @@ def _sentence(error: ValidationError) -> str:
 
 
 @cache
-def _validator(schema_name: str) -> Draft202012Validator:
+def _validator(schema_name: str) -> Any:
     schema = yaml.safe_load((SCHEMAS / f"{schema_name}.schema.yaml").read_text(encoding="utf-8"))
-    return _filling_defaults(Draft202012Validator)(schema)  # type: ignore[no-any-return]
+    filling: Any = _filling_defaults(Draft202012Validator)
+    return filling(schema)
 
 
 def _filling_defaults(base: Any) -> Any:
@@ -230,4 +240,5 @@ def _filling_defaults(base: Any) -> Any:
                     instance.setdefault(name, copy.deepcopy(subschema["default"]))
         yield from check_properties(validator, properties, instance, schema)
 
-    return validators.extend(base, {"properties": set_then_check})
+    extend: Any = validators.extend
+    return extend(base, {"properties": set_then_check})

@@ -1,0 +1,48 @@
+"""One line per event of a long campaign, on stderr and in ``logs/progress.log``."""
+
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import CampaignConfig
+from connector_tax.plan.duration import expected_run_s
+from connector_tax.records.cell import PHASE_LABELS, PHASES, Phase
+from connector_tax.units import duration_text
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tells where the campaign stands; holds no state beside what is on disk."""
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    date: str
+    connector_id: str
+    phase: Phase
+
+    def say(self, event: str) -> None:
+        """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
+        done, left_s = self._standing()
+        total = len(PHASES) * len(self.config.connectors)
+        line = (
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {PHASE_LABELS[self.phase]} {self.connector_id} "
+            f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
+        )
+        print(line, file=sys.stderr, flush=True)
+        self.folder.progress_log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.folder.progress_log, "a", encoding="utf-8") as log:
+            log.write(line + "\n")
+
+    def _standing(self) -> tuple[int, float]:
+        # Until Phase A has ended the reference rate is a guess: the middle of the rates.
+        rates = self.config.phase_a_rates_per_s
+        guess = rates[len(rates) // 2]
+        done, left_s = 0, 0.0
+        for phase in PHASES:
+            for connector_id in self.config.connector_ids:
+                if self.folder.run(self.date, connector_id, phase).receipt.is_file():
+                    done += 1
+                else:
+                    left_s += expected_run_s(self.config, connector_id, phase, guess)
+        return done, left_s

@@ -1,0 +1,54 @@
+"""Whether a cell may enter the statistics: a bad measurement is data, not an exception."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.records.cell import CellWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``invalid`` cells stay on disk, are counted in the report and left out of every statistic.
+
+    ``flags`` qualify a valid cell; they travel with its numbers.
+    """
+
+    valid: bool
+    reasons: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        return "valid" if self.valid else "invalid"
+
+
+def judge(
+    window: CellWindow,
+    health: dict[str, Any],
+    *,
+    prefix_cache_hits_delta: float | None,
+    engine_death: str | None,
+) -> Verdict:
+    """The verdict of one cell.
+
+    Args:
+        health: the load generator's proof of itself, see ``loadgen/health.py``.
+        prefix_cache_hits_delta: tokens found in the prefix cache during the cell; None where the
+            engine does not export the counter.
+        engine_death: the root cause if the engine died in this cell.
+    """
+    reasons = []
+    flags = []
+    if engine_death is not None:
+        reasons.append(f"engine died: {engine_death}")
+    if prefix_cache_hits_delta is not None and prefix_cache_hits_delta != 0:
+        reasons.append(
+            f"prefix cache hits: {prefix_cache_hits_delta:g} tokens of prompts that should be new were cached"
+        )
+    if prefix_cache_hits_delta is None:
+        flags.append("prefix_cache_unchecked")
+    if not window.min_completed_reached:
+        flags.append("min_completed_not_reached")
+    if health.get("client_limited"):
+        flags.append("client_limited")
+    return Verdict(not reasons, tuple(reasons), tuple(flags))

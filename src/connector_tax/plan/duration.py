@@ -1,0 +1,35 @@
+"""How long the plan should take; for progress lines and rehearsals, never for measuring."""
+
+from connector_tax.config import CampaignConfig
+from connector_tax.plan.cells import cells_of
+from connector_tax.records.cell import CellSpec, Phase
+
+# A launch of a 30B model takes one to three minutes, the GPU is given back within seconds; the seed
+# experiment budgets 90 s for the one and 60 s for the other. The embedded engine needs about 2 s.
+LAUNCH_S = {"vllm": 90.0, "emulator": 2.0}
+RELEASE_S = {"vllm": 60.0, "emulator": 0.5}
+
+
+def expected_cell_s(cell: CellSpec) -> float:
+    """Warm-up, then the window's floor or the time to its minimum of completions, whichever is longer."""
+    window_s = max(cell.duration_s, cell.min_completed / cell.rate_per_s)
+    return min(cell.warmup_s + window_s, cell.max_cell_s)
+
+
+def expected_run_s(config: CampaignConfig, connector_id: str, phase: Phase, reference_rate_per_s: float) -> float:
+    """One (configuration, phase): launch, cells, release; 0 where it has no cells.
+
+    Args:
+        reference_rate_per_s: the rate of Phase B and B', or a guess while Phase A still runs.
+    """
+    cells = cells_of(
+        config,
+        connector_id,
+        phase,
+        ref_safe_per_s=reference_rate_per_s,
+        ref_load_per_s=reference_rate_per_s,
+    )
+    if not cells:
+        return 0.0
+    kind = config.engine.kind
+    return LAUNCH_S[kind] + sum(expected_cell_s(c) for c in cells) + RELEASE_S[kind]

@@ -1,0 +1,91 @@
+"""A cell on disk is complete or absent; a receipt says the same thing twice in the same bytes."""
+
+from pathlib import Path
+
+import pytest
+
+from connector_tax.artifacts.cells import open_cell, publish_cell, read_cell, reusable
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.artifacts.receipts import read_receipt, write_receipt
+from connector_tax.errors import ArtifactError
+from connector_tax.files import sha256_of, write_json
+from connector_tax.records.request import RequestRecord
+
+REQUEST = RequestRecord(0, 1, 2, 3, 4, 5, "ok", 8, 16, 0, 0, "window")
+DOCUMENT = {"spec_hash": "abc", "verdict": "valid", "reasons": []}
+
+
+def a_run(tmp_path: Path):  # type: ignore[no-untyped-def]
+    return CampaignFolder(tmp_path).run("2026-01-02", "plain", "a")
+
+
+def test_an_unfinished_cell_does_not_count(tmp_path: Path) -> None:
+    """What kill -9 leaves behind has a temporary name and is thrown away by the next try."""
+    run = a_run(tmp_path)
+    cell = run.cell("r1_8x16")
+    temporary = open_cell(cell)
+    temporary.requests.write_text("half a li")
+    assert run.finished_cells() == []
+    assert not reusable(cell, "abc")
+    assert list(open_cell(cell).path.iterdir()) == []
+
+
+def test_a_finished_cell_is_used_again_only_for_its_own_specification(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    cell = run.cell("r1_8x16")
+    open_cell(cell)
+    publish_cell(cell, [REQUEST], DOCUMENT)
+    assert reusable(cell, "abc")
+    assert not reusable(cell, "abd")
+    assert [c.cell_id for c in run.finished_cells()] == ["r1_8x16"]
+
+
+def test_each_file_of_a_cell_is_listed_with_its_checksum(tmp_path: Path) -> None:
+    cell = a_run(tmp_path).cell("r1_8x16")
+    open_cell(cell)
+    publish_cell(cell, [REQUEST], DOCUMENT)
+    entry = read_cell(cell)["files"]["requests_A_r1_8x16.jsonl"]
+    assert entry == {"bytes": cell.requests.stat().st_size, "sha256": sha256_of(cell.requests)}
+
+
+def test_measuring_a_cell_again_replaces_it_whole(tmp_path: Path) -> None:
+    cell = a_run(tmp_path).cell("r1_8x16")
+    for spec_hash in ("old", "new"):
+        temporary = open_cell(cell)
+        (temporary.path / f"only_{spec_hash}.txt").write_text("x")
+        publish_cell(cell, [REQUEST], {**DOCUMENT, "spec_hash": spec_hash})
+    assert read_cell(cell)["spec_hash"] == "new"
+    assert not (cell.path / "only_old.txt").exists()
+    assert [p.name for p in cell.path.parent.iterdir()] == ["r1_8x16"]
+
+
+def test_a_receipt_written_again_is_not_touched(tmp_path: Path) -> None:
+    """A resume that measured nothing must not look newer than the analysis made from it."""
+    run = a_run(tmp_path)
+    cell = run.cell("r1_8x16")
+    open_cell(cell)
+    publish_cell(cell, [REQUEST], DOCUMENT)
+    for _ in range(2):
+        write_receipt(run, campaign="c", status="measured", cell_ids=["r1_8x16"])
+        before = run.receipt.stat().st_mtime_ns
+    write_receipt(run, campaign="c", status="measured", cell_ids=["r1_8x16"])
+    assert run.receipt.stat().st_mtime_ns == before
+    assert read_receipt(run).cells[0]["verdict"] == "valid"
+
+
+def test_a_receipt_cannot_name_a_cell_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no such file"):
+        write_receipt(a_run(tmp_path), campaign="c", status="measured", cell_ids=["r1_8x16"])
+
+
+def test_a_disk_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(ArtifactError, match="MiB free on its disk"):
+        write_json(blocked / "below.json", {})
+
+
+def test_runs_on_disk_are_found_by_name(tmp_path: Path) -> None:
+    a_run(tmp_path).path.mkdir(parents=True)
+    (tmp_path / "figures").mkdir()
+    assert [(r.connector_id, r.phase) for r in CampaignFolder(tmp_path).runs()] == [("plain", "a")]

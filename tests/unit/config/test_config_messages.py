@@ -1,0 +1,121 @@
+"""What a person who edits the YAML is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector_tax.config import load_campaign, parse_campaign
+from connector_tax.errors import ConfigError
+
+CONFIG = Path(__file__).parents[3] / "config"
+
+
+def demo() -> dict[str, Any]:
+    value: dict[str, Any] = yaml.safe_load((CONFIG / "demo.yaml").read_text())
+    return value
+
+
+def refusal(value: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_campaign(value, where="config/mine.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "demo.yaml", "vllm-cpu.yaml"])
+def test_every_shipped_campaign_is_valid(name: str) -> None:
+    """The campaigns in config/ pass their own schema."""
+    assert load_campaign(CONFIG / name).connectors[0].id == "plain"
+
+
+def test_the_full_campaign_is_the_published_experiment() -> None:
+    """config.yaml measures what the experiment's design lists, number by number."""
+    config = load_campaign(CONFIG / "config.yaml")
+    assert config.phase_a_rates_per_s == (0.5, 1, 2, 4, 8, 16, 32)
+    assert (config.phase_a_shape.input_tokens, config.phase_a_shape.output_tokens) == (4096, 256)
+    assert config.phase_b_input_tokens == (512, 4096, 32768)
+    assert config.phase_b_output_tokens == (64, 256, 1024)
+    cell = config.cell
+    assert (cell.warmup_s, cell.duration_s, cell.min_completed, cell.inflight_cap) == (10, 60, 200, 256)
+    assert config.engine.args["max_model_len"] == 200000
+    assert config.engine.args["max_num_batched_tokens"] == 8192
+    assert len(config.connectors) == 8
+
+
+def test_an_unknown_key_is_named_with_what_is_allowed() -> None:
+    value = demo()
+    value["cell"]["warmup"] = 3
+    message = refusal(value)
+    assert "config/mine.yaml: cell: unknown key 'warmup'. Allowed: arrival, warmup_s" in message
+
+
+def test_an_impossible_value_is_named_with_its_place() -> None:
+    value = demo()
+    value["phase_a"]["rates_per_s"] = [4, -1]
+    assert "phase_a.rates_per_s[1]: -1 is not allowed; wanted: more than 0." in refusal(value)
+
+
+def test_a_rate_that_is_no_number_is_refused() -> None:
+    value = demo()
+    value["phase_a"]["rates_per_s"] = [float("nan")]
+    assert "nan is not a rate" in refusal(value)
+
+
+def test_a_wrong_type_is_named() -> None:
+    value = demo()
+    value["seed"] = "seven"
+    assert "seed: 'seven' is not allowed; wanted: integer." in refusal(value)
+
+
+def test_a_campaign_without_the_baseline_is_refused() -> None:
+    value = demo()
+    value["connectors"] = ["noop_connector"]
+    value["phase_b_prime"] = {}
+    assert "holds no 'plain'; every tax is taken against it" in refusal(value)
+
+
+def test_an_unknown_connector_is_answered_with_the_known_ones() -> None:
+    value = demo()
+    value["connectors"].append("lmcache_onli")
+    message = refusal(value)
+    assert "connectors[8]: unknown connector 'lmcache_onli'" in message
+    assert "Known: plain, noop_connector" in message
+
+
+def test_all_complaints_come_at_once() -> None:
+    """A person corrects the file once, not once per mistake."""
+    value = demo()
+    value["seed"] = -1
+    value["cell"]["inflight_cap"] = 0
+    assert len(refusal(value).splitlines()) == 2
+
+
+def test_requests_longer_than_the_engine_takes_are_refused() -> None:
+    value = demo()
+    value["phase_b"]["input_tokens"] = [100000]
+    assert "max_model_len: 4096 is below the longest request" in refusal(value)
+
+
+def test_a_cell_that_can_never_finish_is_refused() -> None:
+    value = demo()
+    value["cell"]["max_cell_s"] = 0.5
+    assert "no cell could ever finish" in refusal(value)
+
+
+def test_real_vllm_needs_an_interpreter() -> None:
+    value = demo()
+    value["engine"]["kind"] = "vllm"
+    assert "engine.python: null, but engine.kind is vllm" in refusal(value)
+
+
+def test_yaml_that_does_not_parse_is_one_message(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("campaign: [")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load_campaign(broken)
+
+
+def test_environment_variables_are_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_PYTHON", "/opt/engine/bin/python")
+    assert load_campaign(CONFIG / "config.yaml").engine.python == "/opt/engine/bin/python"

@@ -1,0 +1,87 @@
+"""The plan is a pure function of the config, and its hashes touch exactly what changed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.plan import campaign_document, cells_of, config_of, run_order, run_spec_hash, spec_hash
+from connector_tax.plan.duration import expected_cell_s
+from connector_tax.records.cell import PHASES
+
+CONFIG = Path(__file__).parents[3] / "config"
+
+
+@pytest.fixture
+def config() -> CampaignConfig:
+    return load_campaign(CONFIG / "config.yaml")
+
+
+def test_phase_a_climbs_the_rates(config: CampaignConfig) -> None:
+    """An overloaded cell comes last, so it cannot spoil one that follows."""
+    ids = [c.cell_id for c in cells_of(config, "plain", "a")]
+    assert ids[0] == "r0.5_4096x256"
+    assert ids[-1] == "r32_4096x256"
+
+
+def test_phase_b_is_the_product_of_lengths(config: CampaignConfig) -> None:
+    cells = cells_of(config, "plain", "b", ref_safe_per_s=2.0)
+    assert len(cells) == 9
+    assert {c.rate_per_s for c in cells} == {2.0}
+
+
+def test_phase_b_prime_is_for_its_configurations_only(config: CampaignConfig) -> None:
+    assert len(cells_of(config, "nixl_both", "b_prime", ref_load_per_s=8.0)) == 3
+    assert cells_of(config, "noop_connector", "b_prime", ref_load_per_s=8.0) == ()
+
+
+def test_every_configuration_gets_the_same_load(config: CampaignConfig) -> None:
+    """Seeds depend on phase, rate and shape, never on the connector."""
+    assert cells_of(config, "plain", "a") == cells_of(config, "mooncake_both", "a")
+
+
+def test_a_changed_rate_list_keeps_the_other_cells(config: CampaignConfig) -> None:
+    """Adding a rate leaves the hash of every other cell alone."""
+    more = replace(config, phase_a_rates_per_s=(0.5, 1, 2, 3, 4, 8, 16, 32))
+    before = {c.cell_id: spec_hash(config, "plain", c) for c in cells_of(config, "plain", "a")}
+    after = {c.cell_id: spec_hash(more, "plain", c) for c in cells_of(more, "plain", "a")}
+    assert {k: after[k] for k in before} == before
+    assert run_spec_hash(config, "plain", "a") != run_spec_hash(more, "plain", "a")
+    assert run_spec_hash(config, "plain", "b") == run_spec_hash(more, "plain", "b")
+
+
+def test_a_changed_connector_touches_only_itself(config: CampaignConfig) -> None:
+    changed = tuple(
+        replace(c, env={"LMCACHE_CHUNK_SIZE": "512"}) if c.id == "lmcache_only" else c
+        for c in config.connectors
+    )
+    other = replace(config, connectors=changed)
+    touched = [i for i in config.connector_ids if run_spec_hash(config, i, "a") != run_spec_hash(other, i, "a")]
+    assert touched == ["lmcache_only"]
+
+
+def test_analysis_settings_touch_no_measurement(config: CampaignConfig) -> None:
+    other = replace(config, analysis=replace(config.analysis, bootstrap_draws=9999))
+    assert run_spec_hash(config, "plain", "a") == run_spec_hash(other, "plain", "a")
+
+
+def test_the_order_is_a_seeded_permutation_of_its_own_per_phase(config: CampaignConfig) -> None:
+    orders = [run_order(config, phase) for phase in PHASES]
+    assert all(sorted(o) == sorted(config.connector_ids) for o in orders)
+    assert orders == [run_order(config, phase) for phase in PHASES]
+    assert len(set(orders)) > 1
+    assert run_order(replace(config, seed=config.seed + 1), "a") != orders[0]
+
+
+def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:
+    """A door that reads campaign.json gets the very config back."""
+    document = campaign_document(config, date="2026-01-02", created_utc="2026-01-02T03:04:05Z")
+    assert config_of(json.loads(json.dumps(document))) == config
+
+
+def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig) -> None:
+    """Warm-up plus 200 completions: 410 s at 0.5 req/s, 70 s from 4 req/s on, as the design has it."""
+    expected = [expected_cell_s(c) for c in cells_of(config, "plain", "a")]
+    assert expected == [410, 210, 110, 70, 70, 70, 70]
