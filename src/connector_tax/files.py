@@ -9,6 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the reason it failed may keep us from removing it, too
+            temporary.unlink(missing_ok=True)
         raise writing_failed(path, error) from error
 
 

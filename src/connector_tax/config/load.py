@@ -8,7 +8,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
                 f"{where}: phase_b_prime.configs[{index}]: {connector_id!r} is not among this campaign's "
                 f"connectors ({', '.join(value['connectors'])})."
             )
-    cell = CellConfig(**value["cell"])
+    # A float in the YAML may be written 10 or 10.0; both must give the same hash.
+    cell = CellConfig(**{k: float(v) if k.endswith("_s") else v for k, v in value["cell"].items()})
     _check_cell(cell, where)
     config = CampaignConfig(
         campaign=value["campaign"],
@@ -200,7 +201,7 @@ def _sentence(error: ValidationError) -> str:
         return f"{place}: missing {', '.join(map(repr, missing))}."
     if error.validator == "contains":
         return f"{place}: {error.instance!r} holds no 'plain'; every tax is taken against it, so add it."
-    allowed = {
+    allowed: dict[str, Callable[[Any], str]] = {
         "enum": lambda v: f"one of {', '.join(map(repr, v))}",
         "type": lambda v: f"{v if isinstance(v, str) else ' or '.join(v)}",
         "minimum": lambda v: f"{v} or more",
@@ -211,10 +212,11 @@ def _sentence(error: ValidationError) -> str:
         "minItems": lambda v: f"at least {v} entries",
         "maxItems": lambda v: f"at most {v} entries",
         "uniqueItems": lambda v: "entries that differ from one another",
-    }.get(str(error.validator))
-    if allowed is None:
+    }
+    name = str(error.validator)
+    if name not in allowed:
         return f"{place}: {error.message}."
-    return f"{place}: {error.instance!r} is not allowed; wanted: {allowed(error.validator_value)}."
+    return f"{place}: {error.instance!r} is not allowed; wanted: {allowed[name](error.validator_value)}."
 
 
 @cache

@@ -44,7 +44,7 @@ def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape)
     name = f"r{rate_per_s:g}_{shape}"
     return CellSpec(
         phase=phase,
-        rate_per_s=rate_per_s,
+        rate_per_s=float(rate_per_s),
         input_tokens=shape.input_tokens,
         output_tokens=shape.output_tokens,
         seed=derive_seed(config.seed, "cell", phase, name),
