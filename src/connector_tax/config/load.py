@@ -63,7 +63,8 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
                 f"connectors ({', '.join(value['connectors'])})."
             )
     # A float in the YAML may be written 10 or 10.0; both must give the same hash.
-    cell = CellConfig(**{k: float(v) if k.endswith("_s") else v for k, v in value["cell"].items()})
+    seconds = {k: float(v) for k, v in value["cell"].items() if k.endswith("_s")}
+    cell = CellConfig(**{**value["cell"], **seconds})
     _check_cell(cell, where)
     config = CampaignConfig(
         campaign=value["campaign"],
