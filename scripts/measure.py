@@ -1,0 +1,23 @@
+"""Measure one configuration in one phase: launch, cells, receipt. Resumes where it was interrupted."""
+
+import argparse
+from pathlib import Path
+
+from connector_tax.doors import run_door
+from connector_tax.engine.lifeline import end_with_parent
+from connector_tax.measure.run import measure_run
+from connector_tax.records.cell import PHASES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
+    parser.add_argument("--connector", required=True)
+    parser.add_argument("--phase", choices=PHASES, required=True)
+    args = parser.parse_args()
+    end_with_parent()
+    measure_run(args.campaign_file, args.connector, args.phase)
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,34 @@
+"""Write campaign.json: the resolved config, the date of the first start, the run order."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import load_campaign
+from connector_tax.doors import run_door
+from connector_tax.files import read_json, to_json, write_text_if_changed
+from connector_tax.plan import campaign_document
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--configfile", type=Path, required=True)
+    parser.add_argument("--root", type=Path, default=Path("results"))
+    parser.add_argument("--date", help="YYYY-MM-DD; default today. That of an existing campaign.json is kept.")
+    args = parser.parse_args()
+    config = load_campaign(args.configfile)
+    path = CampaignFolder(args.root / config.campaign).campaign_file
+    earlier = read_json(path) if path.exists() else {}
+    now = datetime.now(UTC)
+    document = campaign_document(
+        config,
+        date=earlier.get("date") or args.date or f"{now:%Y-%m-%d}",
+        created_utc=earlier.get("created_utc") or f"{now:%Y-%m-%dT%H:%M:%SZ}",
+    )
+    if write_text_if_changed(path, to_json(document)):
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    run_door(main)

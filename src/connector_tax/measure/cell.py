@@ -1,0 +1,94 @@
+"""One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from connector_tax.artifacts.cells import open_cell, publish_cell
+from connector_tax.artifacts.layout import CellFolder
+from connector_tax.clock import read_clock_pair
+from connector_tax.engine.process import RunningEngine
+from connector_tax.errors import EngineError
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.sampler import sampling, scrape_once
+from connector_tax.measure.verdict import judge
+from connector_tax.records.cell import CellSpec
+from connector_tax.steptime import cut
+from connector_tax.summary.cell import summarise_cell
+
+SAMPLE_INTERVAL_S = 1.0
+
+
+def measure_one_cell(
+    spec: CellSpec,
+    folder: CellFolder,
+    *,
+    engine: RunningEngine,
+    step_log: Path | None,
+    document: dict[str, Any],
+    last_try: bool,
+) -> str | None:
+    """Measure ``spec`` and publish it at ``folder``.
+
+    Args:
+        step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
+        document: what ``cell.json`` holds about plan, engine and code.
+        last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
+
+    Returns:
+        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``.
+    """
+    temporary = open_cell(folder)
+    hits_before = _prefix_cache_hits(engine)
+    cpu_before = engine.cpu_seconds()
+    clock = read_clock_pair()
+    with sampling(engine.base_url, temporary.metrics, SAMPLE_INTERVAL_S):
+        outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
+    death = engine.death()
+    if death is not None and not last_try:
+        return death
+    hits_after = None if death else _prefix_cache_hits(engine)
+    cpu_after = {} if death else engine.cpu_seconds()
+    if step_log is not None:
+        # The engine's recorder flushes at intervals; wait until the last rows of the cell are out.
+        time.sleep(engine.step_flush_s * 1.5)
+        cut(step_log.parent, outcome.window.t0_ns, outcome.window.drained_ns, temporary.engine_step)
+    delta = hits_after - hits_before if hits_after is not None and hits_before is not None else None
+    verdict = judge(outcome.window, outcome.health, prefix_cache_hits_delta=delta, engine_death=death)
+    publish_cell(
+        folder,
+        outcome.requests,
+        {
+            **{k: v for k, v in document.items() if k != "idle_cpu_share"},
+            "cell_id": spec.cell_id,
+            "spec": spec.to_json(),
+            "window": outcome.window.to_json(),
+            "clock": {"monotonic_ns": clock.monotonic_ns, "utc_ns": clock.utc_ns},
+            "health": outcome.health,
+            "verdict": verdict.word,
+            "reasons": list(verdict.reasons),
+            "flags": list(verdict.flags),
+            "prefix_cache_hits_delta": delta,
+            "cpu": {
+                "loaded_s": {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before},
+                "idle_share": document["idle_cpu_share"],
+                "rss_mib": {} if death else engine.rss_mib(),
+            },
+            "summary": summarise_cell(spec, outcome.window, outcome.requests),
+        },
+    )
+    return death
+
+
+def _prefix_cache_hits(engine: RunningEngine) -> float | None:
+    """The counter's value; None where this engine does not export it.
+
+    Raises:
+        EngineError: ``/metrics`` cannot be read although the engine lives.
+    """
+    try:
+        return scrape_once(engine.base_url).get("prefix_cache_hits")
+    except OSError as error:
+        if engine.death() is not None:
+            return None
+        raise EngineError(f"{engine.base_url}/metrics: cannot be read ({error}).") from error

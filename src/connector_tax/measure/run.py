@@ -1,0 +1,237 @@
+"""One (configuration, phase): launch a fresh engine, measure the cells still missing, write a receipt.
+
+Whatever ends it, finished cells stay: they are folders renamed into place one by one. A run whose
+cells are all there launches nothing.
+"""
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.artifacts.cells import read_cell, reusable
+from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
+from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.config import CampaignConfig
+from connector_tax.engine.identity import engine_identity, env_text
+from connector_tax.engine.patching import ensure_patched
+from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.errors import EngineError
+from connector_tax.files import read_json, write_json, write_text
+from connector_tax.measure.cell import measure_one_cell
+from connector_tax.measure.code_version import code_version, loadgen_sha256
+from connector_tax.measure.locks import cache_folder, held
+from connector_tax.measure.progress import Progress
+from connector_tax.plan import cells_of, config_of, launch_spec, spec_hash
+from connector_tax.records.cell import CellSpec, Phase
+
+# An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
+DEATHS_PER_CELL = 2
+# Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
+IDLE_SAMPLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that the steps of one run share."""
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    run: RunFolder
+    progress: Progress
+    step_timing: bool
+
+    @property
+    def connector_id(self) -> str:
+        return self.run.connector_id
+
+
+def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
+    """Bring ``receipt.json`` of one (configuration, phase) into being.
+
+    Raises:
+        EngineError: the engine would not start, or another measurement holds the GPU.
+        ArtifactError: something on disk cannot be read or written.
+    """
+    document = read_json(campaign_file)
+    config = config_of(document)
+    folder = CampaignFolder(campaign_file.parent)
+    run_folder = folder.run(document["date"], connector_id, phase)
+    progress = Progress(folder, config, document["date"], connector_id, phase)
+
+    preflight = read_json(folder.preflight_status)
+    decision = preflight["configs"][connector_id]
+    if decision["decision"] != "include":
+        progress.say(f"skipped: {decision['reason']}")
+        write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
+        return
+
+    cells = _cells(folder, config, connector_id, phase)
+    if not cells:
+        reason = _why_not_needed(folder, config, connector_id)
+        progress.say(f"not needed: {reason}")
+        write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
+        return
+
+    run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]))
+    with held(folder.root / ".lock", f"campaign {config.campaign}"), held(
+        cache_folder() / "locks" / f"gpu{config.engine.gpu}.lock", f"GPU {config.engine.gpu}"
+    ):
+        pending = _pending(run, cells)
+        while pending:
+            pending = _one_launch(run, pending)
+        _finish(run, cells)
+
+
+def _cells(folder: CampaignFolder, config: CampaignConfig, connector_id: str, phase: Phase) -> tuple[CellSpec, ...]:
+    if phase == "a":
+        return cells_of(config, connector_id, phase)
+    rates = read_json(folder.reference_rates)
+    if phase == "b_prime" and not rates["b_prime_needed"]:
+        return ()
+    return cells_of(
+        config,
+        connector_id,
+        phase,
+        ref_safe_per_s=rates["ref_safe_per_s"],
+        ref_load_per_s=rates["ref_load_per_s"],
+    )
+
+
+def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id: str) -> str:
+    if connector_id not in config.phase_b_prime.configs:
+        return "not among phase_b_prime.configs"
+    rate = read_json(folder.reference_rates)["ref_load_per_s"]
+    return f"ref_load equals ref_safe ({rate:g} req/s)"
+
+
+def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
+    """Cells without a finished folder of exactly their specification; says what is used again."""
+    pending = []
+    for cell in cells:
+        if not reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell)):
+            pending.append(cell)
+        elif read_cell(run.run.cell(cell.cell_id))["code"]["loadgen_sha256"] != loadgen_sha256():
+            run.progress.say(
+                f"cell {cell.cell_id} was measured by another version of the load generator; kept. "
+                f"Remove {run.run.cell(cell.cell_id).path} to have it measured again"
+            )
+    if len(pending) < len(cells):
+        run.progress.say(f"{len(cells) - len(pending)} of {len(cells)} cells are finished already")
+    return pending
+
+
+def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
+    """Launch once and measure until done or until the engine dies; returns what is still missing."""
+    attempt = _archive_earlier_attempt(run.run)
+    config, connector = run.config, run.config.connector(run.connector_id)
+    identity = engine_identity(config.engine)
+    step_log = run.run.step_log if run.step_timing else None
+    if run.step_timing and config.engine.kind == "vllm":
+        ensure_patched(config.engine)
+    write_json(
+        run.run.config,
+        {
+            "campaign": config.campaign,
+            "connector": connector.id,
+            "phase": run.run.phase,
+            "launch": launch_spec(config, connector.id),
+            "cells": [c.to_json() for c in pending],
+            "engine": identity,
+            "code": code_version(),
+        },
+    )
+    write_text(run.run.env, env_text(config.engine, connector, identity))
+    run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
+    request = LaunchRequest(
+        engine=config.engine, connector=connector, folder=run.run.path, step_log=step_log
+    )
+    with running_engine(request) as engine:
+        engine.wait_ready()
+        idle_cpu_share = _idle_cpu_share(engine)
+        remaining = list(pending)
+        while remaining:
+            cell = remaining[0]
+            run.progress.say(f"cell {cell.cell_id} ({len(pending) - len(remaining) + 1} of {len(pending)})")
+            death = measure_one_cell(
+                cell,
+                run.run.cell(cell.cell_id),
+                engine=engine,
+                step_log=step_log,
+                document={
+                    "campaign": config.campaign,
+                    "connector": connector.id,
+                    "phase": run.run.phase,
+                    "launch": launch_spec(config, connector.id),
+                    "spec_hash": spec_hash(config, connector.id, cell),
+                    "attempt": attempt,
+                    "engine": identity,
+                    "code": code_version(),
+                    "idle_cpu_share": idle_cpu_share,
+                },
+                last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
+            )
+            if death is not None:
+                run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
+                _count_death(run.run, cell)
+                finished = reusable(run.run.cell(cell.cell_id), spec_hash(config, connector.id, cell))
+                return remaining[1:] if finished else remaining
+            remaining.pop(0)
+    return []
+
+
+def _archive_earlier_attempt(run: RunFolder) -> int:
+    """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
+    attempts = len(list(run.path.glob("attempt_*"))) + 1
+    if run.launch_sh.exists() or run.stdout.exists():
+        keep = run.path / f"attempt_{attempts}"
+        keep.mkdir(parents=True)
+        for name in RUN_FILES:
+            if (run.path / name).exists():
+                shutil.move(run.path / name, keep / name)
+        attempts += 1
+    shutil.rmtree(run.step_log.parent, ignore_errors=True)
+    return attempts
+
+
+def _idle_cpu_share(engine: RunningEngine) -> dict[str, float]:
+    """Cores that each engine process uses with no request in sight; {process: share of one core}."""
+    before, start = engine.cpu_seconds(), time.monotonic()
+    time.sleep(IDLE_SAMPLE_S)
+    elapsed = time.monotonic() - start
+    return {k: (v - before[k]) / elapsed for k, v in engine.cpu_seconds().items() if k in before}
+
+
+def _deaths_file(run: RunFolder, cell: CellSpec) -> Path:
+    return run.cells / f".{cell.cell_id}.deaths"
+
+
+def _deaths(run: RunFolder, cell: CellSpec) -> int:
+    path = _deaths_file(run, cell)
+    return int(path.read_text()) if path.exists() else 0
+
+
+def _count_death(run: RunFolder, cell: CellSpec) -> None:
+    write_text(_deaths_file(run, cell), str(_deaths(run, cell) + 1))
+
+
+def _finish(run: Run, cells: tuple[CellSpec, ...]) -> None:
+    documents: list[dict[str, Any]] = [read_cell(run.run.cell(c.cell_id)) for c in cells]
+    write_json(run.run.summary, {"cells": {d["cell_id"]: d["summary"] for d in documents}})
+    for leftover in run.run.cells.glob(".*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    shutil.rmtree(run.run.step_log.parent, ignore_errors=True)
+    write_receipt(
+        run.run,
+        campaign=run.config.campaign,
+        status="measured",
+        cell_ids=[c.cell_id for c in cells],
+        step_timing_available=all("engine_step_" in " ".join(d["files"]) for d in documents),
+        engine=documents[-1]["engine"],
+    )
+    valid = sum(d["verdict"] == "valid" for d in documents)
+    run.progress.say(f"done: {valid} of {len(cells)} cells valid")
+
+
+__all__ = ["EngineError", "measure_run"]
