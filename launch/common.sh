@@ -1,0 +1,46 @@
+# Sourced by every launch_<configuration>.sh, which sets KV_TRANSFER_CONFIG (empty: no connector).
+# Launches one OpenAI-compatible engine on loopback and becomes it (exec), so the caller's child is
+# the engine itself. The pipeline sets the variables below; by hand, MODEL is enough:
+#
+#   MODEL=Qwen/Qwen3-Coder-30B-A3B-Instruct bash launch/launch_plain.sh
+#
+# Arguments are passed on to the engine; without any, those of the published experiment are used.
+
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+: "${ENGINE_PYTHON:=python3}"
+: "${ENGINE_MODULE:=vllm.entrypoints.openai.api_server}"   # the `vllm` command lacks its metadata in some builds
+: "${MODEL:?set MODEL to a model directory or hub id}"
+: "${SERVED_MODEL_NAME:=$MODEL}"
+: "${HOST:=127.0.0.1}"
+: "${PORT:=8000}"
+export PYTHONPATH="$here/plugins${PYTHONPATH:+:$PYTHONPATH}"
+
+if [ $# -eq 0 ]; then
+  set -- --tensor-parallel-size 1 --max-model-len 200000 --max-num-batched-tokens 8192 \
+         --gpu-memory-utilization 0.9 --enable-prefix-caching --enable-chunked-prefill
+fi
+
+command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE"
+         --model "$MODEL" --served-model-name "$SERVED_MODEL_NAME" --host "$HOST" --port "$PORT" "$@")
+if [ -n "${KV_TRANSFER_CONFIG:-}" ]; then
+  command+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
+fi
+
+# The exact command, with the environment that shapes it, as a script that can be run by hand.
+if [ -n "${LAUNCH_SH_OUT:-}" ]; then
+  {
+    echo '#!/usr/bin/env bash'
+    echo '# The exact engine command of this run. Run it by hand to get the same server.'
+    for name in PYTHONPATH CUDA_VISIBLE_DEVICES AGENTIC_STEP_LOG_PATH $(compgen -e | grep -E '^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|OMP|NCCL|CONNECTOR_TAX)_' || true); do
+      case "$name" in *KEY*|*TOKEN*|*SECRET*|*PASSWORD*) continue ;; esac
+      [ -z "${!name:-}" ] || printf 'export %s=%q\n' "$name" "${!name}"
+    done
+    printf 'exec'
+    printf ' %q' "${command[@]}"
+    echo
+  } > "$LAUNCH_SH_OUT"
+fi
+
+exec "${command[@]}"

@@ -1,0 +1,100 @@
+"""Config and connector to what a launch script is given: its arguments and its environment."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from connector_tax.config import EngineConfig
+from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.errors import ConfigError
+from connector_tax.records.connector import ConnectorSpec
+
+LAUNCH = PROJECT_ROOT / "launch"
+MODULES = {"vllm": "vllm.entrypoints.openai.api_server", "emulator": "connector_tax.emulator"}
+
+
+def launch_script(connector_id: str) -> Path:
+    """The connector's own script, or the one for connectors that exist as data only."""
+    own = LAUNCH / f"launch_{connector_id}.sh"
+    return own if own.is_file() else LAUNCH / "launch_any.sh"
+
+
+def engine_python(engine: EngineConfig) -> str:
+    """The engine's interpreter.
+
+    Raises:
+        ConfigError: an environment variable in it is not set, or there is no such file.
+    """
+    if engine.kind == "emulator":
+        return sys.executable
+    python = engine.python or ""
+    if "${" in python:
+        raise ConfigError(
+            f"engine.python: {python}: that environment variable is not set. "
+            "Set it to the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        )
+    if not os.access(python, os.X_OK):
+        raise ConfigError(f"engine.python: {python}: no such program. Give the interpreter that has vLLM.")
+    return python
+
+
+def check_model(engine: EngineConfig) -> None:
+    """Refuse a model directory that is not there, before an engine spends minutes on it.
+
+    Raises:
+        ConfigError: the path looks local and has no ``config.json``.
+    """
+    if engine.kind == "emulator":
+        return
+    if "${" in engine.model:
+        raise ConfigError(f"engine.model: {engine.model}: that environment variable is not set.")
+    looks_local = engine.model.startswith((".", "/", "~"))
+    if looks_local and not (Path(engine.model).expanduser() / "config.json").is_file():
+        raise ConfigError(
+            f"engine.model: {engine.model}: no model directory there (no config.json in it). "
+            "Give an existing directory or a hub id such as Qwen/Qwen3-Coder-30B-A3B-Instruct."
+        )
+
+
+def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
+    """Everything behind the script's own arguments, in the order of the config."""
+    arguments: list[str] = []
+    for name, value in engine.args.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None:
+            continue
+        if value is True:
+            arguments.append(flag)
+        elif value is False:
+            arguments.append("--no-" + flag[2:])
+        else:
+            arguments += [flag, _text(value)]
+    return [*arguments, *engine.extra_args, *connector.extra_args]
+
+
+def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[str, str]:
+    """The environment of a launch script; the caller adds PORT, LAUNCH_SH_OUT and the step log."""
+    inherited = os.environ
+    environment = {
+        **inherited,
+        **engine.env,
+        **connector.env,
+        "ENGINE_PYTHON": engine_python(engine),
+        "ENGINE_MODULE": MODULES[engine.kind],
+        "MODEL": engine.model,
+        "SERVED_MODEL_NAME": engine.served_model_name,
+        "HOST": "127.0.0.1",
+        "KV_TRANSFER_CONFIG": json.dumps(connector.kv_transfer_config) if connector.kv_transfer_config else "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(LAUNCH / "plugins"), inherited.get("PYTHONPATH", "")])),
+    }
+    if engine.kind == "emulator":
+        environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))
+    else:
+        environment.setdefault("CUDA_VISIBLE_DEVICES", str(engine.gpu))
+    return environment
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

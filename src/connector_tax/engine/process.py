@@ -1,0 +1,270 @@
+"""A running engine: launched through ``launch/``, watched, and ended without leftovers."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from connector_tax.config import EngineConfig
+from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
+from connector_tax.engine.release import gpu_memory_used_mib, wait_released
+from connector_tax.engine.root_cause import root_cause
+from connector_tax.errors import EngineError
+from connector_tax.files import write_json
+from connector_tax.records.connector import ConnectorSpec
+
+POLL_S = 0.1
+LOG_TAIL_BYTES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What to launch and where its traces go.
+
+    Attributes:
+        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``.
+        step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
+        fault: for tests of the embedded engine, see ``emulator/faults.py``.
+    """
+
+    engine: EngineConfig
+    connector: ConnectorSpec
+    folder: Path
+    step_log: Path | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """A handle on the engine's supervisor; every answer is asked of the running processes."""
+
+    request: LaunchRequest
+    port: int
+    supervisor: "subprocess.Popen[bytes]"
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def model(self) -> str:
+        return self.request.engine.served_model_name
+
+    @property
+    def step_flush_s(self) -> float:
+        """How often the engine writes its step records out."""
+        return float(self.request.engine.env.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
+
+    def death(self) -> str | None:
+        """None while it lives, else the root cause from its log."""
+        if self.supervisor.poll() is None:
+            return None
+        return root_cause(self.log_text())
+
+    def log_text(self) -> str:
+        """The end of both logs, standard error last."""
+        return "\n".join(_tail(self.request.folder / n) for n in ("vllm_stdout.log", "vllm_stderr.log"))
+
+    def wait_ready(self) -> None:
+        """Until ``/v1/models`` names the model.
+
+        Raises:
+            EngineError: it died (with the root cause) or was not ready in time.
+        """
+        timeout_s = self.request.engine.ready_timeout_s
+        deadline = time.monotonic() + timeout_s
+        with httpx.Client(base_url=self.base_url, timeout=5.0) as client:
+            while time.monotonic() < deadline:
+                death = self.death()
+                if death is not None:
+                    raise EngineError(
+                        f"{self.request.connector.id}: the engine died while starting: {death}\n"
+                        f"Its log: {self.request.folder / 'vllm_stderr.log'}"
+                    )
+                if self._serves_model(client):
+                    return
+                time.sleep(POLL_S)
+        raise EngineError(
+            f"{self.request.connector.id}: not ready after {timeout_s:g} s; the log ends with: "
+            f"{_last_line(self.log_text())}\nRaise engine.ready_timeout_s if it only needs longer."
+        )
+
+    def _serves_model(self, client: httpx.Client) -> bool:
+        try:
+            answer = client.get("/v1/models")
+        except httpx.TransportError:
+            return False
+        if answer.status_code != 200:
+            return False
+        return any(m.get("id") == self.model for m in answer.json().get("data", []))
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """The engine's processes by role, without the supervisor and the launching shell."""
+        found: dict[str, psutil.Process] = {}
+        for process in psutil.Process(self.supervisor.pid).children(recursive=True):
+            try:
+                role = _role(process)
+            except psutil.Error:
+                continue  # ended between the listing and the question
+            found[role if role not in found else f"{role}#{process.pid}"] = process
+        return found
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """User plus system CPU seconds of each process since it started, by role."""
+        out = {}
+        for role, process in self._living():
+            times = process.cpu_times()
+            out[role] = float(times.user + times.system)
+        return out
+
+    def rss_mib(self) -> dict[str, float]:
+        return {role: process.memory_info().rss / 2**20 for role, process in self._living()}
+
+    def _living(self) -> list[tuple[str, psutil.Process]]:
+        if self.supervisor.poll() is not None:
+            return []
+        return [(r, p) for r, p in self.processes().items() if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@contextmanager
+def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
+    """Launch, hand over, and end the engine with all its descendants, whatever the body does.
+
+    The body calls ``wait_ready`` itself. After it the GPU is waited for.
+
+    Raises:
+        EngineError: the port is in use, or the GPU was not given back.
+    """
+    request.folder.mkdir(parents=True, exist_ok=True)
+    if request.step_log is not None:
+        request.step_log.parent.mkdir(parents=True, exist_ok=True)
+    _end_stale(request.folder / "engine.pid.json")
+    port = _port(request.engine.port)
+    before_mib = gpu_memory_used_mib(request.engine.gpu) if request.engine.kind == "vllm" else None
+    supervisor = _spawn(request, port)
+    try:
+        yield RunningEngine(request, port, supervisor)
+    finally:
+        _stop(supervisor, request.engine.stop_grace_s)
+        (request.folder / "engine.pid.json").unlink(missing_ok=True)
+    wait_released(
+        request.engine.gpu,
+        before_mib,
+        tolerance_mib=request.engine.release_tolerance_mib,
+        timeout_s=request.engine.release_timeout_s,
+    )
+
+
+def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
+    command = [
+        *(sys.executable, "-m", "connector_tax.engine.supervisor", str(request.engine.stop_grace_s)),
+        *("bash", str(launch_script(request.connector.id)), *engine_arguments(request.engine, request.connector)),
+    ]
+    environment = engine_environment(request.engine, request.connector)
+    environment["PORT"] = str(port)
+    environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
+    if request.step_log is not None:
+        environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())
+    if request.fault is not None:
+        environment["CONNECTOR_TAX_FAULT"] = request.fault
+    with (
+        open(request.folder / "vllm_stdout.log", "ab") as out,
+        open(request.folder / "vllm_stderr.log", "ab") as err,
+    ):
+        supervisor = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment, start_new_session=True
+        )
+    write_json(
+        request.folder / "engine.pid.json",
+        {"pid": supervisor.pid, "created": psutil.Process(supervisor.pid).create_time()},
+    )
+    return supervisor
+
+
+def _stop(supervisor: "subprocess.Popen[bytes]", grace_s: float) -> None:
+    """Close the lifeline; the supervisor then ends everything and itself."""
+    assert supervisor.stdin is not None
+    supervisor.stdin.close()
+    try:
+        supervisor.wait(grace_s + 10)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def _end_stale(pid_file: Path) -> None:
+    """End the engine that an earlier, killed run of this folder recorded, if it is still there.
+
+    A pid alone may belong to someone else by now; pid and start time together cannot.
+    """
+    if not pid_file.exists():
+        return
+    recorded: dict[str, Any] = json.loads(pid_file.read_text() or "{}")
+    try:
+        process = psutil.Process(recorded["pid"])
+        if abs(process.create_time() - recorded["created"]) < 1.0:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+    except (psutil.NoSuchProcess, KeyError):
+        pass  # gone already, or the record was torn by the same kill
+    pid_file.unlink()
+
+
+def _port(wanted: int) -> int:
+    """``wanted``, or a free one for 0.
+
+    Raises:
+        EngineError: ``wanted`` is in use; names who listens there if that can be seen.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            raise EngineError(
+                f"engine.port: {wanted} is in use{_listener(wanted)}. End that process, give another port, "
+                "or 0 to have a free one taken for each launch."
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _listener(port: int) -> str:
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port and connection.pid:
+            return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return ""
+
+
+def _role(process: psutil.Process) -> str:
+    """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
+    title = " ".join(process.cmdline()) or process.name()
+    for word, role in (("EngineCore", "engine_core"), ("Worker", "worker"), ("resource_tracker", "resource_tracker")):
+        if word in title:
+            return role
+    if "api_server" in title or "connector_tax.emulator" in title:
+        return "api_server"
+    return process.name()
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with open(path, "rb") as handle:
+        handle.seek(max(0, os.path.getsize(path) - LOG_TAIL_BYTES))
+        return handle.read().decode(errors="replace")
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "nothing"
