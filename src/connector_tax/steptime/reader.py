@@ -1,0 +1,46 @@
+"""One step file to its headers and rows; a torn last line is counted, never guessed at."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.errors import ArtifactError
+
+
+@dataclass(frozen=True, slots=True)
+class StepFile:
+    """What one file holds.
+
+    Attributes:
+        headers: one per engine process.
+        steps: rows of scheduler processes, in file order.
+        worker_steps: rows of worker processes, in file order.
+        torn: True if the last line was cut off, as after ``kill -9``.
+    """
+
+    headers: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    worker_steps: list[dict[str, Any]]
+    torn: bool
+
+
+def read_step_file(path: Path) -> StepFile:
+    """Parse ``path``; format in ``docs/formats.md``.
+
+    Raises:
+        ArtifactError: a line before the last is not JSON; names its number.
+    """
+    by_kind: dict[str, list[dict[str, Any]]] = {"header": [], "step": [], "worker_step": []}
+    torn = False
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            by_kind[row["kind"]].append(row)
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                torn = True
+                break
+            raise ArtifactError(f"{path}:{number}: not a step record ({line[:60]!r}).") from error
+    return StepFile(by_kind["header"], by_kind["step"], by_kind["worker_step"], torn)

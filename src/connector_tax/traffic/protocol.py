@@ -1,0 +1,73 @@
+"""When a cell's warm-up ends, when its window ends, and what may be sent; no clock, no socket.
+
+The load generator and the rehearsal both ask this class, so they cannot disagree about what a cell is.
+All times are CLOCK_MONOTONIC (or virtual) nanoseconds that the caller hands in.
+"""
+
+from connector_tax.records.cell import CellSpec, CellWindow
+from connector_tax.units import s_to_ns
+
+
+class CellProtocol:
+    """One cell from its first arrival to its last decision to send."""
+
+    def __init__(self, spec: CellSpec, t0_ns: int) -> None:
+        self.spec = spec
+        self.t0_ns = t0_ns
+        self.t_stop_ns: int | None = None
+        self._window_start_ns: int | None = None
+        self._first_end_ns: int | None = None
+        self._completed_in_window = 0
+        self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
+        self._give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
+
+    def may_send(self, inflight: int) -> bool:
+        """False: the arrival is dropped and logged. The schedule does not shift."""
+        return inflight < self.spec.inflight_cap
+
+    def ended(self, t_sched_ns: int, ok: bool, now_ns: int) -> None:
+        """A request ended, well or not. Any first end closes warm-up: an engine that fails every
+        request must not keep its cell in warm-up for ever."""
+        if self._first_end_ns is None:
+            self._first_end_ns = now_ns
+            self._window_start_ns = max(self._warmup_end_ns, now_ns)
+        if ok and self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
+            self._completed_in_window += 1
+
+    def stopped(self, now_ns: int) -> bool:
+        """Whether sending is over; the first True fixes ``t_stop_ns``."""
+        if self.t_stop_ns is not None:
+            return True
+        start_ns = self._window_start_ns
+        done = (
+            start_ns is not None
+            and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
+            and self._completed_in_window >= self.spec.min_completed
+        )
+        if done or now_ns >= self._give_up_ns:
+            self.t_stop_ns = now_ns
+            return True
+        return False
+
+    def stop(self, now_ns: int) -> None:
+        """End sending now, whatever the plan says: the engine is gone or someone interrupts."""
+        if self.t_stop_ns is None:
+            self.t_stop_ns = now_ns
+
+    def next_decision_ns(self) -> int:
+        """The earliest time at which ``stopped`` can change without another request ending."""
+        if self._window_start_ns is None:
+            return min(self._warmup_end_ns, self._give_up_ns)
+        return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self._give_up_ns)
+
+    def window(self, drained_ns: int) -> CellWindow:
+        """The cell's times, once sending has stopped and the last request has ended."""
+        assert self.t_stop_ns is not None, "the cell is still sending"
+        start_ns = self._window_start_ns if self._window_start_ns is not None else self.t_stop_ns
+        return CellWindow(
+            t0_ns=self.t0_ns,
+            window_start_ns=min(start_ns, self.t_stop_ns),
+            t_stop_ns=self.t_stop_ns,
+            drained_ns=max(drained_ns, self.t_stop_ns),
+            min_completed_reached=self._completed_in_window >= self.spec.min_completed,
+        )

@@ -1,0 +1,1 @@
+"""What is sent: prompts of exact length that no prefix cache has seen, as ready bytes."""
