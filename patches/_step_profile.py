@@ -84,7 +84,9 @@ class Recorder:
                 '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,'
                 '"start_load_kv_us":%.3f,"get_finished_us":%.3f}\n'
             ) % (self.pid, "null" if row[0] is None else row[0], row[1], row[2] / 1e3, row[3] / 1e3)
-        (step_id, t_ns, schedule_ns, t_update_ns, update_ns, duration_ns, interval_ns, build_meta_ns) = row[:8]
+        (step_id, t_ns, schedule_ns, t_update_ns, update_ns, duration_ns, interval_ns, build_meta_ns) = row[
+            :8
+        ]
         return (
             '{"kind":"step","process":"scheduler","pid":%d,"step_id":%d,"t_ns":%d,"schedule_us":%.3f,'
             '"t_update_ns":%d,"update_us":%.3f,"step_duration_us":%.3f,"step_interval_us":%s,'
@@ -168,7 +170,16 @@ def install_scheduler(cls):
             duration_ns = exit_ns - max(t_ns, state.last_exit_ns)
             recorder = state.recorder_of("scheduler", lambda: {"async_scheduling": is_async(self)})
             recorder.rows.append(
-                (step_id, t_ns, schedule_ns, entry_ns, exit_ns - entry_ns, duration_ns, interval_ns, build_meta_ns)
+                (
+                    step_id,
+                    t_ns,
+                    schedule_ns,
+                    entry_ns,
+                    exit_ns - entry_ns,
+                    duration_ns,
+                    interval_ns,
+                    build_meta_ns,
+                )
                 + tuple(counts)
             )
         state.last_exit_ns = exit_ns

@@ -24,7 +24,9 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0"))
     tokenizer.pre_tokenizer = Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="t0", eos_token="t1").save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="t0", eos_token="t1").save_pretrained(
+        folder
+    )
     config = Qwen3Config(
         vocab_size=VOCABULARY,
         hidden_size=128,

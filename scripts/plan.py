@@ -15,7 +15,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configfile", type=Path, required=True)
     parser.add_argument("--root", type=Path, default=Path("results"))
-    parser.add_argument("--date", help="YYYY-MM-DD; default today. That of an existing campaign.json is kept.")
+    parser.add_argument(
+        "--date", help="YYYY-MM-DD; default today. That of an existing campaign.json is kept."
+    )
     args = parser.parse_args()
     config = load_campaign(args.configfile)
     path = CampaignFolder(args.root / config.campaign).campaign_file

@@ -60,7 +60,9 @@ def read_cell(folder: CellFolder) -> dict[str, Any]:
     """
     document = read_json(folder.cell_json)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ArtifactError(f"{folder.cell_json}: not a cell of schema {SCHEMA}. Remove the cell to measure it again.")
+        raise ArtifactError(
+            f"{folder.cell_json}: not a cell of schema {SCHEMA}. Remove the cell to measure it again."
+        )
     return document
 
 

@@ -80,7 +80,9 @@ def read_receipt(run: RunFolder) -> Receipt:
     """
     value = read_json(run.receipt)
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        raise ArtifactError(f"{run.receipt}: not a receipt of schema {SCHEMA}. Remove it and start again; cells are kept.")
+        raise ArtifactError(
+            f"{run.receipt}: not a receipt of schema {SCHEMA}. Remove it and start again; cells are kept."
+        )
     return Receipt(
         status=value["status"],
         reason=value["reason"],

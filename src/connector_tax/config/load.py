@@ -136,7 +136,9 @@ def _check_cell(cell: CellConfig, where: str) -> None:
 def _check_rates(config: CampaignConfig, where: str) -> None:
     for rate in config.phase_a_rates_per_s:
         if not math.isfinite(rate):
-            raise ConfigError(f"{where}: phase_a.rates_per_s: {rate} is not a rate; give requests per second.")
+            raise ConfigError(
+                f"{where}: phase_a.rates_per_s: {rate} is not a rate; give requests per second."
+            )
 
 
 def _check_lengths(config: CampaignConfig, where: str) -> None:
@@ -182,7 +184,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[str, Any]:
     """A copy of ``mapping`` with defaults filled in, or one message with every complaint."""
     value = copy.deepcopy(dict(mapping))
-    errors = sorted(_validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path])
+    errors = sorted(
+        _validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
+    )
     if errors:
         raise ConfigError("\n".join(f"{where}: {_sentence(e)}" for e in errors))
     return value

@@ -86,8 +86,12 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[s
         "MODEL": engine.model,
         "SERVED_MODEL_NAME": engine.served_model_name,
         "HOST": "127.0.0.1",
-        "KV_TRANSFER_CONFIG": json.dumps(connector.kv_transfer_config) if connector.kv_transfer_config else "",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(LAUNCH / "plugins"), inherited.get("PYTHONPATH", "")])),
+        "KV_TRANSFER_CONFIG": json.dumps(connector.kv_transfer_config)
+        if connector.kv_transfer_config
+        else "",
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [str(LAUNCH / "plugins"), inherited.get("PYTHONPATH", "")])
+        ),
     }
     if engine.kind == "emulator":
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))

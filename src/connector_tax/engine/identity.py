@@ -41,7 +41,9 @@ out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distrib
 print(json.dumps(out))
 """
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"\b(hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,})|://[^/\s:@]+:[^/\s@]+@")
+_SECRET_VALUE = re.compile(
+    r"\b(hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,})|://[^/\s:@]+:[^/\s@]+@"
+)
 # What else of the environment can change a measurement; the rest is nobody's business.
 _TELLING = re.compile(
     r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"

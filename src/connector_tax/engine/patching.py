@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from connector_tax.config import EngineConfig
 from connector_tax.config.load import PROJECT_ROOT
@@ -55,11 +56,11 @@ def patch_state(engine: EngineConfig) -> str | None:
     return None if state is None else str(state)
 
 
-def _run(python: str, *flags: str) -> dict[str, object]:
+def _run(python: str, *flags: str) -> dict[str, Any]:
     command = [sys.executable, str(PATCHER), "--engine-python", python, *flags]
     found = subprocess.run(command, capture_output=True, text=True, timeout=300)
     try:
-        report: dict[str, object] = json.loads(found.stdout)
+        report: dict[str, Any] = json.loads(found.stdout)
     except ValueError as error:
         raise EngineError(f"{' '.join(command)} failed: {found.stderr.strip() or found.stdout}") from error
     return report

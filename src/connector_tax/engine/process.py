@@ -134,7 +134,11 @@ class RunningEngine:
     def _living(self) -> list[tuple[str, psutil.Process]]:
         if self.supervisor.poll() is not None:
             return []
-        return [(r, p) for r, p in self.processes().items() if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        return [
+            (r, p)
+            for r, p in self.processes().items()
+            if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+        ]
 
 
 @contextmanager
@@ -169,7 +173,11 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
     command = [
         *(sys.executable, "-m", "connector_tax.engine.supervisor", str(request.engine.stop_grace_s)),
-        *("bash", str(launch_script(request.connector.id)), *engine_arguments(request.engine, request.connector)),
+        *(
+            "bash",
+            str(launch_script(request.connector.id)),
+            *engine_arguments(request.engine, request.connector),
+        ),
     ]
     environment = engine_environment(request.engine, request.connector)
     environment["PORT"] = str(port)
@@ -241,7 +249,12 @@ def _port(wanted: int) -> int:
 
 def _listener(port: int) -> str:
     for connection in psutil.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port and connection.pid:
+        if (
+            connection.status == psutil.CONN_LISTEN
+            and connection.laddr
+            and connection.laddr.port == port
+            and connection.pid
+        ):
             return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
     return ""
 
@@ -249,7 +262,11 @@ def _listener(port: int) -> str:
 def _role(process: psutil.Process) -> str:
     """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
     title = " ".join(process.cmdline()) or process.name()
-    for word, role in (("EngineCore", "engine_core"), ("Worker", "worker"), ("resource_tracker", "resource_tracker")):
+    for word, role in (
+        ("EngineCore", "engine_core"),
+        ("Worker", "worker"),
+        ("resource_tracker", "resource_tracker"),
+    ):
         if word in title:
             return role
     if "api_server" in title or "connector_tax.emulator" in title:

@@ -75,8 +75,9 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         return
 
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]))
-    with held(folder.root / ".lock", f"campaign {config.campaign}"), held(
-        cache_folder() / "locks" / f"gpu{config.engine.gpu}.lock", f"GPU {config.engine.gpu}"
+    with (
+        held(folder.root / ".lock", f"campaign {config.campaign}"),
+        held(cache_folder() / "locks" / f"gpu{config.engine.gpu}.lock", f"GPU {config.engine.gpu}"),
     ):
         pending = _pending(run, cells)
         while pending:
@@ -84,7 +85,9 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         _finish(run, cells)
 
 
-def _cells(folder: CampaignFolder, config: CampaignConfig, connector_id: str, phase: Phase) -> tuple[CellSpec, ...]:
+def _cells(
+    folder: CampaignFolder, config: CampaignConfig, connector_id: str, phase: Phase
+) -> tuple[CellSpec, ...]:
     if phase == "a":
         return cells_of(config, connector_id, phase)
     rates = read_json(folder.reference_rates)
@@ -144,9 +147,7 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     )
     write_text(run.run.env, env_text(config.engine, connector, identity))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
-    request = LaunchRequest(
-        engine=config.engine, connector=connector, folder=run.run.path, step_log=step_log
-    )
+    request = LaunchRequest(engine=config.engine, connector=connector, folder=run.run.path, step_log=step_log)
     with running_engine(request) as engine:
         engine.wait_ready()
         idle_cpu_share = _idle_cpu_share(engine)

@@ -16,7 +16,9 @@ def expected_cell_s(cell: CellSpec) -> float:
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 
-def expected_run_s(config: CampaignConfig, connector_id: str, phase: Phase, reference_rate_per_s: float) -> float:
+def expected_run_s(
+    config: CampaignConfig, connector_id: str, phase: Phase, reference_rate_per_s: float
+) -> float:
     """One (configuration, phase): launch, cells, release; 0 where it has no cells.
 
     Args:

@@ -58,7 +58,9 @@ def test_a_changed_connector_touches_only_itself(config: CampaignConfig) -> None
         for c in config.connectors
     )
     other = replace(config, connectors=changed)
-    touched = [i for i in config.connector_ids if run_spec_hash(config, i, "a") != run_spec_hash(other, i, "a")]
+    touched = [
+        i for i in config.connector_ids if run_spec_hash(config, i, "a") != run_spec_hash(other, i, "a")
+    ]
     assert touched == ["lmcache_only"]
 
 

@@ -12,10 +12,14 @@ from connector_tax.summary.percentiles import percentile
 
 S = 1_000_000_000
 MS = 1_000_000
-WINDOW = CellWindow(t0_ns=0, window_start_ns=10 * S, t_stop_ns=20 * S, drained_ns=25 * S, min_completed_reached=True)
+WINDOW = CellWindow(
+    t0_ns=0, window_start_ns=10 * S, t_stop_ns=20 * S, drained_ns=25 * S, min_completed_reached=True
+)
 
 
-def request(seq: int, t_sched_s: float, *, ttft_ms: float = 100, tokens: int = 11, status: str = "ok") -> RequestRecord:
+def request(
+    seq: int, t_sched_s: float, *, ttft_ms: float = 100, tokens: int = 11, status: str = "ok"
+) -> RequestRecord:
     sched = int(t_sched_s * S)
     first = sched + int(ttft_ms * MS)
     ok = status == "ok"
@@ -84,7 +88,12 @@ def test_a_slow_but_healthy_cell_keeps_its_throughput() -> None:
 
 def test_the_summary_counts_everything_that_was_scheduled() -> None:
     spec = CellSpec("a", 1.0, 8, 11, "fixed", 10, 10, 1, 60, 5, 256, 1, 10, 100)
-    requests = [request(0, 5), request(1, 12), request(2, 13, status="dropped"), request(3, 14, status="timeout")]
+    requests = [
+        request(0, 5),
+        request(1, 12),
+        request(2, 13, status="dropped"),
+        request(3, 14, status="timeout"),
+    ]
     found = summarise_cell(spec, WINDOW, requests)
     assert (found["n_scheduled"], found["n_window"], found["n_ok"]) == (4, 3, 1)
     assert found["statuses"] == {"dropped": 1, "ok": 1, "timeout": 1}

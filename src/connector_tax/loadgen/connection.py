@@ -1,0 +1,172 @@
+"""One keep-alive connection: bytes in, stamped before anything looks at them.
+
+``t_first_token`` and ``t_last_token`` are the time at which the loop handed over the bytes, taken at
+the top of ``data_received``: neither parsing nor queueing of ours is in them.
+"""
+
+import asyncio
+import json
+from time import monotonic_ns
+from typing import Protocol
+
+import httptools
+
+from connector_tax.loadgen.issuer import Flight
+from connector_tax.loadgen.sse import EventScanner, MalformedStream
+from connector_tax.records.request import Status
+
+MAX_ERROR_BODY = 2000
+
+
+class Owner(Protocol):
+    """What a connection tells the pool it belongs to."""
+
+    def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
+
+    def connection_lost(self, connection: "Connection", flight: Flight | None, untouched: bool) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """Carries one flight at a time."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._transport: asyncio.WriteTransport | None = None
+        self._flight: Flight | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._scanner = EventScanner()
+        self._status_code = 0
+        self._event_stream = False
+        self._body = b""
+        self._now_ns = 0
+        self._answered = False
+        self.flights = 0
+        self.payload = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, flight: Flight, payload: bytes) -> None:
+        """Write one request; the stamp is taken just before the first byte goes to the socket."""
+        assert self._transport is not None
+        self._flight = flight
+        self.payload = payload
+        self._parser = httptools.HttpResponseParser(self)
+        self._scanner = EventScanner()
+        self._body = b""
+        self._answered = False
+        self.flights += 1
+        now_ns = monotonic_ns()
+        if flight.t_send_ns is None:
+            flight.t_send_ns = now_ns
+        self._transport.write(payload)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def take_flight(self) -> Flight | None:
+        """Give up the flight without reporting it."""
+        flight, self._flight = self._flight, None
+        return flight
+
+    # asyncio.Protocol
+
+    def data_received(self, data: bytes) -> None:
+        self._now_ns = monotonic_ns()
+        if self._flight is None:
+            self.close()  # a server that talks without being asked
+            return
+        self._answered = True
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            self._end("malformed", str(cause) if isinstance(cause, MalformedStream) else repr(cause))
+        except httptools.HttpParserError as error:
+            self._end("malformed", f"not HTTP: {error}")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._now_ns = monotonic_ns()
+        flight = self._flight
+        untouched = flight is not None and not self._answered
+        if flight is not None and self._answered:
+            # A server that marks the end of its answer by closing has said everything with [DONE].
+            if self._scanner.done and self._status_code == 200:
+                self._finish_stream()
+            self._end(
+                "truncated", f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
+            )
+            flight = None
+        self._flight = None
+        self._transport = None
+        self._owner.connection_lost(self, flight, untouched)
+
+    # httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"content-type":
+            self._event_stream = value.lower().startswith(b"text/event-stream")
+
+    def on_message_begin(self) -> None:
+        self._event_stream = False
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        self._status_code = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        flight = self._flight
+        if flight is None:
+            return
+        if self._status_code != 200 or not self._event_stream:
+            self._body = (self._body + body)[:MAX_ERROR_BODY]
+            return
+        if self._scanner.feed(body):
+            if flight.t_first_token_ns is None:
+                flight.t_first_token_ns = self._now_ns
+            flight.t_last_token_ns = self._now_ns
+
+    def on_message_complete(self) -> None:
+        if self._flight is None:
+            return
+        if self._status_code != 200:
+            self._end("http_error", f"HTTP {self._status_code}: {self._body.decode(errors='replace')}")
+        elif not self._event_stream:
+            self._end("malformed", f"not an event stream: {self._body[:200].decode(errors='replace')}")
+        elif not self._scanner.done:
+            self._end("truncated", "the stream ended without [DONE]")
+        else:
+            self._finish_stream()
+
+    def _finish_stream(self) -> None:
+        flight = self._flight
+        assert flight is not None
+        self._scanner.finish()
+        usage = self._scanner.usage
+        if usage is None or "completion_tokens" not in usage or "prompt_tokens" not in usage:
+            self._end("malformed", f"no usage in the stream (usage: {json.dumps(usage)})")
+            return
+        flight.prompt_tokens = usage["prompt_tokens"]
+        flight.completion_tokens = usage["completion_tokens"]
+        self._end("ok", None)
+
+    def _end(self, status: Status, error: str | None) -> None:
+        flight = self.take_flight()
+        if flight is None:
+            return
+        flight.status = status
+        flight.error = error
+        flight.t_end_ns = self._now_ns
+        if status in ("malformed", "truncated"):
+            self.close()  # what else the socket holds belongs to no request
+        self._owner.flight_ended(self, flight)

@@ -1,0 +1,110 @@
+"""Sends requests over a pool of keep-alive connections, all on one event loop.
+
+The most recently used idle connection is taken first, so the pool is as large as the load needs. A
+kept-alive connection that the server closed while it was idle is no failure of a request: one that
+was written to such a connection and got no byte back goes out again on a fresh one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic_ns
+
+from connector_tax.loadgen.connection import Connection
+from connector_tax.loadgen.issuer import Flight, SampleIssuer
+from connector_tax.records.request import Status
+
+
+class HttpIssuer(SampleIssuer):
+    """The only issuer so far; see ``docs/decisions`` for the multi-process one's place."""
+
+    def __init__(self, host: str, port: int, *, ready_connections: int = 8) -> None:
+        self._host = host
+        self._port = port
+        self._ready_connections = ready_connections
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._connecting: dict[asyncio.Task[None], Flight] = {}
+        self._on_end: Callable[[Flight], None] = _not_started
+
+    async def start(self, on_end: Callable[[Flight], None]) -> None:
+        """Open a few connections, so that the first requests do not pay for it.
+
+        A server that refuses them is not refused here: its requests will say so one by one.
+        """
+        self._on_end = on_end
+        for _ in range(self._ready_connections):
+            try:
+                connection = await self._connect()
+            except OSError:
+                return
+            self._idle.append(connection)
+
+    def issue(self, flight: Flight, payload: bytes) -> None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                connection.send(flight, payload)
+                return
+        self._issue_on_new(flight, payload)
+
+    def abandon(self, status: Status, reason: str) -> None:
+        now_ns = monotonic_ns()
+        for task, flight in list(self._connecting.items()):
+            task.cancel()
+            self._report(flight, status, reason, now_ns)
+        self._connecting.clear()
+        for connection in list(self._open):
+            abandoned = connection.take_flight()
+            connection.close()
+            if abandoned is not None:
+                self._report(abandoned, status, reason, now_ns)
+
+    def shutdown(self) -> None:
+        for connection in list(self._open):
+            connection.close()
+        self._idle.clear()
+
+    # Called by connections.
+
+    def flight_ended(self, connection: Connection, flight: Flight) -> None:
+        if connection.usable:
+            self._idle.append(connection)
+        self._on_end(flight)
+
+    def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
+        self._open.discard(connection)
+        if flight is None:
+            return
+        if untouched and connection.flights > 1:
+            self._issue_on_new(flight, connection.payload)
+            return
+        self._report(flight, "truncated", "connection closed before any answer", monotonic_ns())
+
+    def _issue_on_new(self, flight: Flight, payload: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect_and_send(flight, payload))
+        self._connecting[task] = flight
+        task.add_done_callback(lambda t: self._connecting.pop(t, None))
+
+    async def _connect_and_send(self, flight: Flight, payload: bytes) -> None:
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            self._report(flight, "connect_error", str(error), monotonic_ns())
+            return
+        connection.send(flight, payload)
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: Connection(self), self._host, self._port)
+        self._open.add(connection)
+        return connection
+
+    def _report(self, flight: Flight, status: Status, error: str, now_ns: int) -> None:
+        flight.status = status
+        flight.error = error
+        flight.t_end_ns = now_ns
+        self._on_end(flight)
+
+
+def _not_started(flight: Flight) -> None:
+    raise AssertionError(f"issued before start: {flight}")

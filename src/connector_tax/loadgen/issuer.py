@@ -1,0 +1,44 @@
+"""What a session needs of whatever sends its requests; today one process, HTTP."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from connector_tax.records.request import Status
+
+
+@dataclass(slots=True)
+class Flight:
+    """One request on its way; becomes a ``RequestRecord`` when it has ended."""
+
+    seq: int
+    t_sched_ns: int
+    inflight_at_send: int
+    t_send_ns: int | None = None
+    t_first_token_ns: int | None = None
+    t_last_token_ns: int | None = None
+    t_end_ns: int | None = None
+    status: Status | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    error: str | None = None
+
+
+class SampleIssuer(ABC):
+    """Sends flights and reports each exactly once, through the callback given to ``start``."""
+
+    @abstractmethod
+    async def start(self, on_end: Callable[[Flight], None]) -> None:
+        """Get ready to send; ``on_end`` is called on the loop's thread."""
+
+    @abstractmethod
+    def issue(self, flight: Flight, payload: bytes) -> None:
+        """Send now; never blocks, never raises for what the other side does."""
+
+    @abstractmethod
+    def abandon(self, status: Status, reason: str) -> None:
+        """End every flight still under way with ``status``."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Close everything; no flight may be under way."""

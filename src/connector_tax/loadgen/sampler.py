@@ -1,0 +1,137 @@
+"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases.
+
+Runs as a process of its own beside a cell: parsing a page of metrics takes milliseconds, which the
+load generator's loop must not feel. A sample that could not be taken is a line that says so.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from connector_tax.units import s_to_ns
+
+# Canonical name -> the names it has had; read off vLLM 0.11 to 0.32. Counters appear both with
+# and without `_total`, depending on where the parser puts the suffix.
+NAMES: dict[str, tuple[str, ...]] = {
+    "num_requests_running": ("vllm:num_requests_running",),
+    "num_requests_waiting": ("vllm:num_requests_waiting",),
+    "kv_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    "prefix_cache_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "prefix_cache_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "external_prefix_cache_queries": ("vllm:external_prefix_cache_queries_total",),
+    "external_prefix_cache_hits": ("vllm:external_prefix_cache_hits_total",),
+    "num_preemptions": ("vllm:num_preemptions_total",),
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "generation_tokens": ("vllm:generation_tokens_total",),
+    "engine_core_failed": ("vllm:engine_core_failed_total",),
+}
+_CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
+TIMEOUT_S = 2.0
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Prometheus text to canonical values, summed over engines; absent metrics are absent."""
+    by_name: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in _CANONICAL:
+                by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
+    out: dict[str, float] = {}
+    for canonical, names in NAMES.items():
+        # A release in transition exports a metric under both names; the newer one counts.
+        for name in names:
+            if name in by_name:
+                out[canonical] = by_name[name]
+                break
+    return out
+
+
+def scrape_once(base_url: str) -> dict[str, float]:
+    """Canonical values right now.
+
+    Raises:
+        OSError: the server cannot be asked, or answers with something that is not metrics.
+    """
+    try:
+        answer = httpx.get(f"{base_url}/metrics", timeout=TIMEOUT_S)
+        answer.raise_for_status()
+        return parse_metrics(answer.text)
+    except (httpx.HTTPError, ValueError) as error:
+        raise OSError(f"{base_url}/metrics: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def sampling(base_url: str, out: Path, interval_s: float) -> Iterator[None]:
+    """Sample into ``out`` for the time of the body, in a process of its own that dies with this one."""
+    command = [sys.executable, "-m", "connector_tax.loadgen.sampler"]
+    arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]
+    # Standard input is the lifeline: it ends when this process does, however that happens.
+    process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def sample_until_told(base_url: str, out: Path, interval_s: float) -> None:
+    """One line per interval on an absolute grid, until SIGTERM or the end of standard input."""
+    signal.signal(signal.SIGTERM, _exit)
+    start_ns = time.monotonic_ns()
+    with open(out, "a", encoding="utf-8") as stream, httpx.Client(timeout=TIMEOUT_S) as client:
+        beat = 0
+        while True:
+            stream.write(_line(client, base_url) + "\n")
+            stream.flush()
+            now_ns = time.monotonic_ns()
+            beat = max(beat + 1, (now_ns - start_ns) // s_to_ns(interval_s))
+            if _parent_gone_within((start_ns + beat * s_to_ns(interval_s) - now_ns) / 1e9):
+                return
+
+
+def _line(client: httpx.Client, base_url: str) -> str:
+    try:
+        answer = client.get(f"{base_url}/metrics")
+        answer.raise_for_status()
+        return json.dumps({"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)})
+    except (httpx.HTTPError, ValueError) as error:
+        return json.dumps(
+            {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
+        )
+
+
+def _parent_gone_within(seconds: float) -> bool:
+    if sys.stdin.isatty():
+        time.sleep(max(seconds, 0))
+        return False
+    ready, _, _ = select.select([sys.stdin], [], [], max(seconds, 0))
+    return bool(ready) and not os.read(sys.stdin.fileno(), 1)
+
+
+def _exit(signum: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--base-url", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--interval-s", type=float, default=1.0)
+    args = parser.parse_args()
+    sample_until_told(args.base_url, args.out, args.interval_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Server-sent events as bytes: which of them carry a token, and what the last ones say.
+
+JSON is decoded for the first event, the last one and the usage event only; an event in between is
+recognised by bytes that cannot occur inside a JSON string (a quote there is always escaped). Where
+those bytes are missing the event is decoded after all, so a server that writes its JSON another way
+costs time, never truth.
+"""
+
+import json
+from typing import Any
+
+_TOKEN = (b'"choices":[{', b'"choices": [{')
+_DONE = b"[DONE]"
+
+
+class MalformedStream(Exception):
+    """The stream is not what an OpenAI-compatible server sends; the text says what came instead."""
+
+
+class EventScanner:
+    """Feeds on the body of one streamed completion, in whatever pieces it comes.
+
+    Attributes:
+        tokens: events with a non-empty ``choices`` so far (not tokens: a loaded server packs
+            several tokens into one event).
+        usage: the last ``usage`` object seen.
+        done: ``[DONE]`` has come.
+    """
+
+    __slots__ = ("_last_payload", "_rest", "done", "tokens", "usage")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._last_payload = b""
+        self.tokens = 0
+        self.usage: dict[str, Any] | None = None
+        self.done = False
+
+    def feed(self, data: bytes) -> int:
+        """Take the next piece; returns how many events with a token it completed.
+
+        Raises:
+            MalformedStream: an event that is not JSON, or an error object in place of a token.
+        """
+        before = self.tokens
+        buffer = self._rest + data if self._rest else data
+        if b"\r" in buffer:
+            # A piece may end between the two characters of a line end; keep the first back.
+            held = buffer.endswith(b"\r")
+            buffer = buffer[:-1] if held else buffer
+            buffer = buffer.replace(b"\r\n", b"\n")
+            *events, rest = buffer.split(b"\n\n")
+            self._rest = rest + b"\r" if held else rest
+        else:
+            *events, self._rest = buffer.split(b"\n\n")
+        for event in events:
+            self._event(event)
+        return self.tokens - before
+
+    def finish(self) -> None:
+        """The body has ended: take ``usage`` from the last event if no event of its own had it."""
+        if self.usage is None and self._last_payload:
+            self.usage = _decoded(self._last_payload).get("usage")
+
+    def _event(self, event: bytes) -> None:
+        if event.startswith(b"data:") and b"\n" not in event:
+            payload = event[5:].strip()
+        else:
+            # Comments (": keep-alive"), other fields, or data spread over several lines.
+            lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+            if not lines:
+                return
+            payload = b"\n".join(lines)
+        if payload == _DONE:
+            self.done = True
+        elif self.tokens and (_TOKEN[0] in payload or _TOKEN[1] in payload):
+            self.tokens += 1
+            self._last_payload = payload
+        else:
+            self._decode(payload)
+
+    def _decode(self, payload: bytes) -> None:
+        value = _decoded(payload)
+        if value.get("usage"):
+            self.usage = value["usage"]
+        choices = value.get("choices")
+        if choices is None:
+            raise MalformedStream(f"an event without choices: {payload[:200].decode(errors='replace')}")
+        # A chat endpoint's first delta carries only the role; it is not a token.
+        if choices and not _is_role_only(choices[0]):
+            self.tokens += 1
+            self._last_payload = payload
+
+
+def _is_role_only(choice: dict[str, Any]) -> bool:
+    delta = choice.get("delta")
+    return delta is not None and "role" in delta and not delta.get("content")
+
+
+def _decoded(payload: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(payload)
+    except ValueError as error:
+        raise MalformedStream(
+            f"an event that is not JSON: {payload[:200].decode(errors='replace')}"
+        ) from error
+    if not isinstance(value, dict):
+        raise MalformedStream(f"an event that is no object: {payload[:200].decode(errors='replace')}")
+    return value
