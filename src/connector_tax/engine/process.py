@@ -229,6 +229,11 @@ def _end_stale(pid_file: Path) -> None:
     pid_file.unlink()
 
 
+def free_port() -> int:
+    """A loopback port that nobody listens on right now."""
+    return _port(0)
+
+
 def _port(wanted: int) -> int:
     """``wanted``, or a free one for 0.
 

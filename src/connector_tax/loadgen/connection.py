@@ -7,7 +7,7 @@ the top of ``data_received``: neither parsing nor queueing of ours is in them.
 import asyncio
 import json
 from time import monotonic_ns
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -44,8 +44,8 @@ class Connection(asyncio.Protocol):
         self.payload = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     @property
     def usable(self) -> bool:

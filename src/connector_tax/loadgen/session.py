@@ -15,9 +15,9 @@ import uvloop
 
 from connector_tax.loadgen.issuer import Flight, SampleIssuer
 from connector_tax.loadgen.stalls import StallWatch
-from connector_tax.loadgen.timer import DeadlineTimer
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
+from connector_tax.timer import DeadlineTimer
 from connector_tax.traffic.arrivals import Schedule
 from connector_tax.traffic.protocol import CellProtocol
 from connector_tax.units import s_to_ns

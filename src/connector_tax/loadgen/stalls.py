@@ -3,7 +3,7 @@
 import asyncio
 from time import monotonic_ns
 
-from connector_tax.loadgen.timer import DeadlineTimer
+from connector_tax.timer import DeadlineTimer
 
 PERIOD_NS = 10_000_000
 # Upper edges of the histogram, in microseconds; the last bucket is open.

@@ -1,0 +1,21 @@
+"""Decide which configurations can be measured here; writes preflight/preflight_status.json."""
+
+import argparse
+from pathlib import Path
+
+from connector_tax.doors import run_door
+from connector_tax.engine.lifeline import end_with_parent
+from connector_tax.measure.preflight import run_preflight
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
+    parser.add_argument("--only", help="verify this configuration alone and print what was found")
+    args = parser.parse_args()
+    end_with_parent()
+    run_preflight(args.campaign_file, args.only)
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,74 @@
+"""Failures on demand, for tests: what a real engine does on a bad day, at a time of our choosing.
+
+CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
+
+    die_at_start      raise while starting, as an engine that cannot run here
+    slow_start:S      be ready S seconds late
+    die_after:N       exit without a word when request N arrives
+    hang_after:N      stop stepping when request N arrives
+    http500:K         answer every K-th request with HTTP 500
+    reset:K           reset the connection in the middle of every K-th answer
+    malformed:K       send an event that is not JSON in every K-th answer
+    short:K           end every K-th answer one token early
+    degraded          say so in the log, as LMCache does on a device it does not know
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.errors import ConfigError
+
+NAMES = (
+    "die_at_start",
+    "slow_start",
+    "die_after",
+    "hang_after",
+    "http500",
+    "reset",
+    "malformed",
+    "short",
+    "degraded",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Parsed CONNECTOR_TAX_FAULT; 0 means never."""
+
+    die_at_start: bool = False
+    degraded: bool = False
+    slow_start: float = 0.0
+    die_after: int = 0
+    hang_after: int = 0
+    http500: int = 0
+    reset: int = 0
+    malformed: int = 0
+    short: int = 0
+
+    def hits(self, name: str, request_number: int) -> bool:
+        """Whether request ``request_number`` (from 1) is one of every K-th."""
+        every = int(getattr(self, name))
+        return every > 0 and request_number % every == 0
+
+
+def parse_faults(text: str) -> Faults:
+    """CONNECTOR_TAX_FAULT to ``Faults``.
+
+    Raises:
+        ConfigError: an unknown name or a number that is none.
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition(":")
+        if name not in NAMES:
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: unknown fault {name!r}. Known: {', '.join(NAMES)}.")
+        try:
+            if name in ("die_at_start", "degraded"):
+                found[name] = True
+            elif name == "slow_start":
+                found[name] = float(number)
+            else:
+                found[name] = int(number)
+        except ValueError as error:
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: {part!r}: {number!r} is not a number.") from error
+    return Faults(**found)

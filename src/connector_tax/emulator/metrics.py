@@ -1,0 +1,41 @@
+"""``/metrics`` under vLLM's names."""
+
+from dataclasses import dataclass
+
+from connector_tax.enginemodel.model import EngineModel
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the server counts; tokens."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_cache_queries: int = 0
+    external_prefix_cache_queries: int = 0
+
+
+def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str:
+    """Prometheus text; the prefix cache never hits, because the model has none."""
+    used = 1 - model.free_blocks / model.costs.kv_blocks
+    gauges = {
+        "num_requests_running": len(model.running),
+        "num_requests_waiting": len(model.waiting),
+        "kv_cache_usage_perc": used,
+    }
+    counts = {
+        "prefix_cache_queries": counters.prefix_cache_queries,
+        "prefix_cache_hits": 0,
+        "external_prefix_cache_queries": counters.external_prefix_cache_queries,
+        "external_prefix_cache_hits": 0,
+        "num_preemptions": model.preemptions,
+        "prompt_tokens": counters.prompt_tokens,
+        "generation_tokens": counters.generation_tokens,
+    }
+    labels = f'{{engine="0",model_name="{model_name}"}}'
+    lines = []
+    for name, value in gauges.items():
+        lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name}{labels} {float(value)}"]
+    for name, value in counts.items():
+        lines += [f"# TYPE vllm:{name} counter", f"vllm:{name}_total{labels} {float(value)}"]
+    return "\n".join(lines) + "\n"
