@@ -36,7 +36,7 @@ CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
     "lmcache_only": ("LMCache", "measured", None, 0.09, 0.05, 520, 400),
     "multi_mooncake_lmcache": ("Mooncake + LMCache", "measured", None, 0.44, 0.23, 2500, 1900),
 }
-CAPACITY = {"plain": 7.4, "mooncake_both": 4.1, "multi_mooncake_lmcache": 3.9, "nixl_both": 4.6}
+CAPACITY = {"plain": 7.4, "mooncake_both": 5.2, "multi_mooncake_lmcache": 4.9, "nixl_both": 5.5}
 
 
 def triple(point: float, relative: float = 0.06) -> dict[str, float]:
@@ -73,7 +73,7 @@ def step(config: str, tokens: float, with_cdf: bool) -> dict[str, Any]:
 
 def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) -> dict[str, Any]:
     tax_ttft, tax_tpot = CONFIGS[config][3:5]
-    load = rate * (tokens_in / 4096) ** 0.5 / CAPACITY.get(config, 6.0)
+    load = rate * (tokens_in / 4096) ** 0.5 / CAPACITY.get(config, 7.0)
     queue = 1 / (1 - load) if load < 0.93 else 14 + 30 * load
     ttft = 60 + 0.09 * tokens_in
     p90 = ttft * (0.7 + 0.3 * queue) * (1 + tax_ttft * (tokens_in / 4096) ** 0.15)
@@ -84,7 +84,7 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
     fired = {
         "throughput": effective / rate < 0.95,
         "waiting": waiting > 1,
-        "ttft_growth": None if rate == 0.5 or phase != "a" else queue > 2.2,
+        "ttft_growth": None if rate == 0.5 or phase != "a" else queue > 2.6,
     }
     overloaded = rate >= 16 and phase == "a"
     return {
@@ -107,7 +107,11 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
             "p90": lost("p90 falls on a request that was dropped") if rate == 32 else triple(p90),
             "p99": lost("p99 falls on a request that was dropped") if overloaded else triple(p90 * 1.5, 0.2),
         },
-        "tpot_ms": {"p50": triple(tpot * 0.9, 0.02), "p90": triple(tpot, 0.025), "p99": triple(tpot * 1.2, 0.06)},
+        "tpot_ms": {
+            "p50": triple(tpot * 0.9, 0.02),
+            "p90": triple(tpot, 0.025),
+            "p99": triple(tpot * 1.2, 0.06),
+        },
         "e2e_ms": {
             "p50": triple(p90 + tpot * tokens_out * 0.9),
             "p90": triple(p90 + tpot * tokens_out),
@@ -133,7 +137,12 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for (config, phase, cell_id), one in at.items():
         plain = at.get(("plain", phase, cell_id))
         reference = next((k for k, v in REF.items() if v == one["rate_per_s"]), None)
-        if config == "plain" or reference is None or plain is None or (phase == "b_prime" and reference != "ref_load"):
+        if (
+            config == "plain"
+            or reference is None
+            or plain is None
+            or (phase == "b_prime" and reference != "ref_load")
+        ):
             continue
         base = {k: one[k] for k in ("config", "phase", "rate_per_s", "input_tokens", "output_tokens")}
         base |= {"reference": reference, "n": one["n_window"], "n_plain": plain["n_window"]}
@@ -142,7 +151,10 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
             point = one[key]["p90"]["point"] / plain[key]["p90"]["point"] - 1 if valid else None
             half = 0.045 if metric == "ttft_p90" else 0.018
             found.append(base | {"metric": metric, "unit": "ratio"} | outcome(point, half))
-        steps = one["step"]["step_duration_us"]["p50"]["point"] - plain["step"]["step_duration_us"]["p50"]["point"]
+        steps = (
+            one["step"]["step_duration_us"]["p50"]["point"]
+            - plain["step"]["step_duration_us"]["p50"]["point"]
+        )
         hooks = one["step"]["connector_total_us"]["p50"]["point"]
         for metric, value, half in [
             ("step_p50_us", steps, 90),
@@ -156,7 +168,14 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def outcome(point: float | None, half: float) -> dict[str, Any]:
     if point is None:
         reason = "the cell is invalid: engine died in it"
-        return {"point": None, "low": None, "high": None, "available": False, "reason": reason, "verdict": None}
+        return {
+            "point": None,
+            "low": None,
+            "high": None,
+            "available": False,
+            "reason": reason,
+            "verdict": None,
+        }
     low, high = point - half, point + half
     verdict = "tax" if low > 0 else "negative" if high < 0 else "no_tax"
     return {

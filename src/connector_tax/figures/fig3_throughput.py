@@ -1,0 +1,151 @@
+"""Figure 3: achieved against requested throughput, with the line of a server that keeps up and the knees."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from connector_tax.figures.lookup import (
+    Aggregate,
+    ConfigView,
+    Interval,
+    configs,
+    interval,
+    number,
+    saturation_rate,
+    source_note,
+    valid_cells,
+)
+from connector_tax.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    plain_log_axis,
+    rate_axis,
+    set_claim,
+)
+from connector_tax.figures.words import clean, counted, left_out, rate, short_label
+
+SIDESTEP = 1.022
+Point = tuple[Mapping[str, Any], Interval]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    lines: dict[ConfigView, list[Point]] = {}
+    for config in configs(aggregate):
+        found = [
+            (c, interval(c.get("effective_throughput_per_s"))) for c in valid_cells(aggregate, "a", config.id)
+        ]
+        points = [(cell, value) for cell, value in found if value is not None and value.point > 0]
+        if points:
+            lines[config] = points
+    if not lines:
+        return Omitted("no valid cell of phase A has an effective throughput")
+
+    rates = sorted({float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points})
+    figure = new_figure(9.6, 5.4)
+    axes = figure.subplots()
+    ends = [min(rates) / 1.35, max(rates) * 1.35]
+    axes.plot(ends, ends, color="#555555", linewidth=1, linestyle=(0, (5, 3)))
+    handles = [
+        Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="achieved = requested")
+    ]
+    for position, (config, points) in enumerate(lines.items()):
+        handles.append(_line(axes, config, points, SIDESTEP ** (position - (len(lines) - 1) / 2)))
+    knees = _knees(aggregate, lines)
+    if knees:
+        handles.append(
+            Line2D([], [], linestyle="none", marker="o", markersize=13, markerfacecolor="none",
+                   markeredgecolor="#333333", label="lowest saturated rate")
+        )  # fmt: skip
+    for position, (config, points) in enumerate(lines.items()):
+        for cell, value in points:
+            if config in knees and float(cell["rate_per_s"]) == knees[config]:
+                x = float(cell["rate_per_s"]) * SIDESTEP ** (position - (len(lines) - 1) / 2)
+                axes.plot([x], [value.point], "o", markersize=13, markerfacecolor="none",
+                          markeredgecolor=look_of(config.id).colour, markeredgewidth=1.2)  # fmt: skip
+    rate_axis(axes, rates)
+    plain_log_axis(axes)
+    axes.set_xlabel("requested send rate (req/s)")
+    axes.set_ylabel("achieved throughput (completions/s in the window)")
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    title = _title(lines, knees, max(rates))
+    set_claim(figure, title, source_note(aggregate))
+    return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
+
+
+def _line(axes: Axes, config: ConfigView, points: list[Point], sidestep: float) -> Line2D:
+    look = look_of(config.id)
+    xs = [float(cell["rate_per_s"]) * sidestep for cell, _ in points]
+    axes.plot(
+        xs, [v.point for _, v in points], color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4
+    )
+    for x, (_, value) in zip(xs, points, strict=True):
+        if value.low is not None or value.high is not None:
+            error_bar(axes, x, value, colour=look.colour)
+    return Line2D(
+        [], [], color=look.colour, marker=look.marker, markersize=5.5, label=short_label(config.label)
+    )
+
+
+def _knees(aggregate: Aggregate, lines: dict[ConfigView, list[Point]]) -> dict[ConfigView, float]:
+    found = {c: saturation_rate(aggregate, c.id) for c in lines}
+    return {c: knee for c, knee in found.items() if knee is not None}
+
+
+def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float], highest: float) -> str:
+    if not knees:
+        return f"Every configuration keeps up with the requested rate up to {rate(highest)}"
+    plain = next((c for c in lines if c.id == "plain"), None)
+    if plain is None:
+        return f"Saturation begins between {rate(min(knees.values()))} and {rate(max(knees.values()))}"
+    limit = knees.get(plain)
+    earlier = [c for c in knees if c.id != "plain" and (limit is None or knees[c] < limit)]
+    others = sum(c.id != "plain" for c in lines)
+    head = f"plain saturates at {rate(limit)}" if limit is not None else f"plain keeps up to {rate(highest)}"
+    if not earlier:
+        return f"{head}, and no connector saturates earlier" if others else head
+    first = min(earlier, key=lambda c: knees[c])
+    return (
+        f"{head}; {len(earlier)} of {others} connector configurations saturate earlier, "
+        f"{clean(first.label, 40)} at {rate(knees[first])}"
+    )
+
+
+def _caption(
+    aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]
+) -> str:
+    sizes = [int(number(cell.get("n_window")) or 0) for points in lines.values() for cell, _ in points]
+    bare = all(v.low is None and v.high is None for points in lines.values() for _, v in points)
+    return " ".join(
+        [
+            "Completions per second in the window against the requested rate, phase A; both axes logarithmic.",
+            "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
+            if knees
+            else "No saturation criterion fired.",
+            "Throughput is a count over the window and carries no interval here;"
+            if bare
+            else "Bars are 95 % intervals;",
+            f"{counted([n for n in sizes if n])}.",
+            left_out(aggregate, "a"),
+        ]
+    )
+
+
+def _rows(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> list[dict[str, Any]]:
+    return [
+        {
+            "config": config.id,
+            "requested_per_s": cell["rate_per_s"],
+            "achieved_per_s": value.point,
+            "low": value.low,
+            "high": value.high,
+            "n": cell.get("n_window"),
+            "saturation_rate_per_s": knees.get(config),
+        }
+        for config, points in lines.items()
+        for cell, value in points
+    ]

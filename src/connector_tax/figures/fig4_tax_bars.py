@@ -1,0 +1,183 @@
+"""Figure 4: the tax of every connector at both reference rates, TTFT p90 and TPOT p90."""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from connector_tax.figures.lookup import (
+    REFERENCES,
+    Aggregate,
+    Interval,
+    interval,
+    label_of,
+    main_taxes,
+    number,
+    reference_flags,
+    reference_rate,
+    source_note,
+)
+from connector_tax.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    percent_ticks,
+    set_claim,
+)
+from connector_tax.figures.words import clean, counted, left_out, percent, rate, short_label, with_interval
+
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+BAR = 0.38
+
+Taxes = dict[tuple[str, str], dict[str, Any]]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    taxes: Taxes = {
+        (metric, reference): dict(main_taxes(aggregate, metric=metric, reference=reference))
+        for metric in METRICS
+        for reference in REFERENCES
+    }
+    order = list(dict.fromkeys(config for found in taxes.values() for config in found))
+    if not order:
+        return Omitted("no tax is available at either reference rate")
+    metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
+    references = _distinct_references(aggregate, taxes)
+
+    figure = new_figure(10.4, max(3.0, 1.5 + 0.62 * len(order)))
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=True):
+        _panel(axes, metric, references, order, taxes)
+    panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
+    panels[0].set_ylim(len(order) - 0.45, -0.55)
+    figure.legend(
+        handles=[
+            Patch(facecolor="#999999" if r == "ref_safe" else "#E4E4E4", edgecolor="#333333",
+                  hatch="" if r == "ref_safe" else "///", label=_reference_text(aggregate, r, references))
+            for r in references
+        ],
+        loc="outside lower center", ncols=2,
+    )  # fmt: skip
+    title = _title(aggregate, taxes)
+    set_claim(figure, title, source_note(aggregate))
+    return Drawn(figure, title, _caption(aggregate, taxes, references), _rows(taxes, references))
+
+
+def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[str]:
+    """Both reference rates, or one where they are equal: the same bar twice would look like agreement."""
+    present = [r for r in REFERENCES if any(taxes[m, r] for m in METRICS)]
+    if len(present) == 2 and reference_rate(aggregate, "ref_safe") == reference_rate(aggregate, "ref_load"):
+        return ["ref_safe"]
+    return present
+
+
+def _panel(axes: Axes, metric: str, references: list[str], order: list[str], taxes: Taxes) -> None:
+    values: list[Interval] = []
+    for row, config in enumerate(order):
+        for position, reference in enumerate(references):
+            value = interval(taxes[metric, reference].get(config))
+            if value is None:
+                continue
+            values.append(value)
+            y = row + (position - (len(references) - 1) / 2) * BAR
+            look = look_of(config)
+            safe = reference == "ref_safe"
+            axes.barh(
+                y, value.point, height=BAR * 0.92, color=look.colour if safe else "#FFFFFF",
+                edgecolor=look.colour, hatch="" if safe else "////", linewidth=1,
+            )  # fmt: skip
+            error_bar(axes, y, value, horizontal=True)
+            _write_value(axes, y, value)
+    _scale(axes, values)
+    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _write_value(axes: Axes, y: float, value: Interval) -> None:
+    right = max(v for v in (value.point, value.high, 0.0) if v is not None)
+    axes.annotate(
+        percent(value.point), (right, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8.5
+    )
+
+
+def _scale(axes: Axes, values: list[Interval]) -> None:
+    """Linear, unless a few saturated cells would squeeze the rest: then linear near 0 and logarithmic beyond."""
+    sizes = sorted(abs(v.point) for v in values)
+    ends = [e for v in values for e in (v.low, v.high, v.point, 0.0) if e is not None]
+    if not sizes:
+        return
+    middle = max(sizes[len(sizes) // 2], 0.02)
+    if sizes[-1] > 12 * middle and sizes[-1] > 1:
+        axes.set_xscale("symlog", linthresh=0.5, linscale=1.5)
+        ticks = [-1.0, -0.5, -0.25, 0, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000]
+        low, high = min(ends), max(ends)
+        axes.set_xticks([t for t in ticks if min(low, 0) <= t <= high * 1.1])
+        axes.tick_params(axis="x", labelsize=8, labelrotation=35)
+        axes.minorticks_off()
+        axes.set_xlim(min(low * 1.2, -0.03), high * 3)
+    else:
+        low, high = min(ends), max(ends)
+        span = max(high - low, 0.01)
+        axes.set_xlim(low - span * 0.06 if low < 0 else -span * 0.02, high + span * 0.22)
+
+
+def _reference_text(aggregate: Aggregate, reference: str, references: list[str]) -> str:
+    value = reference_rate(aggregate, reference)
+    name = "ref_safe = ref_load" if len(references) == 1 and reference == "ref_safe" and value == reference_rate(
+        aggregate, "ref_load"
+    ) else reference  # fmt: skip
+    return f"{name} ({rate(value)})" if value is not None else name
+
+
+def _title(aggregate: Aggregate, taxes: Taxes) -> str:
+    reference = next(r for r in REFERENCES if any(taxes[m, r] for m in METRICS))
+    metric = next(m for m in METRICS if taxes[m, reference])
+    found = {c: v for c, row in taxes[metric, reference].items() if (v := interval(row)) is not None}
+    clear = {c: v for c, v in found.items() if v.low is not None and v.low > 0}
+    at = reference_rate(aggregate, reference)
+    place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
+    worst = max(found, key=lambda c: found[c].point)
+    claim = f"{clean(label_of(aggregate, worst), 40)} adds {with_interval(found[worst])} to {METRICS[metric]} {place}"
+    if not clear:
+        return f"No connector's tax on {METRICS[metric]} {place} is told apart from zero; the largest is {percent(found[worst].point)}"
+    return f"{claim}; {len(clear)} of {len(found)} connectors have a tax above zero"
+
+
+def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
+    sizes = [
+        int(n)
+        for found in taxes.values()
+        for row in found.values()
+        for k in ("n", "n_plain")
+        if (n := number(row.get(k)))
+    ]
+    flags = reference_flags(aggregate)
+    parts = [
+        "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
+        f"Bars with lines are 95 % intervals; {counted(sizes)}.".replace("Bars with lines", "Whiskers"),
+    ]
+    if len(references) == 2:
+        parts.append("The gap between the two bars of a connector is what queueing adds to its tax.")
+    if flags:
+        parts.append(f"Reference rates carry: {', '.join(flags)}.")
+    missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
+    if "ref_load" in references and missing:
+        parts.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
+    parts.append(left_out(aggregate, "a"))
+    return " ".join(parts)
+
+
+def _rows(taxes: Taxes, references: list[str]) -> list[dict[str, Any]]:
+    keys = ("rate_per_s", "input_tokens", "output_tokens", "point", "low", "high", "n", "n_plain")
+    return [
+        {"config": config, "metric": metric, "reference": reference, **{k: row.get(k) for k in keys}}
+        for (metric, reference), found in taxes.items()
+        if reference in references
+        for config, row in found.items()
+    ]

@@ -1,0 +1,173 @@
+"""Figure 5: the TTFT tax over prompt and output length, one heatmap per connector (phase B)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter
+
+from connector_tax.figures.lookup import (
+    Aggregate,
+    configs,
+    interval,
+    label_of,
+    number,
+    reference_rate,
+    source_note,
+    tax_rows,
+)
+from connector_tax.figures.style import Drawn, Omitted, new_figure, percent_ticks, set_claim
+from connector_tax.figures.words import (
+    clean,
+    counted,
+    left_out,
+    listing,
+    percent,
+    rate,
+    short_label,
+    with_interval,
+)
+
+PER_ROW = 4
+Grid = dict[tuple[int, int], Mapping[str, Any]]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    grids: dict[str, Grid] = {}
+    for row in tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b"):
+        tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
+        if tokens_in is not None and tokens_out is not None:
+            grids.setdefault(str(row.get("config")), {})[int(tokens_in), int(tokens_out)] = row
+    if not grids:
+        return Omitted("phase B has no available tax of TTFT p90 at ref_safe")
+    order = [c.id for c in configs(aggregate) if c.id in grids] + [c for c in grids if c not in
+             {x.id for x in configs(aggregate)}]  # fmt: skip
+    inputs = sorted({i for grid in grids.values() for i, _ in grid})
+    outputs = sorted({o for grid in grids.values() for _, o in grid})
+
+    columns = min(PER_ROW, len(order))
+    lines = -(-len(order) // columns)
+    width = max(6.0, 1.6 + 2.75 * columns * max(1.0, len(outputs) / 3))
+    figure = new_figure(width, 1.35 + 2.35 * lines * max(0.75, len(inputs) / 3))
+    panels = figure.subplots(lines, columns, squeeze=False)
+    points = [v.point for grid in grids.values() for row in grid.values() if (v := interval(row)) is not None]
+    # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
+    middle = sorted(abs(p) for p in points)[len(points) // 2]
+    limit = max(min(max(abs(p) for p in points), 3 * middle), 0.02)
+    norm = Normalize(-limit, limit)
+    colours = matplotlib.colormaps["PuOr_r"]
+    for position, axes in enumerate(panels.flat):
+        if position >= len(order):
+            axes.set_axis_off()
+            continue
+        _heatmap(axes, grids[order[position]], inputs, outputs, norm, colours)
+        axes.set_title(short_label(label_of(aggregate, order[position])), loc="left")
+        if position % columns == 0:
+            axes.set_ylabel("prompt length (tokens)")
+        if position + columns >= len(order):
+            axes.set_xlabel("output length (tokens)")
+    bar = figure.colorbar(
+        matplotlib.cm.ScalarMappable(norm, colours), ax=panels, shrink=0.8, pad=0.015,
+        extend="both" if max(abs(p) for p in points) > limit else "neither",
+    )  # fmt: skip
+    bar.set_label("tax of TTFT p90 (%)")
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    title = _title(aggregate, grids)
+    set_claim(figure, title, source_note(aggregate))
+    missing = [f"{c} {i}x{o}" for c in order for i in inputs for o in outputs if (i, o) not in grids[c]]
+    return Drawn(figure, title, _caption(aggregate, grids, order, missing), _rows(grids, order))
+
+
+def _heatmap(
+    axes: Axes,
+    grid: Grid,
+    inputs: list[int],
+    outputs: list[int],
+    norm: Normalize,
+    colours: matplotlib.colors.Colormap,
+) -> None:
+    for row, tokens_in in enumerate(inputs):
+        for column, tokens_out in enumerate(outputs):
+            value = interval(grid.get((tokens_in, tokens_out)))
+            if value is None:
+                _tile(axes, column, row, "#EDEDED")
+                axes.text(
+                    column, row, "not\navailable", ha="center", va="center", fontsize=7.5, color="#666666"
+                )
+                continue
+            colour = colours(norm(value.point))
+            _tile(axes, column, row, colour, hatch="////" if value.covers_zero else "")
+            red, green, blue = colour[:3]
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            ends = [percent(e).removesuffix(" %") if e is not None else "?" for e in (value.low, value.high)]
+            axes.text(
+                column, row, f"{percent(value.point)}\n[{ends[0]}, {ends[1]}]", ha="center", va="center", fontsize=7.5,
+                color="#FFFFFF" if dark else "#000000", linespacing=1.35,
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.2} if value.covers_zero else None,
+            )  # fmt: skip
+    axes.set_xlim(-0.5, len(outputs) - 0.5)
+    axes.set_ylim(len(inputs) - 0.5, -0.5)
+    axes.set_xticks(range(len(outputs)), [f"{o:,}" for o in outputs])
+    axes.set_yticks(range(len(inputs)), [f"{i:,}" for i in inputs])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _tile(axes: Axes, column: int, row: int, colour: Any, hatch: str = "") -> None:
+    axes.add_patch(
+        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="#8A8A8A" if hatch else "#FFFFFF",
+                  hatch=hatch, linewidth=0.0 if hatch else 1.5)
+    )  # fmt: skip
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="#FFFFFF", linewidth=1.5))
+
+
+def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
+    """The largest tax and where, over the configurations and shapes whose interval lies above zero."""
+    found = [
+        (c, shape, v) for c, grid in grids.items() for shape, row in grid.items() if (v := interval(row))
+    ]
+    clear = [f for f in found if f[2].low is not None and f[2].low > 0]
+    if not clear:
+        return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells)"
+    config, shape, value = max(clear, key=lambda f: f[2].point)
+    return (
+        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells; the largest is {with_interval(value)}, "
+        f"{clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output tokens"
+    )
+
+
+def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str]) -> str:
+    sizes = [
+        int(n)
+        for grid in grids.values()
+        for row in grid.values()
+        for k in ("n", "n_plain")
+        if (n := number(row.get(k)))
+    ]
+    at = reference_rate(aggregate, "ref_safe")
+    return " ".join(
+        [
+            f"Tax of TTFT p90 against plain at ref_safe{f' ({rate(at)})' if at is not None else ''}, phase B.",
+            "In brackets the 95 % interval in percent; hatched where it covers zero.",
+            f"{counted(sizes).replace('point', 'cell')}.",
+            f"Not available: {listing(missing)}." if missing else "",
+            left_out(aggregate, "b"),
+        ]
+    ).replace("  ", " ")
+
+
+def _rows(grids: dict[str, Grid], order: list[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "config": config,
+            "input_tokens": shape[0],
+            "output_tokens": shape[1],
+            **{k: row.get(k) for k in ("rate_per_s", "point", "low", "high", "n", "n_plain", "verdict")},
+        }
+        for config in order
+        for shape, row in sorted(grids[config].items())
+    ]

@@ -1,0 +1,137 @@
+"""Figure 6: how long a scheduler step takes, as a CDF per configuration, at ref_safe (phase A)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from connector_tax.figures.lookup import (
+    Aggregate,
+    ConfigView,
+    Interval,
+    configs,
+    interval,
+    mapping,
+    number,
+    reference_rate,
+    source_note,
+    valid_cells,
+)
+from connector_tax.figures.style import Drawn, Omitted, look_of, new_figure, set_claim
+from connector_tax.figures.words import clean, left_out, microseconds, rate, short_label
+
+MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    if not aggregate.get("step_timing_available"):
+        reason = str(aggregate.get("step_timing_reason") or "the step-timing patch was not active")
+        return Omitted(f"step times were not recorded: {reason}")
+    at = reference_rate(aggregate, "ref_safe")
+    if at is None:
+        return Omitted("there is no ref_safe rate")
+    curves: dict[ConfigView, tuple[list[float], Mapping[str, Any]]] = {}
+    for config in configs(aggregate):
+        for cell in valid_cells(aggregate, "a", config.id):
+            step = mapping(cell.get("step"))
+            values = _quantiles(step)
+            if cell["rate_per_s"] == at and step.get("available") and len(values) >= 2:
+                curves[config] = (values, step)
+    if not curves:
+        return Omitted(f"no valid cell of phase A at ref_safe ({rate(at)}) has step records")
+
+    figure = new_figure(9.6, 5.0)
+    axes = figure.subplots()
+    for position, (config, (values, _)) in enumerate(curves.items()):
+        look = look_of(config.id)
+        heights = [(i + 0.5) / len(values) for i in range(len(values))]
+        # Markers at other heights per line, so that lines on top of each other still show who they are.
+        marks = sorted({min(len(values) - 1, int((m + 0.012 * position) * len(values))) for m in MARKS})
+        axes.plot(
+            values, heights, color=look.colour, marker=look.marker, markevery=marks, markersize=5.5, linewidth=1.5,
+            label=short_label(config.label),
+        )  # fmt: skip
+    every = [v for values, _ in curves.values() for v in values]
+    # The slowest and fastest half percent would stretch the axis for every line.
+    low, high = _at(every, 0.002), _at(every, 0.998)
+    if low > 0 and high / low > 8:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.05, high * 1.05)
+        _log_x(axes)
+    else:
+        axes.set_xlim(low - 0.03 * (high - low) - 1e-9, high + 0.03 * (high - low) + 1e-9)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("step duration (µs)")
+    axes.set_ylabel("share of steps at most this long")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    title = _title(curves, at)
+    set_claim(figure, title, source_note(aggregate))
+    return Drawn(figure, title, _caption(aggregate, curves, at), _rows(curves))
+
+
+def _quantiles(step: Mapping[str, Any]) -> list[float]:
+    values = mapping(step.get("cdf")).get("step_duration_us")
+    found = [number(v) for v in values] if isinstance(values, list) else []
+    return sorted(v for v in found if v is not None)
+
+
+def _at(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _log_x(axes: Axes) -> None:
+    """A logarithmic x axis with plain numbers."""
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _median(step: Mapping[str, Any]) -> Interval | None:
+    return interval(mapping(step.get("step_duration_us")).get("p50"))
+
+
+def _title(curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float) -> str:
+    medians = {
+        c: m.point if (m := _median(step)) is not None else _at(values, 0.5)
+        for c, (values, step) in curves.items()
+    }
+    plain = next((m for c, m in medians.items() if c.id == "plain"), None)
+    others = {c: m for c, m in medians.items() if c.id != "plain"}
+    if plain is None:
+        return f"At {rate(at)} the median step takes {min(medians.values()):,.0f} to {max(medians.values()):,.0f} µs"
+    head = f"The median step of plain takes {plain:,.0f} µs at {rate(at)}"
+    if not others:
+        return head
+    worst = max(others, key=lambda c: others[c])
+    return f"{head}; {clean(worst.label, 40)} differs most: {microseconds(others[worst] - plain)} per step"
+
+
+def _caption(
+    aggregate: Aggregate, curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float
+) -> str:
+    sizes = [int(n) for _, step in curves.values() if (n := number(step.get("n_steps")))]
+    count = f"{min(sizes):,} to {max(sizes):,} steps per line" if sizes else "number of steps unknown"
+    medians = [
+        f"{c.id} {m.point:,.0f} [{m.low:,.0f}, {m.high:,.0f}]"
+        for c, (_, step) in curves.items()
+        if (m := _median(step)) is not None and m.low is not None and m.high is not None
+    ]
+    without = [c.id for c in configs(aggregate) if c.status in ("measured", "partial") and c not in curves]
+    parts = [
+        f"Distribution of step durations at ref_safe ({rate(at)}), phase A; steps without tokens excluded; {count}.",
+        "A step runs from the scheduler's entry to the end of the update with its output.",
+        f"Median with 95 % interval, µs: {'; '.join(medians)}." if medians else "",
+        f"No step records at this rate: {', '.join(without)}." if without else "",
+        left_out(aggregate, "a"),
+    ]
+    return " ".join(p for p in parts if p)
+
+
+def _rows(curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    return [
+        {"config": config.id, "share": round((i + 0.5) / len(values), 6), "step_duration_us": value}
+        for config, (values, _) in curves.items()
+        for i, value in enumerate(values)
+    ]

@@ -1,0 +1,173 @@
+"""Figure 8: do the taxes of two connectors add up when they are stacked?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter
+
+from connector_tax.figures.lookup import (
+    Aggregate,
+    Interval,
+    configs,
+    interval,
+    label_of,
+    main_taxes,
+    number,
+    reference_rate,
+    source_note,
+    why_absent,
+)
+from connector_tax.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    percent_ticks,
+    set_claim,
+)
+from connector_tax.figures.words import clean, counted, left_out, percent, rate, short_label, with_interval
+
+# The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
+# on hosts without a GPU.
+STACKS = (
+    ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
+    ("multi_noop_example", ("noop_connector", "example_connector")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    whole_id: str
+    part_ids: tuple[str, str]
+    whole: Interval
+    parts: tuple[Interval, Interval]
+
+    @property
+    def total(self) -> Interval:
+        """The sum of the parts; its ends are the sums of theirs, which is at least as wide as need be."""
+        lows, highs = [p.low for p in self.parts], [p.high for p in self.parts]
+        return Interval(
+            self.parts[0].point + self.parts[1].point,
+            sum(v for v in lows if v is not None) if None not in lows else None,
+            sum(v for v in highs if v is not None) if None not in highs else None,
+        )
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    rows = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    values = {c: v for c, row in rows.items() if (v := interval(row)) is not None}
+    stack = next((s for whole, parts in STACKS if (s := _stack(values, whole, parts)) is not None), None)
+    if stack is None:
+        return Omitted(_why_not(aggregate, values))
+
+    figure = new_figure(8.6, 4.6)
+    axes = figure.subplots()
+    first, second = stack.part_ids
+    bars = [
+        (first, stack.parts[0]),
+        (second, stack.parts[1]),
+        ("sum", stack.total),
+        (stack.whole_id, stack.whole),
+    ]
+    for position, (config, value) in enumerate(bars):
+        if config == "sum":
+            _sum_bar(axes, position, stack)
+        else:
+            look = look_of(config)
+            axes.bar(position, value.point, width=0.62, color=look.colour, edgecolor=look.colour)
+        error_bar(axes, position, value)
+        top = max(v for v in (value.high, value.point, 0.0) if v is not None)
+        axes.annotate(
+            percent(value.point), (position, top), xytext=(0, 5), textcoords="offset points", ha="center"
+        )
+    axes.axhline(stack.total.point, color="#777777", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+    axes.axhline(0, color="#333333", linewidth=0.9)
+    names = [short_label(label_of(aggregate, c)) for c in stack.part_ids]
+    axes.set_xticks(range(4), [names[0], names[1], "sum of the two", short_label(label_of(aggregate, stack.whole_id))
+                               + "\n(measured together)"])  # fmt: skip
+    ends = [e for _, v in bars for e in (v.low, v.high, v.point, 0.0) if e is not None]
+    span = max(max(ends) - min(ends), 1e-6)
+    axes.set_ylim(min(ends) - (0.06 * span if min(ends) < 0 else 0), max(ends) + 0.14 * span)
+    axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    axes.set_ylabel("tax of TTFT p90 against plain (%)")
+    axes.grid(axis="x", visible=False)
+    title = _title(aggregate, stack)
+    set_claim(figure, title, source_note(aggregate))
+    sizes = [
+        int(n)
+        for c in (*stack.part_ids, stack.whole_id)
+        for k in ("n", "n_plain")
+        if (n := number(rows[c].get(k)))
+    ]
+    return Drawn(figure, title, _caption(aggregate, sizes), _rows(bars))
+
+
+def _stack(values: dict[str, Interval], whole: str, parts: tuple[str, str]) -> _Stack | None:
+    if whole not in values or any(p not in values for p in parts):
+        return None
+    return _Stack(whole, parts, values[whole], (values[parts[0]], values[parts[1]]))
+
+
+def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
+    """Stacked where both parts point the same way; a single bar where stacking would mislead."""
+    one, two = stack.parts
+    if one.point >= 0 and two.point >= 0:
+        for config, height, bottom in [
+            (stack.part_ids[0], one.point, 0.0),
+            (stack.part_ids[1], two.point, one.point),
+        ]:
+            look = look_of(config)
+            axes.bar(
+                position,
+                height,
+                bottom=bottom,
+                width=0.62,
+                facecolor="#FFFFFF",
+                edgecolor=look.colour,
+                hatch="////",
+            )
+    else:
+        axes.bar(
+            position, stack.total.point, width=0.62, facecolor="#FFFFFF", edgecolor="#555555", hatch="////"
+        )
+
+
+def _why_not(aggregate: Aggregate, values: dict[str, Interval]) -> str:
+    whole, parts = next(
+        ((w, p) for w, p in STACKS if any(c.id == w for c in configs(aggregate))), STACKS[0]
+    )  # the stack this campaign asked for, if any
+    missing = [why_absent(aggregate, c) for c in (*parts, whole) if c not in values]
+    return "the check needs both parts and the stacked configuration: " + "; ".join(missing)
+
+
+def _title(aggregate: Aggregate, stack: _Stack) -> str:
+    whole, total = stack.whole, stack.total
+    name = clean(label_of(aggregate, stack.whole_id), 40)
+    if whole.covers_zero:
+        return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity cannot be judged"
+    miss = (whole.point - total.point) / abs(whole.point)
+    if abs(miss) <= 0.30:
+        word = "add up"
+    else:
+        word = "interfere: together they cost more" if miss > 0 else "share a cost: together they cost less"
+    return (
+        f"The two taxes {word}: {percent(total.point)} as a sum, {percent(whole.point)} measured together "
+        f"({abs(miss) * 100:.0f} % apart)"
+    )
+
+
+def _caption(aggregate: Aggregate, sizes: list[int]) -> str:
+    at = reference_rate(aggregate, "ref_safe")
+    return " ".join(
+        [
+            f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
+            "Whiskers are 95 % intervals; that of the sum adds the ends of its parts and is therefore wide rather than narrow;",
+            f"{counted(sizes).replace('point', 'bar')}.",
+            left_out(aggregate, "a"),
+        ]
+    )
+
+
+def _rows(bars: list[tuple[str, Interval]]) -> list[dict[str, Any]]:
+    return [{"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in bars]

@@ -1,0 +1,185 @@
+"""Questions that figures and report ask of ``aggregate.json``.
+
+The document is taken as it comes: what is absent, null or not finite is None here, so a figure asks
+once and leaves out what it is not told. Nothing is computed but look-ups and formatting-free picks.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Aggregate = Mapping[str, Any]
+REFERENCES = ("ref_safe", "ref_load")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number with its 95 % interval; an end that is None is unknown or unbounded."""
+
+    point: float
+    low: float | None
+    high: float | None
+
+    @property
+    def covers_zero(self) -> bool:
+        return (self.low is None or self.low <= 0) and (self.high is None or self.high >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    id: str
+    label: str
+    status: str
+    reason: str
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """``value`` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def rows(value: Any) -> list[Mapping[str, Any]]:
+    """The JSON objects in ``value`` if it is a list, else none."""
+    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for everything else JSON can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def interval(value: Any) -> Interval | None:
+    """``{point, low, high}``, or a bare number without an interval."""
+    if isinstance(value, Mapping):
+        point = number(value.get("point"))
+        return None if point is None else Interval(point, number(value.get("low")), number(value.get("high")))
+    point = number(value)
+    return None if point is None else Interval(point, None, None)
+
+
+def configs(aggregate: Aggregate) -> list[ConfigView]:
+    """Every configuration of the campaign, ``plain`` first, then as the campaign lists them."""
+    found = [
+        ConfigView(
+            id=config_id,
+            label=str(mapping(value).get("label") or config_id),
+            status=str(mapping(value).get("status") or "missing"),
+            reason=str(mapping(value).get("reason") or ""),
+        )
+        for config_id, value in mapping(aggregate.get("configs")).items()
+    ]
+    return sorted(found, key=lambda c: c.id != "plain")
+
+
+def label_of(aggregate: Aggregate, config_id: str) -> str:
+    return next((c.label for c in configs(aggregate) if c.id == config_id), config_id)
+
+
+def why_absent(aggregate: Aggregate, config_id: str) -> str:
+    """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
+    for config in configs(aggregate):
+        if config.id == config_id:
+            word = {"measured": "has no usable number here", "partial": "was measured in part only"}.get(
+                config.status,
+                f"was {config.status}" if config.status in ("skipped",) else f"is {config.status}",
+            )
+            return f"{config_id} {word}" + (f": {config.reason}" if config.reason else "")
+    return f"{config_id} is not part of this campaign"
+
+
+def all_cells(aggregate: Aggregate, phase: str | None = None) -> list[Mapping[str, Any]]:
+    found = rows(aggregate.get("cells"))
+    return [c for c in found if phase is None or c.get("phase") == phase]
+
+
+def valid_cells(aggregate: Aggregate, phase: str, config_id: str) -> list[Mapping[str, Any]]:
+    """Valid cells of one configuration and phase that have a rate, in order of rate."""
+    found = [
+        c
+        for c in all_cells(aggregate, phase)
+        if c.get("config") == config_id
+        and c.get("verdict") == "valid"
+        and (number(c.get("rate_per_s")) or 0) > 0
+    ]
+    return sorted(found, key=lambda c: float(c["rate_per_s"]))
+
+
+def percentile(cell: Mapping[str, Any], quantity: str, which: str) -> Interval | None:
+    """E.g. ``percentile(cell, "ttft_ms", "p90")``; None where it is not available."""
+    return interval(mapping(cell.get(quantity)).get(which))
+
+
+def reference_rate(aggregate: Aggregate, reference: str) -> float | None:
+    return number(mapping(aggregate.get("reference_rates")).get(f"{reference}_per_s"))
+
+
+def reference_flags(aggregate: Aggregate) -> list[str]:
+    flags = mapping(aggregate.get("reference_rates")).get("flags")
+    return [str(f) for f in flags] if isinstance(flags, list) else []
+
+
+def saturation_rate(aggregate: Aggregate, config_id: str) -> float | None:
+    return number(mapping(mapping(aggregate.get("saturation")).get(config_id)).get("saturation_rate_per_s"))
+
+
+def tax_rows(
+    aggregate: Aggregate, *, metric: str, reference: str, phase: str | None = None
+) -> list[Mapping[str, Any]]:
+    """Rows of ``taxes`` with a usable number, of configurations other than plain."""
+    return [
+        t
+        for t in rows(aggregate.get("taxes"))
+        if t.get("metric") == metric
+        and t.get("reference") == reference
+        and (phase is None or t.get("phase") == phase)
+        and t.get("available", True)
+        and interval(t) is not None
+        and t.get("config") != "plain"
+    ]
+
+
+def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Mapping[str, Any]]:
+    """Per configuration, the one tax that stands for ``reference``: Phase A, else B' or B at Phase A's shape."""
+    shape = phase_a_shape(aggregate)
+    best: dict[str, Mapping[str, Any]] = {}
+    for phase in ("b", "b_prime", "a"):
+        for row in tax_rows(aggregate, metric=metric, reference=reference, phase=phase):
+            if shape is None or (row.get("input_tokens"), row.get("output_tokens")) == shape:
+                best[str(row.get("config"))] = row
+    order = [c.id for c in configs(aggregate)]
+    return {k: best[k] for k in sorted(best, key=lambda k: (order.index(k) if k in order else len(order), k))}
+
+
+def phase_a_shape(aggregate: Aggregate) -> tuple[Any, Any] | None:
+    for cell in all_cells(aggregate, "a"):
+        return cell.get("input_tokens"), cell.get("output_tokens")
+    return None
+
+
+def excluded_cells(aggregate: Aggregate, phase: str) -> list[str]:
+    """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out."""
+    return [
+        f"{c.get('config')} {c.get('cell_id')} ({'; '.join(map(str, c.get('reasons') or [])) or c.get('verdict')})"
+        for c in all_cells(aggregate, phase)
+        if c.get("verdict") != "valid"
+    ]
+
+
+def source_note(aggregate: Aggregate) -> str:
+    """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
+    provenance = mapping(aggregate.get("provenance"))
+    versions = mapping(provenance.get("versions"))
+    kinds = {
+        provenance.get("kind"),
+        provenance.get("engine_kind"),
+        mapping(provenance.get("engine")).get("kind"),
+    }
+    if versions.get("emulator") or "emulator" in kinds:
+        return "Embedded engine: numbers of a model, they say nothing about real connectors"
+    if not provenance.get("gpu"):
+        cores = number(mapping(provenance.get("host")).get("cores"))
+        return f"CPU host{f' with {cores:.0f} cores' if cores else ''}: not the numbers of a GPU"
+    return ""

@@ -1,0 +1,86 @@
+"""Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
+
+from collections.abc import Sequence
+
+from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def clean(text: str, limit: int = 400) -> str:
+    """One printable line of at most ``limit`` characters; names come from a YAML file and may be anything."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(line.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def short_label(label: str) -> str:
+    """A legend entry; Matplotlib hides labels that start with an underscore, so that goes."""
+    return clean(label, 26).lstrip("_ ") or "?"
+
+
+def percent(ratio: float) -> str:
+    """``0.312`` -> ``"+31 %"``; one decimal below 10 %."""
+    value = ratio * 100
+    digits = 1 if abs(value) < 9.95 else 0
+    text = f"{abs(value):,.{digits}f}"
+    if float(text.replace(",", "")) == 0:
+        return "0 %"
+    return f"{'+' if value > 0 else MINUS}{text} %"
+
+
+def microseconds(value: float) -> str:
+    digits = 1 if abs(value) < 9.95 else 0
+    text = f"{abs(value):,.{digits}f}"
+    if float(text.replace(",", "")) == 0:
+        return "0 µs"
+    return f"{'+' if value > 0 else MINUS}{text} µs"
+
+
+def milliseconds(value: float) -> str:
+    if abs(value) >= 10_000:
+        return f"{value / 1000:.3g} s"
+    return f"{value:.3g} ms" if abs(value) < 1000 else f"{value:,.0f} ms"
+
+
+def rate(value: float) -> str:
+    return f"{value:g} req/s"
+
+
+def signed(value: float, unit: str) -> str:
+    return percent(value) if unit == "ratio" else microseconds(value)
+
+
+def with_interval(value: Interval, unit: str = "ratio") -> str:
+    """``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
+    if value.low is None and value.high is None:
+        return f"{signed(value.point, unit)} (no interval)"
+    low = "no lower bound" if value.low is None else signed(value.low, unit)
+    high = "no upper bound" if value.high is None else signed(value.high, unit)
+    return f"{signed(value.point, unit)} [{low}, {high}]"
+
+
+def listing(items: Sequence[str], most: int = 3) -> str:
+    """``"a, b, c and 4 more"``."""
+    if len(items) > most:
+        return ", ".join(items[:most]) + f" and {len(items) - most} more"
+    return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else "".join(items)
+
+
+def counted(counts: Sequence[int]) -> str:
+    """``"n = 200 to 1,920 requests per point"``."""
+    if not counts:
+        return "n unknown"
+    low, high = min(counts), max(counts)
+    return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + " requests per point"
+
+
+def left_out(aggregate: Aggregate, phase: str) -> str:
+    """The caption's sentences on what is not in the picture: skipped configurations and invalid cells."""
+    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in ("measured", "partial")]
+    cells = excluded_cells(aggregate, phase)
+    sentences = []
+    if absent:
+        sentences.append(f"Not in the picture: {listing(absent, 6)}.")
+    sentences.append(f"Excluded cells: {listing(cells)}." if cells else "Excluded cells: none.")
+    return " ".join(sentences)
