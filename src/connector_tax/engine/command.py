@@ -89,9 +89,6 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[s
         "KV_TRANSFER_CONFIG": json.dumps(connector.kv_transfer_config)
         if connector.kv_transfer_config
         else "",
-        "PYTHONPATH": os.pathsep.join(
-            filter(None, [str(LAUNCH / "plugins"), inherited.get("PYTHONPATH", "")])
-        ),
     }
     if engine.kind == "emulator":
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))

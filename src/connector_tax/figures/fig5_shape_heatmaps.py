@@ -73,7 +73,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         matplotlib.cm.ScalarMappable(norm, colours), ax=panels, shrink=0.8, pad=0.015,
         extend="both" if max(abs(p) for p in points) > limit else "neither",
     )  # fmt: skip
-    bar.set_label("tax of TTFT p90 (%)")
+    bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
     bar.ax.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
     title = _title(aggregate, grids)
     set_claim(figure, title, source_note(aggregate))
@@ -103,10 +103,11 @@ def _heatmap(
             red, green, blue = colour[:3]
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
             ends = [percent(e).removesuffix(" %") if e is not None else "?" for e in (value.low, value.high)]
+            brackets = f"[{ends[0]}, {ends[1]}]"
             axes.text(
-                column, row, f"{percent(value.point)}\n[{ends[0]}, {ends[1]}]", ha="center", va="center", fontsize=7.5,
+                column, row, f"{percent(value.point)}\n{brackets}", ha="center", va="center", fontsize=7.5 * min(1, 12.5 / len(brackets)),
                 color="#FFFFFF" if dark else "#000000", linespacing=1.35,
-                bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.2} if value.covers_zero else None,
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if value.covers_zero else None,
             )  # fmt: skip
     axes.set_xlim(-0.5, len(outputs) - 0.5)
     axes.set_ylim(len(inputs) - 0.5, -0.5)

@@ -18,7 +18,7 @@ from connector_tax.figures.lookup import (
     source_note,
     valid_cells,
 )
-from connector_tax.figures.style import Drawn, Omitted, look_of, new_figure, set_claim
+from connector_tax.figures.style import Drawn, Omitted, error_bar, look_of, new_figure, set_claim
 from connector_tax.figures.words import clean, left_out, microseconds, rate, short_label
 
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -43,7 +43,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
-    for position, (config, (values, _)) in enumerate(curves.items()):
+    for position, (config, (values, step)) in enumerate(curves.items()):
         look = look_of(config.id)
         heights = [(i + 0.5) / len(values) for i in range(len(values))]
         # Markers at other heights per line, so that lines on top of each other still show who they are.
@@ -52,6 +52,9 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
             values, heights, color=look.colour, marker=look.marker, markevery=marks, markersize=5.5, linewidth=1.5,
             label=short_label(config.label),
         )  # fmt: skip
+        median = _median(step)
+        if median is not None:
+            error_bar(axes, 0.5, median, horizontal=True, colour=look.colour)
     every = [v for values, _ in curves.values() for v in values]
     # The slowest and fastest half percent would stretch the axis for every line.
     low, high = _at(every, 0.002), _at(every, 0.998)
@@ -62,6 +65,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     else:
         axes.set_xlim(low - 0.03 * (high - low) - 1e-9, high + 0.03 * (high - low) + 1e-9)
     axes.set_ylim(0, 1)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_xlabel("step duration (µs)")
     axes.set_ylabel("share of steps at most this long")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
@@ -84,7 +88,6 @@ def _at(values: list[float], share: float) -> float:
 def _log_x(axes: Axes) -> None:
     """A logarithmic x axis with plain numbers."""
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
@@ -122,7 +125,7 @@ def _caption(
     parts = [
         f"Distribution of step durations at ref_safe ({rate(at)}), phase A; steps without tokens excluded; {count}.",
         "A step runs from the scheduler's entry to the end of the update with its output.",
-        f"Median with 95 % interval, µs: {'; '.join(medians)}." if medians else "",
+        f"Whiskers at 0.5: median with 95 % interval, in µs: {'; '.join(medians)}." if medians else "",
         f"No step records at this rate: {', '.join(without)}." if without else "",
         left_out(aggregate, "a"),
     ]

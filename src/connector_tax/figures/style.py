@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from connector_tax.figures.lookup import Interval
-from connector_tax.figures.words import clean, microseconds
+from connector_tax.figures.words import MINUS, clean, microseconds
 
 Row = dict[str, Any]
 
@@ -84,6 +84,8 @@ _STYLE: Any = {
     "text.parse_math": False,  # a `$` in a connector's label is a dollar sign
 }
 TITLE_SIZE = 12.0
+# Of the bold title font; measured with the widest titles, so that none runs out of the picture.
+CHARACTERS_PER_INCH = 9.0
 
 
 def look_of(config_id: str) -> Look:
@@ -115,7 +117,7 @@ def new_figure(width: float, height: float) -> Figure:
 def set_claim(figure: Figure, title: str, note: str = "") -> None:
     """The title, wrapped to the figure's width, and the note on where the numbers come from below it."""
     width = figure.get_figwidth()
-    text = textwrap.fill(clean(title), width=max(40, int(width * 11.2)))
+    text = textwrap.fill(clean(title), width=max(40, int(width * CHARACTERS_PER_INCH)))
     figure.suptitle(text, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold")
     if note:
         engine = figure.get_layout_engine()
@@ -167,7 +169,7 @@ def _minor(value: float, wide: bool) -> str:
 
 
 def percent_ticks(value: float, _position: object = None) -> str:
-    return f"{value * 100:,.10g} %"
+    return f"{MINUS if value < 0 else ''}{abs(value) * 100:,.6g} %"
 
 
 def microsecond_ticks(value: float, _position: object = None) -> str:

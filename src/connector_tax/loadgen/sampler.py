@@ -39,6 +39,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
 TIMEOUT_S = 2.0
+START_TIMEOUT_S = 10.0
 
 
 def parse_metrics(text: str) -> dict[str, float]:
@@ -80,10 +81,19 @@ def sampling(base_url: str, out: Path, interval_s: float) -> Iterator[None]:
     # Standard input is the lifeline: it ends when this process does, however that happens.
     process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE)
     try:
+        _wait_for_first_sample(out)  # its imports take a core for half a second; not in the cell
         yield
     finally:
         process.terminate()
         process.wait()
+
+
+def _wait_for_first_sample(out: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if out.exists() and out.stat().st_size:
+            return
+        time.sleep(0.01)
 
 
 def sample_until_told(base_url: str, out: Path, interval_s: float) -> None:

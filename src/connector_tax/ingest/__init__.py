@@ -1,0 +1,5 @@
+"""Raw artifacts to tables. Trouble is data: each fault is named, nothing is silently averaged."""
+
+from connector_tax.ingest.campaign import CampaignData, CellData, Problem, RunData, read_campaign
+
+__all__ = ["CampaignData", "CellData", "Problem", "RunData", "read_campaign"]

@@ -1,0 +1,53 @@
+"""``metrics_*.jsonl`` to what the analysis asks of it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from connector_tax.records.cell import CellWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One cell's samples inside its window.
+
+    Attributes:
+        waiting_p50, running_p50: medians over the window's samples; None without any.
+        n, n_missed: samples in the window, and how many of them could not be taken.
+    """
+
+    waiting_p50: float | None
+    running_p50: float | None
+    n: int
+    n_missed: int
+
+
+def read_samples(path: Path, window: CellWindow) -> Samples:
+    """A line that does not parse counts as missed; so does a sample that failed."""
+    rows = []
+    missed = 0
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                row = json.loads(line)
+                inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
+            except (ValueError, KeyError, TypeError):
+                missed += 1
+                continue
+            if inside and row.get("ok"):
+                rows.append(row["values"])
+            elif inside:
+                missed += 1
+    return Samples(
+        _median(rows, "num_requests_waiting"),
+        _median(rows, "num_requests_running"),
+        len(rows) + missed,
+        missed,
+    )
+
+
+def _median(rows: list[dict[str, float]], name: str) -> float | None:
+    values = [row[name] for row in rows if name in row]
+    return float(np.median(values)) if values else None

@@ -1,0 +1,1 @@
+"""Tables to claims: percentiles, taxes and verdicts, each with its interval."""

@@ -1,0 +1,103 @@
+"""Whether a configuration keeps up at a rate, and which reference rates follow from it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.ingest import CellData
+from connector_tax.summary.cell import effective_throughput_per_s, in_window, latencies_ms
+from connector_tax.summary.percentiles import percentile
+
+MIN_THROUGHPUT_RATIO = 0.95
+MAX_WAITING = 1.0
+MAX_TTFT_GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class RatePoint:
+    """What Phase A says about one configuration at one rate.
+
+    ``waiting_p50`` and ``ttft_p90_ms`` are None where unknown (no samples; p90 on unfinished requests).
+    """
+
+    rate_per_s: float
+    throughput_ratio: float
+    waiting_p50: float | None
+    ttft_p90_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """One configuration over its rates.
+
+    Attributes:
+        criteria: per rate, each criterion's outcome; None where it could not be judged.
+        saturation_rate_per_s: the lowest rate at which one fired; None if none did.
+        non_monotonic: rates above that one at which none fired.
+    """
+
+    criteria: dict[float, dict[str, bool | None]]
+    numbers: dict[float, dict[str, float | None]]
+    saturation_rate_per_s: float | None
+    non_monotonic: tuple[float, ...]
+
+    def saturated(self, rate_per_s: float) -> bool:
+        return any(self.criteria[rate_per_s].values())
+
+    def fired(self, rate_per_s: float) -> list[str]:
+        return [name for name, outcome in self.criteria[rate_per_s].items() if outcome]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "saturation_rate_per_s": self.saturation_rate_per_s,
+            "fired": {f"{r:g}": self.fired(r) for r in self.criteria},
+            "criteria": {f"{r:g}": self.numbers[r] for r in self.criteria},
+            "non_monotonic": list(self.non_monotonic),
+        }
+
+
+def rate_point(cell: CellData) -> RatePoint:
+    ttft_ms = latencies_ms(in_window(cell.requests, cell.window))["ttft_ms"]
+    return RatePoint(
+        rate_per_s=cell.spec.rate_per_s,
+        throughput_ratio=effective_throughput_per_s(cell.requests, cell.window) / cell.spec.rate_per_s,
+        waiting_p50=cell.samples.waiting_p50,
+        ttft_p90_ms=percentile(ttft_ms, 90),
+    )
+
+
+def judge_saturation(points: list[RatePoint]) -> Saturation:
+    """Apply the three criteria to the rates of one configuration.
+
+    Throughput below 95 % of the rate; a median of more than one request waiting; TTFT p90 more than
+    1.5 times that at half the rate. A p90 that is unavailable while that at half the rate is known
+    has grown without bound.
+    """
+    by_rate = {p.rate_per_s: p for p in sorted(points, key=lambda p: p.rate_per_s)}
+    criteria: dict[float, dict[str, bool | None]] = {}
+    numbers: dict[float, dict[str, float | None]] = {}
+    for rate, point in by_rate.items():
+        half = by_rate.get(rate / 2)
+        growth, grew = _growth(point, half)
+        criteria[rate] = {
+            "throughput": point.throughput_ratio < MIN_THROUGHPUT_RATIO,
+            "waiting": None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
+            "ttft_growth": grew,
+        }
+        numbers[rate] = {
+            "throughput_ratio": point.throughput_ratio,
+            "waiting_p50": point.waiting_p50,
+            "ttft_growth": growth,
+        }
+    saturated = [r for r in criteria if any(criteria[r].values())]
+    first = min(saturated, default=None)
+    later = () if first is None else tuple(r for r in criteria if r > first and r not in saturated)
+    return Saturation(criteria, numbers, first, later)
+
+
+def _growth(point: RatePoint, half: RatePoint | None) -> tuple[float | None, bool | None]:
+    if half is None or half.ttft_p90_ms is None or half.ttft_p90_ms <= 0:
+        return None, None
+    if point.ttft_p90_ms is None:
+        return None, True
+    growth = point.ttft_p90_ms / half.ttft_p90_ms
+    return growth, growth > MAX_TTFT_GROWTH
