@@ -61,7 +61,7 @@ def unavailable(reason: str, n: int = 0) -> Estimate:
 
 
 def block_length(n: int) -> int:
-    return max(1, math.ceil(float(n) ** (1 / 3)))
+    return max(1, math.ceil(math.cbrt(n)))
 
 
 def block_counts(n: int, draws: int, rng: np.random.Generator) -> Counts:

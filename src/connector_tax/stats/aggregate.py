@@ -1,0 +1,254 @@
+"""A campaign's tables to ``aggregate.json`` and ``aggregate.csv``: every number the report prints."""
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+
+from connector_tax.ingest import CampaignData, CellData
+from connector_tax.stats.bootstrap import Estimate, combine
+from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
+from connector_tax.stats.criteria import judge_criteria
+from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.stats.reference import saturation_by_config
+from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
+
+SCHEMA_VERSION = 1
+REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load"}
+
+
+def aggregate(data: CampaignData) -> dict[str, Any]:
+    """Everything the figures and the report need; ``docs/formats.md`` lists the keys."""
+    config = data.document["config"]
+    settings = config["analysis"]
+    confidence = float(settings["confidence"])
+    saturation = saturation_by_config(data)
+    rates = data.reference_rates
+    estimates = {
+        (c.config, c.phase, c.cell_id): estimate_cell(c, config["seed"], settings["bootstrap_draws"])
+        for c in data.cells()
+        if c.usable
+    }
+    taxes = _taxes(estimates, rates)
+    absent = _absent(data)
+    verdicts = judge_hypotheses(_evidence(taxes, absent, config, confidence))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "campaign": data.document["campaign"],
+        "date": data.document["date"],
+        "provenance": _provenance(data),
+        "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
+        "step_timing_reason": (data.preflight or {}).get("step_timing_reason"),
+        "configs": _configs(data, absent),
+        "cells": [_cell_entry(c, estimates, saturation, confidence) for c in data.cells()],
+        "saturation": {i: s.to_json() for i, s in saturation.items()},
+        "reference_rates": rates,
+        "taxes": [t.to_json(confidence) for t in taxes],
+        "amplification": _amplification(taxes, confidence),
+        "hypotheses": [v.to_json() for v in verdicts],
+        "criteria": judge_criteria(data, verdicts),
+        "problems": [{"where": p.where, "what": p.what} for p in data.problems],
+    }
+
+
+def _cell_entry(
+    cell: CellData, estimates: dict[tuple[str, str, str], CellEstimates], saturation: Any, confidence: float
+) -> dict[str, Any]:
+    found = estimates.get((cell.config, cell.phase, cell.cell_id))
+    if found is None:
+        return {
+            "config": cell.config,
+            "phase": cell.phase,
+            "cell_id": cell.cell_id,
+            "rate_per_s": cell.spec.rate_per_s,
+            "input_tokens": cell.spec.input_tokens,
+            "output_tokens": cell.spec.output_tokens,
+            "usable": False,
+            "verdict": cell.document["verdict"],
+            "reasons": cell.document["reasons"],
+            "flags": cell.document["flags"],
+        }
+    return cell_json(found, saturation.get(cell.config), confidence)
+
+
+def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None) -> list[Tax]:
+    """Phase A cells at the reference rates, then every cell of Phase B and B'."""
+    if rates is None:
+        return []
+    found: list[Tax] = []
+    for (config, phase, cell_id), own in estimates.items():
+        if config == "plain":
+            continue
+        plain = estimates.get(("plain", phase, cell_id))
+        if phase == "a":
+            references = [
+                r for r in ("ref_safe", "ref_load") if rates[f"{r}_per_s"] == own.cell.spec.rate_per_s
+            ]
+        else:
+            references = [REFERENCE_OF_PHASE[phase]]
+        for reference in references:
+            found += taxes_of(own, plain, reference)
+    return found
+
+
+def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
+    """Tax at ref_load minus tax at ref_safe, from the headline cells."""
+    found = {(t.config, t.reference, t.metric): t.estimate for t in taxes if t.headline}
+    rows = []
+    for config, reference, metric in found:
+        load = found.get((config, "ref_load", metric))
+        if reference == "ref_safe" and load is not None:
+            gap = difference(load, found[config, "ref_safe", metric])
+            rows.append(
+                {
+                    "config": config,
+                    "metric": metric,
+                    "available": gap.point is not None,
+                    **gap.to_json(confidence),
+                }
+            )
+    return rows
+
+
+def _evidence(
+    taxes: list[Tax], absent: dict[str, str], config: dict[str, Any], confidence: float
+) -> Evidence:
+    safe = [t for t in taxes if t.reference == "ref_safe"]
+    shapes = [t for t in safe if t.phase == "b"]
+    return Evidence(
+        headline={t.config: t.estimate for t in safe if t.headline and t.metric == "ttft_p90"},
+        by_input=_by_length([t for t in shapes if t.metric == "ttft_p90"], "input_tokens"),
+        by_output=_by_length([t for t in shapes if t.metric == "tpot_p90"], "output_tokens"),
+        absent=absent,
+        stacks=_stacks(config),
+        confidence=confidence,
+    )
+
+
+def _by_length(taxes: list[Tax], attribute: str) -> dict[str, dict[int, Estimate]]:
+    """config -> length -> mean tax over the other length; only where every one of them is available."""
+    grouped: dict[str, dict[int, list[Estimate]]] = {}
+    for tax in taxes:
+        grouped.setdefault(tax.config, {}).setdefault(getattr(tax, attribute), []).append(tax.estimate)
+    return {c: {k: _mean(es) for k, es in by.items()} for c, by in grouped.items()}
+
+
+def _mean(estimates: list[Estimate]) -> Estimate:
+    points = [e.point for e in estimates if e.point is not None]
+    if len(points) < len(estimates):
+        return next(e for e in estimates if e.point is None)
+    replicates, n = combine(*estimates)
+    return Estimate(sum(points) / len(points), np.mean(replicates, axis=0), n)
+
+
+def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """MultiConnector configurations whose children were measured by themselves, too."""
+    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
+    found = {}
+    for connector in config["connectors"]:
+        kv = connector["kv_transfer_config"] or {}
+        children = kv.get("kv_connector_extra_config", {}).get("connectors", [])
+        parts = [by_kv.get(str(child)) for child in children]
+        if parts and all(parts):
+            found[connector["id"]] = tuple(p for p in parts if p)
+    return found
+
+
+def _absent(data: CampaignData) -> dict[str, str]:
+    """config -> why it has no numbers; configurations with numbers are not in it."""
+    reasons = {}
+    measured = {c.config for c in data.cells() if c.usable}
+    for connector in data.document["config"]["connectors"]:
+        i = connector["id"]
+        if i in measured:
+            continue
+        decision = (data.preflight or {}).get("configs", {}).get(i)
+        receipts = [r.receipt for r in data.runs if r.folder.connector_id == i and r.receipt is not None]
+        if decision is not None and decision["decision"] == "skip":
+            reasons[i] = f"skipped: {decision['reason']}"
+        elif any(c.config == i for c in data.cells()):
+            reasons[i] = "no usable cell"
+        else:
+            reasons[i] = next((r.reason for r in receipts if r.reason), None) or "not measured yet"
+    return reasons
+
+
+def _configs(data: CampaignData, absent: dict[str, str]) -> dict[str, Any]:
+    decisions = (data.preflight or {}).get("configs", {})
+    out = {}
+    for connector in data.document["config"]["connectors"]:
+        i = connector["id"]
+        runs = [r for r in data.runs if r.folder.connector_id == i]
+        skipped = decisions.get(i, {}).get("decision") == "skip"
+        ended = bool(runs) and all(r.receipt is not None for r in runs)
+        status = "skipped" if skipped else "missing" if not runs else "measured" if ended else "partial"
+        if status == "measured" and i in absent:
+            status = "failed"
+        out[i] = {
+            "label": connector["label"],
+            "status": status,
+            "reason": absent.get(i),
+            "install": decisions.get(i, {}).get("install"),
+            "note": connector["note"],
+        }
+    return out
+
+
+def _provenance(data: CampaignData) -> dict[str, Any]:
+    cells = data.cells()
+    newest = max(cells, key=lambda c: c.document["clock"]["utc_ns"]).document if cells else {}
+    engine = newest.get("engine", {})
+    config = data.document["config"]
+    return {
+        "engine_kind": config["engine"]["kind"],
+        "model": config["engine"]["model"],
+        "engine_args": config["engine"]["args"],
+        "versions": engine.get("versions", {}),
+        "gpu": engine.get("gpu", []),
+        "host": engine.get("host", {}),
+        "code": newest.get("code", {}),
+        "order": data.document["order"],
+        "seed": config["seed"],
+        "created_utc": data.document["created_utc"],
+        "confidence": config["analysis"]["confidence"],
+        "bootstrap_draws": config["analysis"]["bootstrap_draws"],
+    }
+
+
+def aggregate_csv(value: dict[str, Any]) -> str:
+    """One row per cell, flat; empty where a number is unavailable."""
+    rows = [_flat(cell, value["taxes"]) for cell in value["cells"]]
+    columns = list(dict.fromkeys(k for row in rows for k in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
+    row = {k: v for k, v in cell.items() if isinstance(v, str | int | float | bool) or v is None}
+    row["flags"] = ";".join(cell["flags"])
+    row["reasons"] = ";".join(cell["reasons"])
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        for q, numbers in cell.get(name, {}).items():
+            row[f"{name[:-3]}_{q}_ms"] = numbers["point"]
+            row[f"{name[:-3]}_{q}_low_ms"] = numbers["low"]
+            row[f"{name[:-3]}_{q}_high_ms"] = numbers["high"]
+    if cell.get("step", {}).get("available"):
+        for name in ("step_duration_us", "connector_total_us"):
+            row[f"{name[:-3]}_p50_us"] = cell["step"][name]["p50"]["point"]
+    for metric in METRICS:
+        same = [
+            t
+            for t in taxes
+            if (t["config"], t["phase"], t["metric"]) == (cell["config"], cell["phase"], metric)
+            and (t["rate_per_s"], t["input_tokens"], t["output_tokens"])
+            == (cell["rate_per_s"], cell["input_tokens"], cell["output_tokens"])
+        ]
+        if same:
+            row[f"tax_{metric}"] = same[0]["point"]
+            row[f"tax_{metric}_low"] = same[0]["low"]
+            row[f"tax_{metric}_high"] = same[0]["high"]
+    return row

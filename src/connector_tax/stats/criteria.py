@@ -1,0 +1,87 @@
+"""The seven success criteria of the published experiment, as a checklist with evidence."""
+
+from typing import Any
+
+from connector_tax.artifacts.layout import RUN_FILES
+from connector_tax.ingest import CampaignData
+from connector_tax.stats.hypotheses import NOT_TESTABLE, Verdict
+from connector_tax.units import NS_PER_S, duration_text
+
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+
+
+def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[dict[str, Any]]:
+    """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself."""
+    main = {v.id: v for v in reversed(verdicts)}
+    return [
+        _answered(1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
+        _answered(2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
+        _answered(3, "H3 disambiguated: framework against implementation", [main["H3"]]),
+        _answered(4, "H4 additivity: the stack against the sum of its parts", [main["H4"]]),
+        _answered(5, "H5 and H6 directional: sign and size by length", [main["H5"], main["H6"]]),
+        _artifacts(data),
+        _wall_clock(data),
+    ]
+
+
+def _answered(number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any]:
+    missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
+    return {
+        "number": number,
+        "title": title,
+        "outcome": NOT_APPLICABLE if missing else PASS,
+        "evidence": " ".join(v.sentence for v in verdicts),
+    }
+
+
+def _artifacts(data: CampaignData) -> dict[str, Any]:
+    """Every run that measured has all its files; every skip has a reason."""
+    faults = []
+    checked = 0
+    for run in data.runs:
+        if run.receipt is None:
+            faults.append(f"{run.folder.connector_id} phase {run.folder.phase} has no receipt")
+        elif run.receipt.status == "measured":
+            checked += 1
+            missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
+            if run.receipt.step_timing_available:
+                missing += [c.cell_id + " step records" for c in run.cells if c.steps is None]
+            faults += [f"{run.folder.connector_id} phase {run.folder.phase} lacks {m}" for m in missing]
+        elif not run.receipt.reason:
+            faults.append(
+                f"{run.folder.connector_id} phase {run.folder.phase} is {run.receipt.status} without a reason"
+            )
+    return {
+        "number": 6,
+        "title": "All artifacts present, every skip has a reason",
+        "outcome": PASS if checked and not faults else FAIL,
+        "evidence": "; ".join(faults) if faults else f"{checked} measured runs checked",
+    }
+
+
+def _wall_clock(data: CampaignData) -> dict[str, Any]:
+    """From the first cell to the last, by UTC; launches in between are inside, preflight is not."""
+    budget_h = float(data.document["config"]["analysis"]["time_budget_h"])
+    times = []
+    for cell in data.cells():
+        clock = cell.document["clock"]
+        offset_ns = clock["utc_ns"] - clock["monotonic_ns"]
+        times += [cell.window.t0_ns + offset_ns, cell.window.drained_ns + offset_ns]
+    if not times:
+        return {
+            "number": 7,
+            "title": _budget_title(budget_h),
+            "outcome": NOT_APPLICABLE,
+            "evidence": "no cells",
+        }
+    elapsed_s = (max(times) - min(times)) / NS_PER_S
+    return {
+        "number": 7,
+        "title": _budget_title(budget_h),
+        "outcome": PASS if elapsed_s <= budget_h * 3600 else FAIL,
+        "evidence": f"{duration_text(elapsed_s)} from the first cell to the last, interruptions included",
+    }
+
+
+def _budget_title(budget_h: float) -> str:
+    return f"The campaign fits in {budget_h:g} h of wall clock"

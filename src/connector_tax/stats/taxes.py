@@ -1,0 +1,145 @@
+"""Taxes: what a configuration costs against plain at the same rate and shape.
+
+Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled,
+each by itself; plain's resamples are the same ones in every tax, so differences of taxes are right.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from connector_tax.stats.bootstrap import Estimate, combine, unavailable
+from connector_tax.stats.cells import CellEstimates
+
+LATENCY_METRICS = {"ttft_p90": ("ttft_ms", 90.0), "tpot_p90": ("tpot_ms", 90.0)}
+STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
+METRICS = (*LATENCY_METRICS, *STEP_METRICS)
+
+
+@dataclass(frozen=True, slots=True)
+class Tax:
+    """One tax of one configuration at one rate and shape.
+
+    Attributes:
+        reference: ``ref_safe`` or ``ref_load``.
+        headline: measured in Phase A, at the shape that the reference rates were chosen with.
+    """
+
+    config: str
+    reference: str
+    phase: str
+    rate_per_s: float
+    input_tokens: int
+    output_tokens: int
+    metric: str
+    estimate: Estimate
+    n_plain: int
+
+    @property
+    def headline(self) -> bool:
+        return self.phase == "a"
+
+    def to_json(self, confidence: float) -> dict[str, Any]:
+        low, high = self.estimate.interval(confidence)
+        return {
+            "config": self.config,
+            "reference": self.reference,
+            "phase": self.phase,
+            "rate_per_s": self.rate_per_s,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "metric": self.metric,
+            "unit": "ratio" if self.metric in LATENCY_METRICS else "us",
+            "headline": self.headline,
+            "point": self.estimate.point,
+            "low": low,
+            "high": high,
+            "n": self.estimate.n,
+            "n_plain": self.n_plain,
+            "available": self.estimate.point is not None,
+            "reason": self.estimate.reason,
+            "verdict": verdict(self.estimate, confidence),
+        }
+
+
+def verdict(estimate: Estimate, confidence: float) -> str:
+    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where it holds it."""
+    low, high = estimate.interval(confidence)
+    if estimate.point is None:
+        return "unavailable"
+    if low is not None and low > 0:
+        return "tax"
+    if high is not None and high < 0:
+        return "gain"
+    return "no_tax_found" if low is not None and high is not None else "undetermined"
+
+
+def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) -> list[Tax]:
+    """Every tax of one cell; with a reason where it cannot be had."""
+    cell = own.cell
+    found = []
+    for metric in METRICS:
+        if plain is None:
+            estimate = unavailable("plain has no usable cell at this rate and shape")
+        else:
+            estimate = _tax(metric, own, plain)
+        found.append(
+            Tax(
+                config=cell.config,
+                reference=reference,
+                phase=cell.phase,
+                rate_per_s=cell.spec.rate_per_s,
+                input_tokens=cell.spec.input_tokens,
+                output_tokens=cell.spec.output_tokens,
+                metric=metric,
+                estimate=estimate,
+                n_plain=plain.latency("ttft_ms", 90.0).n if plain is not None else 0,
+            )
+        )
+    return found
+
+
+def _tax(metric: str, own: CellEstimates, plain: CellEstimates) -> Estimate:
+    if metric in LATENCY_METRICS:
+        name, q = LATENCY_METRICS[metric]
+        return relative(own.latency(name, q), plain.latency(name, q))
+    step = difference(own.step("step_duration_us", 50.0), plain.step("step_duration_us", 50.0))
+    if metric == "step_p50_us":
+        return step
+    callback = own.step("connector_total_us", 50.0)
+    return callback if metric == "callback_p50_us" else difference(step, callback)
+
+
+def relative(own: Estimate, plain: Estimate) -> Estimate:
+    """``own / plain - 1``."""
+    missing = _missing(own, plain)
+    if missing is not None:
+        return missing
+    assert own.point is not None and plain.point is not None
+    (a, b), n = combine(own, plain)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        replicates = a / b - 1
+    # Infinity over infinity: a resample in which neither has a percentile says nothing; it is kept as
+    # unbounded, so that an interval is never narrower for it.
+    return Estimate(own.point / plain.point - 1, np.where(np.isnan(replicates), np.inf, replicates), n)
+
+
+def difference(first: Estimate, second: Estimate) -> Estimate:
+    """``first - second``."""
+    missing = _missing(first, second)
+    if missing is not None:
+        return missing
+    assert first.point is not None and second.point is not None
+    (a, b), n = combine(first, second)
+    with np.errstate(invalid="ignore"):
+        replicates = a - b
+    return Estimate(first.point - second.point, np.where(np.isnan(replicates), np.inf, replicates), n)
+
+
+def _missing(own: Estimate, plain: Estimate) -> Estimate | None:
+    if own.point is None:
+        return unavailable(own.reason or "unavailable", own.n)
+    if plain.point is None:
+        return unavailable(f"plain: {plain.reason or 'unavailable'}", own.n)
+    return None
