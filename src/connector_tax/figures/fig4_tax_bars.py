@@ -53,16 +53,17 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         _panel(axes, metric, references, order, taxes)
     panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
     panels[0].set_ylim(len(order) - 0.45, -0.55)
-    figure.legend(
-        handles=[
-            Patch(facecolor="#999999" if r == "ref_safe" else "#E4E4E4", edgecolor="#333333",
-                  hatch="" if r == "ref_safe" else "///", label=_reference_text(aggregate, r, references))
-            for r in references
-        ],
-        loc="outside lower center", ncols=2,
-    )  # fmt: skip
+    legend = [
+        Patch(
+            facecolor="#999999" if r == "ref_safe" else "#E4E4E4",
+            edgecolor="#333333",
+            hatch="" if r == "ref_safe" else "///",
+            label=_reference_text(aggregate, r, references),
+        )
+        for r in references
+    ]
     title = _title(aggregate, taxes)
-    set_claim(figure, title, source_note(aggregate))
+    set_claim(figure, title, source_note(aggregate), legend)
     return Drawn(figure, title, _caption(aggregate, taxes, references), _rows(taxes, references))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.figures.lookup import (
     Aggregate,
@@ -72,16 +72,15 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     names = [NOOP, *order]
     panels[0].set_yticks(range(len(names)), [short_label(label_of(aggregate, c)) for c in names])
     panels[0].set_ylim(len(names) - 0.45, -0.55)
-    figure.legend(
-        handles=[
-            Patch(facecolor=look_of(NOOP).colour, label="framework: tax of the no-op connector"),
-            Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
-            Line2D([], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax, 95 % interval"),
-        ],
-        loc="outside lower center", ncols=3,
-    )  # fmt: skip
+    legend = [
+        Patch(facecolor=look_of(NOOP).colour, label="framework: tax of the no-op connector"),
+        Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
+        Line2D(
+            [], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax, 95 % interval"
+        ),
+    ]
     title = _title(aggregate, taxes)
-    set_claim(figure, title, source_note(aggregate))
+    set_claim(figure, title, source_note(aggregate), legend)
     return Drawn(figure, title, _caption(aggregate, taxes, raw), _rows(taxes))
 
 
@@ -112,6 +111,7 @@ def _panel(axes: Axes, metric: str, taxes: Taxes, order: list[str]) -> None:
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.25)
     axes.axvline(0, color="#333333", linewidth=0.9)
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks if unit == "ratio" else microsecond_ticks))
+    axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel(axis_label)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)

@@ -150,7 +150,7 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     if abs(miss) <= 0.30:
         word = "add up"
     else:
-        word = "interfere: together they cost more" if miss > 0 else "share a cost: together they cost less"
+        word = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
     return (
         f"The two taxes {word}: {percent(total.point)} as a sum, {percent(whole.point)} measured together "
         f"({abs(miss) * 100:.0f} % apart)"

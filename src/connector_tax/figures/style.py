@@ -7,13 +7,14 @@ every figure of every campaign.
 
 import hashlib
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -114,16 +115,23 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def set_claim(figure: Figure, title: str, note: str = "") -> None:
-    """The title, wrapped to the figure's width, and the note on where the numbers come from below it."""
-    width = figure.get_figwidth()
-    text = textwrap.fill(clean(title), width=max(40, int(width * CHARACTERS_PER_INCH)))
+def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
+    """The title, wrapped to the figure's width; below the panels a common legend and where the numbers are from."""
+    text = textwrap.fill(clean(title), width=max(40, int(figure.get_figwidth() * CHARACTERS_PER_INCH)))
     figure.suptitle(text, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold")
+    height = figure.get_figheight()
+    note_share, legend_share = (0.24 / height if note else 0.0), (0.36 / height if legend else 0.0)
+    engine = figure.get_layout_engine()
+    if engine is not None and (note or legend):
+        # Constrained layout would put a legend of its own accord over the note, so the room is set apart here.
+        bottom = note_share + legend_share
+        engine.set(rect=(0, bottom, 1, 1 - bottom))  # type: ignore[call-arg]
     if note:
-        engine = figure.get_layout_engine()
-        if engine is not None:
-            engine.set(rect=(0, 0.24 / figure.get_figheight(), 1, 1 - 0.24 / figure.get_figheight()))  # type: ignore[call-arg]
-        figure.text(0.012, 0.06 / figure.get_figheight(), note, fontsize=8.5, color="#A02020", va="bottom")
+        figure.text(0.012, 0.06 / height, note, fontsize=8.5, color="#A02020", va="bottom")
+    if legend:
+        place = (0.5, note_share)
+        box = figure.legend(handles=list(legend), loc="lower center", ncols=len(legend), bbox_to_anchor=place)
+        box.set_in_layout(False)
 
 
 def error_bar(
