@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import run_door
+from connector_tax.doors import log_to, run_door
 from connector_tax.engine.lifeline import end_with_parent
 from connector_tax.measure.run import measure_run
 from connector_tax.records.cell import PHASES
@@ -14,8 +14,10 @@ def main() -> None:
     parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
     parser.add_argument("--connector", required=True)
     parser.add_argument("--phase", choices=PHASES, required=True)
+    parser.add_argument("--log", type=Path, help="everything printed also goes here")
     args = parser.parse_args()
     end_with_parent()
+    log_to(args.log)
     measure_run(args.campaign_file, args.connector, args.phase)
 
 

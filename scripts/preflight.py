@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import run_door
+from connector_tax.doors import log_to, run_door
 from connector_tax.engine.lifeline import end_with_parent
 from connector_tax.measure.preflight import run_preflight
 
@@ -12,8 +12,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
     parser.add_argument("--only", help="verify this configuration alone and print what was found")
+    parser.add_argument("--log", type=Path, help="everything printed also goes here")
     args = parser.parse_args()
     end_with_parent()
+    log_to(args.log)
     run_preflight(args.campaign_file, args.only)
 
 

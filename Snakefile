@@ -1,0 +1,33 @@
+# The study on one page. What is measured: config/*.yaml. How: workflow/rules/*.smk.
+#
+#   snakemake --cores 1                                  the full campaign, config/config.yaml
+#   snakemake --cores 1 --configfile config/demo.yaml    another campaign, and that file alone
+#   snakemake --cores 1 figures                          from the results on disk; never measures
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+# Only where none was given: Snakemake would merge the two, and half a campaign is none.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+
+
+if MEASURING:
+
+    include: "workflow/rules/measure.smk"
+
+
+include: "workflow/rules/read.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        FOLDER.report,
+        FOLDER.manifest,
+        LOGS / "patch_reverted" if MEASURING else [],

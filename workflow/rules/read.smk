@@ -1,0 +1,78 @@
+# The reading wing: raw results to claims. Needs no engine, no GPU, and nothing but what is on disk.
+
+
+rule aggregate:
+    input:
+        receipts=receipts_to_read(),
+        rates=FOLDER.reference_rates,
+        code=code("ingest", "stats", "summary", "steptime"),
+    output:
+        FOLDER.aggregate,
+        FOLDER.aggregate_csv,
+    params:
+        settings=str(CAMPAIGN.analysis),
+    log:
+        LOGS / "aggregate.log",
+    shell:
+        "{PYTHON} scripts/analyze.py --root {FOLDER.root} 2>&1 | tee {log}"
+
+
+rule draw:
+    input:
+        FOLDER.aggregate,
+        code=code("figures"),
+    output:
+        FOLDER.figures / "index.json",
+    log:
+        LOGS / "figures.log",
+    shell:
+        "{PYTHON} scripts/plot_connector_tax.py --root {FOLDER.root} 2>&1 | tee {log}"
+
+
+rule write_report:
+    input:
+        FOLDER.aggregate,
+        FOLDER.figures / "index.json",
+        code=code("report"),
+    output:
+        FOLDER.report,
+    log:
+        LOGS / "report.log",
+    shell:
+        "{PYTHON} scripts/build_report.py --root {FOLDER.root} 2>&1 | tee {log}"
+
+
+rule write_manifest:
+    input:
+        receipts=receipts_to_read(),
+        code=code("report"),
+    output:
+        FOLDER.manifest,
+    log:
+        LOGS / "manifest.log",
+    shell:
+        "{PYTHON} scripts/build_manifest.py --root {FOLDER.root} 2>&1 | tee {log}"
+
+
+# The stages by name.
+
+
+rule analysis:
+    input:
+        FOLDER.aggregate,
+
+
+rule figures:
+    input:
+        FOLDER.figures / "index.json",
+
+
+rule report:
+    input:
+        FOLDER.report,
+        FOLDER.manifest,
+
+
+rule manifest:
+    input:
+        FOLDER.manifest,
