@@ -45,7 +45,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes = figure.subplots()
     for position, (config, (values, step)) in enumerate(curves.items()):
         look = look_of(config.id)
-        heights = [(i + 0.5) / len(values) for i in range(len(values))]
+        heights = [i / (len(values) - 1) for i in range(len(values))]
         # Markers at other heights per line, so that lines on top of each other still show who they are.
         marks = sorted({min(len(values) - 1, int((m + 0.012 * position) * len(values))) for m in MARKS})
         axes.plot(
@@ -134,7 +134,7 @@ def _caption(
 
 def _rows(curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]]) -> list[dict[str, Any]]:
     return [
-        {"config": config.id, "share": round((i + 0.5) / len(values), 6), "step_duration_us": value}
+        {"config": config.id, "share": round(i / (len(values) - 1), 6), "step_duration_us": value}
         for config, (values, _) in curves.items()
         for i, value in enumerate(values)
     ]

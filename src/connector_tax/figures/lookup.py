@@ -67,11 +67,17 @@ def configs(aggregate: Aggregate) -> list[ConfigView]:
             id=config_id,
             label=str(mapping(value).get("label") or config_id),
             status=str(mapping(value).get("status") or "missing"),
-            reason=str(mapping(value).get("reason") or ""),
+            reason=_without_status(value),
         )
         for config_id, value in mapping(aggregate.get("configs")).items()
     ]
     return sorted(found, key=lambda c: c.id != "plain")
+
+
+def _without_status(value: Any) -> str:
+    """The reason alone; it may repeat the status in front."""
+    reason = str(mapping(value).get("reason") or "")
+    return reason.removeprefix(f"{mapping(value).get('status')}: ")
 
 
 def label_of(aggregate: Aggregate, config_id: str) -> str:
@@ -95,14 +101,17 @@ def all_cells(aggregate: Aggregate, phase: str | None = None) -> list[Mapping[st
     return [c for c in found if phase is None or c.get("phase") == phase]
 
 
+def usable(cell: Mapping[str, Any]) -> bool:
+    """Whether statistics may use the cell: valid, and its files could be read."""
+    return cell.get("verdict") == "valid" and cell.get("usable") is not False
+
+
 def valid_cells(aggregate: Aggregate, phase: str, config_id: str) -> list[Mapping[str, Any]]:
     """Valid cells of one configuration and phase that have a rate, in order of rate."""
     found = [
         c
         for c in all_cells(aggregate, phase)
-        if c.get("config") == config_id
-        and c.get("verdict") == "valid"
-        and (number(c.get("rate_per_s")) or 0) > 0
+        if c.get("config") == config_id and usable(c) and (number(c.get("rate_per_s")) or 0) > 0
     ]
     return sorted(found, key=lambda c: float(c["rate_per_s"]))
 
@@ -162,9 +171,9 @@ def phase_a_shape(aggregate: Aggregate) -> tuple[Any, Any] | None:
 def excluded_cells(aggregate: Aggregate, phase: str) -> list[str]:
     """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out."""
     return [
-        f"{c.get('config')} {c.get('cell_id')} ({'; '.join(map(str, c.get('reasons') or [])) or c.get('verdict')})"
+        f"{c.get('config')} {c.get('cell_id')} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
         for c in all_cells(aggregate, phase)
-        if c.get("verdict") != "valid"
+        if not usable(c)
     ]
 
 

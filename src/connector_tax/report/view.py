@@ -1,0 +1,296 @@
+"""``aggregate.json`` to what the page shows: formatted text in lists, so that the template only lays out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connector_tax.figures.lookup import (
+    REFERENCES,
+    Aggregate,
+    all_cells,
+    configs,
+    interval,
+    label_of,
+    main_taxes,
+    mapping,
+    number,
+    percentile,
+    reference_rate,
+    rows,
+    saturation_rate,
+    source_note,
+    usable,
+)
+from connector_tax.figures.words import rate, with_interval
+from connector_tax.report.headline import headline
+
+TAX_COLUMNS = {
+    "ttft_p90": "TTFT p90",
+    "tpot_p90": "TPOT p90",
+    "step_p50_us": "median step",
+    "callback_p50_us": "of it in the connector's hooks",
+    "unexplained_us": "of it elsewhere",
+}
+PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'"}
+VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
+
+Text = dict[str, Any]
+
+
+def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: str | None) -> Text:
+    """Everything on the page but the figures."""
+    provenance = mapping(aggregate.get("provenance"))
+    return {
+        "campaign": str(aggregate.get("campaign") or "unnamed"),
+        "date": str(aggregate.get("date") or ""),
+        "banner": _banner(aggregate),
+        "headline": headline(aggregate),
+        "hypotheses": [_hypothesis(h) for h in rows(aggregate.get("hypotheses"))],
+        "taxes": [t for r in REFERENCES if (t := _tax_table(aggregate, r)) is not None],
+        "amplification": _amplification(aggregate),
+        "shape_taxes": _shape_taxes(aggregate),
+        "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
+        "configs": _configs(aggregate),
+        "cells": [_cell(aggregate, c) for c in all_cells(aggregate)],
+        "problems": [
+            {k: str(p.get(k) or "") for k in ("where", "what")} for p in rows(aggregate.get("problems"))
+        ],
+        "provenance": _provenance(provenance, campaign, config_hash),
+        "reproduce": _reproduce(aggregate),
+    }
+
+
+def _banner(aggregate: Aggregate) -> list[str]:
+    """What must be known before any number is read."""
+    note = source_note(aggregate)
+    if note.startswith("Embedded engine"):
+        return [
+            "These are numbers of the embedded engine, a model of a server whose connector costs are set in a "
+            "file. They show that the pipeline works. They say nothing about real connectors."
+        ]
+    return [f"{note}. A connector may cost a different share of a step there."] if note else []
+
+
+def _hypothesis(value: Mapping[str, Any]) -> Text:
+    outcome = str(value.get("outcome") or "undetermined")
+    known = {"supported": "good", "refuted": "bad", "undetermined": "open"}
+    return {
+        "id": str(value.get("id") or ""),
+        "title": str(value.get("title") or ""),
+        "subject": str(value.get("subject") or ""),
+        "outcome": outcome,
+        "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
+        "label": str(value.get("label") or ""),
+        "sentence": str(value.get("sentence") or ""),
+    }
+
+
+def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
+    """One row per connector at one reference rate; None where no tax is available there."""
+    columns = {m: main_taxes(aggregate, metric=m, reference=reference) for m in TAX_COLUMNS}
+    columns = {m: found for m, found in columns.items() if found}
+    order = [c.id for c in configs(aggregate) if any(c.id in found for found in columns.values())]
+    if not order:
+        return None
+    at = reference_rate(aggregate, reference)
+    first = next(iter(next(iter(columns.values())).values()))
+    shape = (
+        f"{_tokens(first.get('input_tokens'))} prompt and {_tokens(first.get('output_tokens'))} output tokens"
+    )
+    return {
+        "title": f"At {reference}" + (f", {rate(at)}" if at is not None else "") + f", {shape}",
+        "columns": [TAX_COLUMNS[m] for m in columns],
+        "rows": [
+            {
+                "label": label_of(aggregate, c),
+                "id": c,
+                "taxes": [_tax(found.get(c)) for found in columns.values()],
+            }
+            for c in order
+        ],
+    }
+
+
+def _tax(row: Mapping[str, Any] | None) -> Text:
+    value = interval(row)
+    if row is None or value is None:
+        reason = str(mapping(row).get("reason") or "not measured")
+        return {"text": "not available", "range": reason, "n": "", "verdict": "", "mood": "none"}
+    text = with_interval(value, str(row.get("unit")))
+    head, _, rest = text.partition(" [")
+    verdict = str(row.get("verdict") or "")
+    return {
+        "text": head,
+        "range": f"[{rest}" if rest else "",
+        "n": f"n {_tokens(row.get('n'))} and {_tokens(row.get('n_plain'))}",
+        "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
+        "mood": {"tax": "bad", "gain": "good", "negative": "good"}.get(verdict, "none"),
+    }
+
+
+def _amplification(aggregate: Aggregate) -> list[Text]:
+    found: dict[str, dict[str, str]] = {}
+    for row in rows(aggregate.get("amplification")):
+        metric, value = str(row.get("metric")), interval(row)
+        if metric not in ("ttft_p90", "tpot_p90"):
+            continue
+        # A difference of two percentages is in percentage points.
+        text = (
+            with_interval(value).replace(" %", " pp")
+            if value
+            else f"not available: {row.get('reason') or 'unknown'}"
+        )
+        found.setdefault(str(row.get("config")), {})[metric] = text
+    return [
+        {"label": label_of(aggregate, c), "ttft": v.get("ttft_p90", ""), "tpot": v.get("tpot_p90", "")}
+        for c, v in found.items()
+    ]
+
+
+def _shape_taxes(aggregate: Aggregate) -> list[Text]:
+    """Every latency tax of Phase B and B', the unavailable ones with their reason."""
+    return [
+        {
+            "label": label_of(aggregate, str(row.get("config"))),
+            "reference": str(row.get("reference") or ""),
+            "rate": _rate(row.get("rate_per_s")),
+            "shape": f"{_tokens(row.get('input_tokens'))} x {_tokens(row.get('output_tokens'))}",
+            "metric": TAX_COLUMNS[str(row.get("metric"))],
+            "tax": _tax(row),
+        }
+        for row in rows(aggregate.get("taxes"))
+        if row.get("phase") in ("b", "b_prime") and row.get("metric") in ("ttft_p90", "tpot_p90")
+    ]
+
+
+def _criterion(value: Mapping[str, Any]) -> Text:
+    outcome = str(value.get("outcome") or "undetermined")
+    return {
+        "number": str(value.get("number") or ""),
+        "title": str(value.get("title") or ""),
+        "outcome": outcome,
+        "sign": {"pass": "✓", "fail": "✗"}.get(outcome, "–"),
+        "mood": {"pass": "good", "fail": "bad", "undetermined": "open"}.get(outcome, "none"),
+        "evidence": str(value.get("evidence") or ""),
+    }
+
+
+def _configs(aggregate: Aggregate) -> list[Text]:
+    raw = mapping(aggregate.get("configs"))
+    result = []
+    for config in configs(aggregate):
+        knee = saturation_rate(aggregate, config.id)
+        cells = [c for c in all_cells(aggregate) if c.get("config") == config.id]
+        measured = config.status in ("measured", "partial")
+        result.append(
+            {
+                "id": config.id,
+                "label": config.label,
+                "status": config.status,
+                "mood": "good"
+                if config.status == "measured"
+                else "open"
+                if config.status == "partial"
+                else "none",
+                "reason": config.reason,
+                "install": str(mapping(raw.get(config.id)).get("install") or ""),
+                "cells": f"{sum(map(usable, cells))} of {len(cells)} usable" if cells else "none",
+                "saturation": rate(knee) if knee is not None else ("none measured" if measured else ""),
+            }
+        )
+    return result
+
+
+def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
+    fired = [k for k, v in mapping(cell.get("saturation_criteria")).items() if v is True]
+    verdict = str(cell.get("verdict") or "")
+    return {
+        "label": label_of(aggregate, str(cell.get("config"))),
+        "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase"))),
+        "rate": _rate(cell.get("rate_per_s")),
+        "shape": f"{_tokens(cell.get('input_tokens'))} x {_tokens(cell.get('output_tokens'))}",
+        "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",
+        "mood": "none" if usable(cell) else "bad",
+        "n": " / ".join(_tokens(cell.get(k)) for k in ("n_window", "n_ok", "n_dropped", "n_failed")),
+        "ttft": [_latency(cell, "ttft_ms", which) for which in ("p50", "p90", "p99")],
+        "tpot": [_latency(cell, "tpot_ms", which) for which in ("p50", "p90")],
+        "throughput": _plain(cell.get("throughput_ratio"), 3),
+        "waiting": _plain(cell.get("waiting_p50"), 1),
+        "saturated": ", ".join(f.replace("_", " ") for f in fired),
+        "notes": "; ".join(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []),
+    }
+
+
+def _latency(cell: Mapping[str, Any], quantity: str, which: str) -> Text:
+    value = percentile(cell, quantity, which)
+    if value is None:
+        return {
+            "text": "–",
+            "range": "",
+            "reason": str(mapping(mapping(cell.get(quantity)).get(which)).get("reason") or ""),
+        }
+    ends = [f"{v:,.4g}" if v is not None else "∞" for v in (value.low, value.high)]
+    bare = value.low is None and value.high is None
+    return {"text": f"{value.point:,.4g}", "range": "" if bare else f"[{ends[0]}, {ends[1]}]", "reason": ""}
+
+
+def _provenance(
+    provenance: Mapping[str, Any], campaign: Mapping[str, Any], config_hash: str | None
+) -> list[tuple[str, str]]:
+    """Flat (name, value) pairs; nested names are joined by a dot."""
+    found = _flat("", provenance)
+    names = {name for name, _ in found}
+    extra: list[tuple[str, str]] = []
+    if config_hash and "config_hash" not in names:
+        extra.append(("config hash", config_hash))
+    if "created_utc" not in names and campaign.get("created_utc"):
+        extra.append(("created_utc", str(campaign["created_utc"])))
+    if not any(n.startswith("order") for n in names):
+        extra += _flat("order", campaign.get("order"))
+    return [(name.replace("_", " "), value) for name, value in found + extra]
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [pair for k, v in value.items() for pair in _flat(f"{name}.{k}" if name else str(k), v)]
+    if isinstance(value, list):
+        text = ", ".join(str(v) for v in value) if value else "none"
+        return [(name, text)] if name else []
+    return [(name, "unknown" if value is None else str(value))] if name else []
+
+
+def _reproduce(aggregate: Aggregate) -> list[Text]:
+    campaign = str(aggregate.get("campaign") or "<campaign>")
+    root = f"results/{campaign}"
+    return [
+        {
+            "what": "Numbers, figures and this page from the raw artifacts, on any machine (no GPU, no vLLM):",
+            "commands": [
+                f"python scripts/analyze.py --root {root}",
+                f"python scripts/plot_connector_tax.py --root {root}",
+                f"python scripts/build_report.py --root {root}",
+            ],
+        },
+        {
+            "what": f"The whole campaign, with the configuration file it was started from (as resolved: {root}/campaign.json):",
+            "commands": ["snakemake --cores 1 --configfile config/<file>.yaml"],
+        },
+        {
+            "what": "One server, exactly as it was launched:",
+            "commands": [f"bash {root}/<date>_<configuration>/phase_a/launch.sh"],
+        },
+    ]
+
+
+def _rate(value: Any) -> str:
+    found = number(value)
+    return f"{found:g}" if found is not None else "?"
+
+
+def _tokens(value: Any) -> str:
+    found = number(value)
+    return f"{found:,.0f}" if found is not None else "?"
+
+
+def _plain(value: Any, digits: int) -> str:
+    found = number(value)
+    return f"{found:,.{digits}f}" if found is not None else "–"
