@@ -10,6 +10,7 @@ from connector_tax.figures.lookup import (
     number,
     reference_flags,
     reference_rate,
+    source_note,
     why_absent,
 )
 from connector_tax.figures.words import percent, rate, with_interval
@@ -53,6 +54,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         )
         if value.point < 0:
             sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."
+    if source_note(aggregate).startswith("Embedded engine"):
+        sentence = f"On the embedded engine: {sentence}"
     details = [
         f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "
         f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."

@@ -121,10 +121,17 @@ def _tax(row: Mapping[str, Any] | None) -> Text:
     return {
         "text": head,
         "range": f"[{rest}" if rest else "",
-        "n": f"n {_tokens(row.get('n'))} and {_tokens(row.get('n_plain'))}",
+        "n": _sizes(row),
         "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
         "mood": {"tax": "bad", "gain": "good", "negative": "good"}.get(verdict, "none"),
     }
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    """Requests on both sides for a ratio; for microseconds the steps behind the number."""
+    if row.get("unit") == "us":
+        return f"n {_tokens(row.get('n'))}"
+    return f"n {_tokens(row.get('n'))} and {_tokens(row.get('n_plain'))}"
 
 
 def _amplification(aggregate: Aggregate) -> list[Text]:

@@ -1,0 +1,197 @@
+"""Receipts to ``MANIFEST.tsv`` of a campaign and to its table in the top-level ``MANIFEST.md``.
+
+Everything is read from what the runs left on disk; a run without a receipt is listed as unfinished.
+Paths inside commands are shortened: the project's folder to nothing, the home folder to ``~``.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from connector_tax.artifacts.cells import read_cell
+from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.artifacts.receipts import Receipt, read_receipt
+from connector_tax.figures.lookup import mapping
+from connector_tax.files import read_json, sha256_of, write_text
+from connector_tax.records.cell import PHASE_LABELS
+
+NOT_KNOWN = "-"
+TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. Full rows: `results/<campaign>/MANIFEST.tsv`.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """One (configuration, phase); the names are the columns."""
+
+    date: str
+    phase: str
+    config: str
+    status: str
+    reason: str
+    order: str
+    started_utc: str
+    vllm_version: str
+    vllm_git_sha: str
+    mooncake_version: str
+    nixl_version: str
+    lmcache_version: str
+    gpu: str
+    step_timing_available: str
+    result_directory: str
+    receipt_sha256: str
+    launch_command: str
+
+
+COLUMNS = tuple(f.name for f in fields(ManifestRow))
+
+
+def build_manifest(root: Path, manifest: Path | None = None) -> tuple[Path, Path]:
+    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in ``manifest``.
+
+    Args:
+        manifest: default ``MANIFEST.md`` beside ``results/``.
+
+    Raises:
+        ArtifactError: ``campaign.json``, a receipt or a cell cannot be read.
+    """
+    folder = CampaignFolder(root.resolve())
+    target = manifest or folder.root.parent.parent / "MANIFEST.md"
+    document = mapping(read_json(folder.campaign_file))
+    found = manifest_rows(folder, document, target.resolve().parent)
+    write_text(folder.manifest, tsv(found))
+    earlier = target.read_text(encoding="utf-8") if target.is_file() else TITLE
+    write_text(target, with_section(earlier, str(document.get("campaign") or root.name), found))
+    return folder.manifest, target
+
+
+def manifest_rows(folder: CampaignFolder, document: Mapping[str, Any], project: Path) -> list[ManifestRow]:
+    """One row per run folder, by phase and, inside a phase, in the order the campaign ran it."""
+    preflight = mapping(read_json(folder.preflight_status)) if folder.preflight_status.is_file() else {}
+    found = [(run, _position(document, run)) for run in folder.runs()]
+    found.sort(
+        key=lambda item: (
+            list(PHASE_LABELS).index(item[0].phase),
+            item[1] or len(found),
+            item[0].connector_id,
+        )
+    )
+    return [_row(run, position, preflight, project) for run, position in found]
+
+
+def _position(document: Mapping[str, Any], run: RunFolder) -> int | None:
+    order = mapping(document.get("order")).get(run.phase)
+    if not isinstance(order, list) or run.connector_id not in order:
+        return None
+    return order.index(run.connector_id) + 1
+
+
+def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], project: Path) -> ManifestRow:
+    receipt = read_receipt(run) if run.receipt.is_file() else None
+    engine = _engine(run, receipt, preflight)
+    versions = mapping(engine.get("versions"))
+    emulated = bool(versions.get("emulator")) or engine.get("kind") == "emulator"
+    gpu = engine.get("gpu")
+    return ManifestRow(
+        date=run.path.parent.name[:10],
+        phase=PHASE_LABELS[run.phase],
+        config=run.connector_id,
+        status=receipt.status if receipt else "unfinished",
+        reason=(receipt.reason or "") if receipt else "no receipt yet; start the campaign again to finish it",
+        order=str(position) if position else NOT_KNOWN,
+        started_utc=_started(run) or NOT_KNOWN,
+        vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
+        vllm_git_sha=_known(versions.get("vllm_git_sha")),
+        mooncake_version=_known(versions.get("mooncake")),
+        nixl_version=_known(versions.get("nixl")),
+        lmcache_version=_known(versions.get("lmcache")),
+        gpu=("; ".join(map(str, gpu)) if gpu else "none") if isinstance(gpu, list) else NOT_KNOWN,
+        step_timing_available=str(receipt.step_timing_available).lower()
+        if receipt and receipt.status == "measured"
+        else NOT_KNOWN,
+        result_directory=_relative(run.path, project),
+        receipt_sha256=sha256_of(run.receipt) if receipt else NOT_KNOWN,
+        launch_command=_launch_command(run, project) or NOT_KNOWN,
+    )
+
+
+def _engine(run: RunFolder, receipt: Receipt | None, preflight: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The identity in the receipt; of a run that has none, in its config.json, else what preflight saw."""
+    if receipt is not None and receipt.engine:
+        return receipt.engine
+    if run.config.is_file():
+        return mapping(mapping(read_json(run.config)).get("engine"))
+    return mapping(preflight.get("engine"))
+
+
+def _started(run: RunFolder) -> str | None:
+    """UTC of the first request that any finished cell of this run was meant to send."""
+    starts = []
+    for cell in run.finished_cells():
+        document = read_cell(cell)
+        clock, window = mapping(document.get("clock")), mapping(document.get("window"))
+        try:
+            starts.append(int(clock["utc_ns"]) + int(window["t0_ns"]) - int(clock["monotonic_ns"]))
+        except KeyError:
+            continue  # a cell without a clock pair has no wall time; another one may
+    return f"{datetime.fromtimestamp(min(starts) // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}" if starts else None
+
+
+def _launch_command(run: RunFolder, project: Path) -> str | None:
+    if not run.launch_sh.is_file():
+        return None
+    lines = run.launch_sh.read_text(encoding="utf-8", errors="replace").splitlines()
+    command = next((x.removeprefix("exec ") for x in reversed(lines) if x.startswith("exec ")), None)
+    if command is None:
+        return None
+    home = str(Path.home())
+    shortened = command.replace(f"{project}/", "")
+    return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
+
+
+def _relative(path: Path, project: Path) -> str:
+    return str(path.relative_to(project)) if path.is_relative_to(project) else path.name
+
+
+def _known(value: Any) -> str:
+    return str(value) if value else NOT_KNOWN
+
+
+def tsv(found: Sequence[ManifestRow]) -> str:
+    """Tab-separated, one header line; tabs and line breaks inside values become blanks."""
+    lines = ["\t".join(COLUMNS)]
+    lines += ["\t".join(_one_line(getattr(row, c)) for c in COLUMNS) for row in found]
+    return "\n".join(lines) + "\n"
+
+
+def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
+    """``text`` with this campaign's table replaced or appended; all other text is kept as it is."""
+    begin, end = f"<!-- begin campaign {campaign} -->", f"<!-- end campaign {campaign} -->"
+    section = f"{begin}\n{_table(campaign, found)}\n{end}"
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
+    if pattern.search(text):
+        return pattern.sub(lambda _: section, text, count=1)
+    return f"{text.rstrip()}\n\n{section}\n"
+
+
+def _table(campaign: str, found: Sequence[ManifestRow]) -> str:
+    head = "| " + " | ".join(c.replace("_", " ") for c in COLUMNS) + " |"
+    lines = [f"## {campaign}", "", head, "|" + "---|" * len(COLUMNS)]
+    for row in found:
+        values = [_cell(c, getattr(row, c)) for c in COLUMNS]
+        lines.append("| " + " | ".join(values) + " |")
+    return "\n".join(lines)
+
+
+def _cell(column: str, value: str) -> str:
+    """Markdown-safe: a bar would end the cell, a tag would be rendered."""
+    text = _one_line(value).replace("|", "\\|")
+    if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
+        return f"`{text.replace('`', chr(39))}`"
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _one_line(value: str) -> str:
+    return " ".join(value.split())
