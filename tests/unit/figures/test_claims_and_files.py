@@ -1,0 +1,162 @@
+"""Titles are computed, looks are fixed, files repeat byte for byte."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.errors import ArtifactError
+from connector_tax.figures.draw_all import FIGURES, draw_figures
+from connector_tax.figures.lookup import Interval
+from connector_tax.figures.style import Drawn, drawing_style, look_of
+from connector_tax.figures.words import clean, listing, microseconds, milliseconds, percent, with_interval
+
+EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    return json.loads(EXAMPLE.read_text())
+
+
+def title(name: str, aggregate: dict[str, Any]) -> str:
+    with drawing_style(name):
+        result = FIGURES[name](aggregate)
+    assert isinstance(result, Drawn)
+    return result.title
+
+
+def set_tax(aggregate: dict[str, Any], config: str, point: float, half: float) -> None:
+    for tax in aggregate["taxes"]:
+        if tax["config"] == config and tax["unit"] == "ratio":
+            tax |= {"point": point, "low": point - half, "high": point + half}
+
+
+def test_the_title_of_figure_4_follows_the_numbers(example: dict[str, Any]) -> None:
+    """Another campaign, another sentence."""
+    aggregate = copy.deepcopy(example)
+    set_tax(aggregate, "lmcache_only", 3.0, 0.5)
+    assert title("fig4_tax_bars", aggregate).startswith("LMCache adds +300 % [+250 %, +350 %] to TTFT p90")
+    for config in aggregate["configs"]:
+        set_tax(aggregate, config, 0.01, 0.05)
+    assert "told apart from zero" in title("fig4_tax_bars", aggregate)
+
+
+def test_figure_8_says_whether_taxes_add_up(example: dict[str, Any]) -> None:
+    """The threshold is 30 % of the stacked tax; inside the noise nothing is claimed."""
+    aggregate = copy.deepcopy(example)
+    set_tax(aggregate, "mooncake_both", 0.20, 0.02)
+    set_tax(aggregate, "lmcache_only", 0.10, 0.02)
+    for whole, word in [(0.32, "add up"), (0.60, "cost more"), (0.20, "cost less")]:
+        set_tax(aggregate, "multi_mooncake_lmcache", whole, 0.02)
+        assert word in title("fig8_additivity", aggregate)
+    set_tax(aggregate, "multi_mooncake_lmcache", 0.01, 0.02)
+    assert "cannot be judged" in title("fig8_additivity", aggregate)
+
+
+def test_figure_3_names_the_knee(example: dict[str, Any]) -> None:
+    """Where nothing saturates it says so instead."""
+    assert title("fig3_throughput", example).startswith("plain saturates at 8 req/s; 3 of 6")
+    aggregate = copy.deepcopy(example)
+    for entry in aggregate["saturation"].values():
+        entry["saturation_rate_per_s"] = None
+    assert (
+        title("fig3_throughput", aggregate)
+        == "Every configuration keeps up with the requested rate up to 32 req/s"
+    )
+
+
+def test_captions_count_requests_and_exclusions(example: dict[str, Any]) -> None:
+    """n and what was left out stand below every picture."""
+    with drawing_style("x"):
+        result = FIGURES["fig5_shape_heatmaps"](example)
+    assert isinstance(result, Drawn)
+    assert "n = 200 requests per cell" in result.caption
+    assert "mooncake_consumer (skipped)" in result.caption
+    assert "mooncake_producer r2_32768x1024 (engine died in it)" in result.caption
+
+
+def test_a_picture_of_the_embedded_engine_says_so(example: dict[str, Any]) -> None:
+    """PNGs travel without their page."""
+    aggregate = copy.deepcopy(example)
+    aggregate["provenance"]["versions"] = {"python": "3.11.9", "emulator": True}
+    with drawing_style("x"):
+        result = FIGURES["fig4_tax_bars"](aggregate)
+    assert isinstance(result, Drawn)
+    assert any(t.get_text().startswith("Embedded engine") for t in result.figure.texts)
+
+
+def test_known_configurations_look_different_in_colour_and_in_grey() -> None:
+    """Eight colours and eight markers for eight configurations."""
+    aggregate = json.loads(EXAMPLE.read_text())
+    looks = [look_of(c) for c in aggregate["configs"]]
+    assert len({x.colour for x in looks}) == len({x.marker for x in looks}) == 8
+
+
+def test_an_unknown_configuration_always_looks_the_same() -> None:
+    """Its look depends on its id alone."""
+    assert look_of("shiny_new") == look_of("shiny_new")
+    assert look_of("shiny_new").marker
+
+
+def test_two_runs_write_the_same_bytes(example: dict[str, Any], tmp_path: Path) -> None:
+    """No dates, no random ids: a figure changes only if its numbers do."""
+    found = []
+    for place in ("one", "two"):
+        root = tmp_path / place
+        root.mkdir()
+        (root / "aggregate.json").write_text(json.dumps(example))
+        draw_figures(root)
+        found.append({p.name: p.read_bytes() for p in (root / "figures").iterdir()})
+    assert found[0] == found[1]
+    assert {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "csv")} <= set(found[0])
+    assert json.loads(found[0]["omitted.json"]) == {}
+
+
+def test_a_figure_that_is_left_out_leaves_no_old_picture(example: dict[str, Any], tmp_path: Path) -> None:
+    """The folder is replaced as a whole; the index has the reason."""
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "fig6_step_cdf.svg").write_text("old")
+    poor = {**example, "step_timing_available": False, "cells": [], "taxes": []}
+    (tmp_path / "aggregate.json").write_text(json.dumps(poor))
+    entries = draw_figures(tmp_path)
+    assert not any(e["drawn"] for e in entries)
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["index.json", "omitted.json"]
+    assert set(json.loads((tmp_path / "figures" / "omitted.json").read_text())) == set(FIGURES)
+
+
+def test_an_aggregate_of_another_schema_is_refused(tmp_path: Path) -> None:
+    """With what would do."""
+    (tmp_path / "aggregate.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ArtifactError, match=r"schema 99, this version reads 1.*scripts/analyze\.py"):
+        draw_figures(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.312, "+31 %"),
+        (0.0312, "+3.1 %"),
+        (-0.5, "−50 %"),
+        (0.0, "0 %"),
+        (-0.0001, "0 %"),
+        (12.5, "+1,250 %"),
+    ],
+)
+def test_percent(ratio: float, text: str) -> None:
+    """One decimal below ten; zero has no sign."""
+    assert percent(ratio) == text
+
+
+def test_numbers_as_people_read_them() -> None:
+    """Units follow the size; an open interval says so."""
+    assert milliseconds(12_345) == "12.3 s"
+    assert milliseconds(1234.5) == "1,234 ms"
+    assert milliseconds(23.456) == "23.5 ms"
+    assert microseconds(-1234) == "−1,234 µs"
+    assert with_interval(Interval(0.3, 0.1, None)) == "+30 % [+10 %, no upper bound]"
+    assert with_interval(Interval(0.3, None, None)) == "+30 % (no interval)"
+    assert listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert clean("a\x00b\n c", 4) == "a b…"

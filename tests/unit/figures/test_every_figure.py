@@ -1,0 +1,267 @@
+"""Every figure from a whole aggregate, and from every way an aggregate can be poor."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.figures.draw_all import FIGURES
+from connector_tax.figures.style import Drawn, Omitted, drawing_style
+
+EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+Mutilation = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    return json.loads(EXAMPLE.read_text())
+
+
+def drawn(name: str, aggregate: dict[str, Any], render: bool = False) -> Drawn | Omitted:
+    with drawing_style(name):
+        result = FIGURES[name](aggregate)
+        if isinstance(result, Drawn) and render:
+            result.figure.set_dpi(40)
+            result.figure.canvas.draw()
+        return result
+
+
+def assert_not_empty(result: Drawn) -> None:
+    for axes in result.figure.axes:
+        if axes.axison:
+            marks = [*axes.lines, *axes.patches, *axes.collections]
+            assert marks, f"empty axes in {result.title!r}"
+    assert result.data_rows
+    assert len(result.title) > 20
+    assert "n = " in result.caption or "steps per line" in result.caption
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_whole_aggregate_gives_every_figure(name: str, example: dict[str, Any]) -> None:
+    """Nothing is left out of a campaign in which everything needed was measured."""
+    result = drawn(name, example, render=True)
+    assert isinstance(result, Drawn)
+    assert_not_empty(result)
+
+
+def _drop_config(config: str) -> Mutilation:
+    def apply(a: dict[str, Any]) -> None:
+        for key in ("cells", "taxes", "amplification"):
+            a[key] = [x for x in a[key] if x["config"] != config]
+        a["configs"][config] |= {"status": "skipped", "reason": f"skipped: no module for {config}"}
+
+    return apply
+
+
+def _null_percentiles(a: dict[str, Any]) -> None:
+    for cell in a["cells"]:
+        for key in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            cell[key] = {q: {"point": None, "low": None, "high": None, "reason": "failed"} for q in cell[key]}
+    _null_taxes(a)
+
+
+def _null_taxes(a: dict[str, Any]) -> None:
+    for tax in a["taxes"]:
+        tax |= {"point": None, "low": None, "high": None, "available": False, "reason": "no percentile"}
+
+
+def _no_steps(a: dict[str, Any]) -> None:
+    a["step_timing_available"] = False
+    for cell in a["cells"]:
+        cell["step"] = {"available": False, "reason": "patch does not fit"}
+    a["taxes"] = [t for t in a["taxes"] if t["unit"] == "ratio"]
+
+
+def _steps_only_promised(a: dict[str, Any]) -> None:
+    for cell in a["cells"]:
+        cell["step"] = {"available": False, "reason": "no row in this cell"}
+    a["taxes"] = [t for t in a["taxes"] if t["unit"] == "ratio"]
+
+
+def _no_phase(*phases: str) -> Mutilation:
+    def apply(a: dict[str, Any]) -> None:
+        a["cells"] = [c for c in a["cells"] if c["phase"] not in phases]
+        a["taxes"] = [t for t in a["taxes"] if t["phase"] not in phases]
+
+    return apply
+
+
+def _only_plain(a: dict[str, Any]) -> None:
+    for config in list(a["configs"]):
+        if config != "plain":
+            _drop_config(config)(a)
+
+
+def _all_invalid(a: dict[str, Any]) -> None:
+    for cell in a["cells"]:
+        cell |= {"verdict": "invalid", "usable": False, "reasons": ["client stalled"]}
+    a["taxes"] = []
+
+
+def _no_reference(a: dict[str, Any]) -> None:
+    a["reference_rates"], a["taxes"], a["saturation"] = None, [], {}
+
+
+def _one_reference(a: dict[str, Any]) -> None:
+    a["reference_rates"]["ref_load_per_s"] = a["reference_rates"]["ref_safe_per_s"]
+
+
+def _open_intervals(a: dict[str, Any]) -> None:
+    for cell in a["cells"]:
+        for key in ("ttft_ms", "tpot_ms"):
+            for value in cell[key].values():
+                if value:
+                    value["high"] = None
+    for tax in a["taxes"]:
+        tax["high"] = None
+
+
+def _no_intervals(a: dict[str, Any]) -> None:
+    for tax in a["taxes"]:
+        tax["low"] = tax["high"] = None
+
+
+def _negative(a: dict[str, Any]) -> None:
+    for tax in a["taxes"]:
+        for key in ("point", "low", "high"):
+            tax[key] = -0.5 * tax[key] if tax[key] is not None else None
+        tax["low"], tax["high"] = tax["high"], tax["low"]
+
+
+def _zero(a: dict[str, Any]) -> None:
+    for tax in a["taxes"]:
+        tax |= {"point": 0.0, "low": 0.0, "high": 0.0}
+
+
+def _enormous(a: dict[str, Any]) -> None:
+    for tax in a["taxes"]:
+        if tax["config"] == "mooncake_both" and tax["point"] is not None:
+            tax |= {"point": 812.4, "low": 700.0, "high": None}
+
+
+def _one_cell(a: dict[str, Any]) -> None:
+    a["cells"] = [c for c in a["cells"] if c["config"] == "plain" and c["phase"] == "a"][:1]
+    a["taxes"] = []
+
+
+def _bare_cells(a: dict[str, Any]) -> None:
+    keep = ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens", "verdict")
+    a["cells"] = [{k: c[k] for k in keep} for c in a["cells"]]
+
+
+def _hostile_names(a: dict[str, Any]) -> None:
+    for config in a["configs"].values():
+        config["label"] = "_$\\frac{1}{<script>alert(1)</script>}\n\x00" + "very long " * 30
+
+
+def _unknown_ids(a: dict[str, Any]) -> None:
+    text = json.dumps(a).replace("mooncake", "moonshine").replace("noop_connector", "null_connector")
+    a.update(json.loads(text))
+
+
+def _stripped(a: dict[str, Any]) -> None:
+    for key in [k for k in a if k not in ("schema_version", "campaign")]:
+        del a[key]
+
+
+def _wrong_types(a: dict[str, Any]) -> None:
+    a |= {
+        "cells": None,
+        "taxes": {},
+        "configs": [],
+        "saturation": 3,
+        "reference_rates": "none",
+        "provenance": None,
+    }
+
+
+MUTILATIONS: dict[str, Mutilation] = {
+    **{f"without {c}": _drop_config(c) for c in ("plain", "noop_connector", "mooncake_both", "lmcache_only")},
+    "null percentiles": _null_percentiles,
+    "null taxes": _null_taxes,
+    "no steps": _no_steps,
+    "steps promised but absent": _steps_only_promised,
+    "no phase b": _no_phase("b", "b_prime"),
+    "no phase a": _no_phase("a"),
+    "only plain": _only_plain,
+    "all cells invalid": _all_invalid,
+    "no reference rates": _no_reference,
+    "one reference rate": _one_reference,
+    "open intervals": _open_intervals,
+    "no intervals": _no_intervals,
+    "negative taxes": _negative,
+    "zero taxes": _zero,
+    "one enormous tax": _enormous,
+    "one cell": _one_cell,
+    "bare cells": _bare_cells,
+    "hostile names": _hostile_names,
+    "unknown ids": _unknown_ids,
+    "stripped": _stripped,
+    "wrong types": _wrong_types,
+}
+# Rendering takes a tenth of a second per figure; these are the ones that bend axes and text.
+RENDERED = {"hostile names", "open intervals", "one enormous tax", "negative taxes", "one cell"}
+
+
+@pytest.mark.parametrize("what", MUTILATIONS)
+@pytest.mark.filterwarnings("error:.*layout not applied.*", "ignore:Glyph")
+def test_a_poor_aggregate_gives_a_figure_or_a_reason(what: str, example: dict[str, Any]) -> None:
+    """Never an exception, never an empty picture."""
+    aggregate = copy.deepcopy(example)
+    MUTILATIONS[what](aggregate)
+    for name in FIGURES:
+        result = drawn(name, aggregate, render=what in RENDERED)
+        if isinstance(result, Omitted):
+            assert len(result.reason) > 15, name
+        else:
+            assert_not_empty(result)
+
+
+def omitted(name: str, aggregate: dict[str, Any]) -> str:
+    result = FIGURES[name](aggregate)
+    assert isinstance(result, Omitted)
+    return result.reason
+
+
+def test_without_step_records_figures_6_and_7_go(example: dict[str, Any]) -> None:
+    """The rest of the campaign stands, and the reason is the patch's own."""
+    aggregate = copy.deepcopy(example)
+    _no_steps(aggregate)
+    aggregate["step_timing_reason"] = "vLLM 9.9 has no such function"
+    kept = {name for name in FIGURES if isinstance(drawn(name, aggregate), Drawn)}
+    assert kept == set(FIGURES) - {"fig6_step_cdf", "fig7_decomposition"}
+    assert "vLLM 9.9 has no such function" in omitted("fig6_step_cdf", aggregate)
+
+
+def test_without_mooncake_figure_8_goes_with_its_reason(example: dict[str, Any]) -> None:
+    """And Figure 7 stays for the connectors that ran."""
+    aggregate = copy.deepcopy(example)
+    for config in ("mooncake_both", "multi_mooncake_lmcache"):
+        _drop_config(config)(aggregate)
+    assert "mooncake_both was skipped: no module for mooncake_both" in omitted("fig8_additivity", aggregate)
+    assert isinstance(drawn("fig7_decomposition", aggregate), Drawn)
+
+
+def test_without_the_noop_connector_figure_7_goes(example: dict[str, Any]) -> None:
+    """There is no framework's share without it."""
+    aggregate = copy.deepcopy(example)
+    _drop_config("noop_connector")(aggregate)
+    assert "noop_connector was skipped" in omitted("fig7_decomposition", aggregate)
+
+
+def test_figure_8_takes_the_other_stack_where_mooncake_cannot_run(example: dict[str, Any]) -> None:
+    """Hosts without a GPU have a stack of their own to check additivity with."""
+    text = json.dumps(example)
+    for old, new in [
+        ("multi_mooncake_lmcache", "multi_noop_example"),
+        ("lmcache_only", "example_connector"),
+    ]:
+        text = text.replace(old, new)
+    aggregate = json.loads(text)
+    _drop_config("mooncake_both")(aggregate)
+    result = drawn("fig8_additivity", aggregate)
+    assert isinstance(result, Drawn)
+    assert [r["config"] for r in result.data_rows][:2] == ["noop_connector", "example_connector"]

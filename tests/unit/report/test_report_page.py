@@ -1,0 +1,248 @@
+"""The page: self-contained, escaped, complete, and honest about where its numbers are from."""
+
+import copy
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.errors import ArtifactError
+from connector_tax.files import write_json
+from connector_tax.report.page import build_report, render
+from connector_tax.report.view import page_view
+
+EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+SECTIONS = (
+    "verdicts",
+    "taxes",
+    "criteria",
+    "configurations",
+    "figures",
+    "cells",
+    "problems",
+    "provenance",
+    "reproduce",
+)
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    return json.loads(EXAMPLE.read_text())
+
+
+@pytest.fixture
+def aggregate(example: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(example)
+
+
+def page(aggregate: dict[str, Any], figures: list[dict[str, Any]] | None = None) -> str:
+    return render({**page_view(aggregate, {}, "abcd"), "figures": figures or []})
+
+
+def words(text: str) -> str:
+    """What a reader sees: no tags, no style, entities resolved."""
+    body = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+class Tags(HTMLParser):
+    """Collects start tags and attributes; complains about tags left open."""
+
+    VOID = ("meta", "img", "br", "link", "input", "hr")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def campaign_on_disk(root: Path, aggregate: dict[str, Any]) -> None:
+    write_json(root / "aggregate.json", aggregate)
+    (root / "figures").mkdir()
+    (root / "figures" / "fig1.svg").write_text(SVG)
+    drawn = {"name": "fig1", "number": 1, "drawn": True, "title": "A claim", "caption": "n = 3", "files": {"svg": "fig1.svg", "csv": "fig1.csv"}}  # fmt: skip
+    left_out = {
+        "name": "fig8",
+        "number": 8,
+        "drawn": False,
+        "reason": "mooncake_both was skipped: no such module",
+    }
+    write_json(root / "figures" / "index.json", {"schema": 1, "figures": [drawn, left_out]})
+
+
+def test_the_page_is_one_well_formed_file_that_fetches_nothing(
+    aggregate: dict[str, Any], tmp_path: Path
+) -> None:
+    """It can be mailed, and opened without a network."""
+    campaign_on_disk(tmp_path, aggregate)
+    text = build_report(tmp_path).read_text()
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    for tag, attributes in tags.found:
+        assert tag not in ("script", "link", "iframe", "object")
+        for key in ("src", "href"):
+            if attributes.get(key):
+                assert str(attributes[key]).startswith(("#", "data:image/svg+xml;base64,"))
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+    ids = [a["id"] for _, a in tags.found if "id" in a]
+    assert set(SECTIONS) <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_building_it_twice_gives_the_same_bytes(aggregate: dict[str, Any], tmp_path: Path) -> None:
+    """It holds no time of building."""
+    campaign_on_disk(tmp_path, aggregate)
+    assert build_report(tmp_path).read_bytes() == build_report(tmp_path).read_bytes()
+
+
+def test_figures_are_inside_and_missing_ones_give_their_reason(
+    aggregate: dict[str, Any], tmp_path: Path
+) -> None:
+    """A reader never wonders where Figure 8 went."""
+    campaign_on_disk(tmp_path, aggregate)
+    text = build_report(tmp_path).read_text()
+    assert text.count("data:image/svg+xml;base64,") == 1
+    assert "Figure 8 is left out: mooncake_both was skipped: no such module." in words(text)
+
+
+def test_a_figure_that_vanished_is_named(aggregate: dict[str, Any], tmp_path: Path) -> None:
+    """With the command that draws it again."""
+    campaign_on_disk(tmp_path, aggregate)
+    (tmp_path / "figures" / "fig1.svg").unlink()
+    with pytest.raises(ArtifactError, match=r"fig1\.svg.*scripts/plot_connector_tax\.py"):
+        build_report(tmp_path)
+
+
+def test_the_headline_is_the_tax_with_its_interval(aggregate: dict[str, Any]) -> None:
+    """And the number of requests behind it."""
+    for tax in aggregate["taxes"]:
+        if (tax["config"], tax["metric"], tax["reference"], tax["phase"]) == (
+            "mooncake_both",
+            "ttft_p90",
+            "ref_safe",
+            "a",
+        ):
+            tax |= {"point": 0.42, "low": 0.31, "high": 0.55, "n": 1234, "n_plain": 987}
+    text = words(page(aggregate))
+    assert (
+        "Merely switching on Mooncake (both) costs 42 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 31 % to 55 %."
+        in text
+    )
+    assert "1,234 requests with the connector, 987 without" in text
+
+
+def test_a_tax_inside_the_noise_is_no_headline(aggregate: dict[str, Any]) -> None:
+    """An interval that covers zero is said to find no tax."""
+    for tax in aggregate["taxes"]:
+        tax |= {"point": 0.01, "low": -0.02, "high": 0.04}
+    assert "Mooncake (both): no tax on TTFT p90 is found at ref_safe" in words(page(aggregate))
+
+
+def test_the_headline_carries_the_flags_of_the_reference_rate(aggregate: dict[str, Any]) -> None:
+    """A rate chosen for want of a better one qualifies every number at it."""
+    aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
+    text = words(page(aggregate))
+    assert "Flag fallback_lowest_rate" in text
+    assert text.index("fallback_lowest_rate") < text.index("Verdicts Taxes")
+
+
+def test_without_mooncake_the_dearest_connector_stands_in(aggregate: dict[str, Any]) -> None:
+    """And the page says why the intended one does not."""
+    aggregate["taxes"] = [t for t in aggregate["taxes"] if "mooncake" not in t["config"]]
+    aggregate["configs"]["mooncake_both"] |= {
+        "status": "skipped",
+        "reason": "skipped: module mooncake not found",
+    }
+    text = words(page(aggregate))
+    assert "Merely switching on NIXL (both) costs" in text
+    assert "mooncake_both was skipped: module mooncake not found" in text
+
+
+def test_the_embedded_engine_is_announced_before_any_number(aggregate: dict[str, Any]) -> None:
+    """Also by the headline itself, which gets quoted."""
+    assert 'class="banner"' not in page(aggregate)
+    aggregate["provenance"]["engine_kind"] = "emulator"
+    text = words(page(aggregate))
+    assert "They say nothing about real connectors." in text
+    assert text.index("embedded engine") < text.index("Merely switching on")
+    assert "On the embedded engine: Merely" in text
+
+
+def test_a_host_without_a_gpu_is_announced(aggregate: dict[str, Any]) -> None:
+    """With its number of cores."""
+    aggregate["provenance"] |= {"gpu": [], "host": {"cores": 2}}
+    assert "CPU host with 2 cores: not the numbers of a GPU" in words(page(aggregate))
+
+
+def test_a_hostile_name_stays_text(aggregate: dict[str, Any]) -> None:
+    """Names come from YAML, reasons from logs; neither becomes markup."""
+    evil = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
+    aggregate["campaign"] = evil
+    aggregate["configs"]["mooncake_both"]["label"] = evil
+    aggregate["configs"]["mooncake_consumer"]["reason"] = evil
+    aggregate["configs"]["mooncake_consumer"]["install"] = evil
+    aggregate["problems"].append({"where": evil, "what": evil})
+    aggregate["provenance"]["versions"][evil] = evil
+    aggregate["cells"][0]["reasons"] = [evil]
+    aggregate["cells"][0]["ttft_ms"]["p99"] = {"point": None, "reason": evil}
+    text = page(aggregate, [{"name": evil, "number": 1, "drawn": False, "reason": evil}])
+    tags = Tags()
+    tags.feed(text)
+    assert not [t for t, _ in tags.found if t in ("script", "img")]
+    assert not [a for _, a in tags.found if any(k.startswith("on") for k in a)]
+
+
+def test_skips_come_with_what_would_change_them(aggregate: dict[str, Any]) -> None:
+    """The reason, and the install command where there is one."""
+    aggregate["configs"]["mooncake_consumer"] |= {
+        "reason": "module mooncake not found",
+        "install": "pip install m",
+    }
+    text = words(page(aggregate))
+    assert "skipped none module mooncake not found pip install m" in text
+
+
+@pytest.mark.parametrize("key", ["cells", "taxes", "hypotheses", "criteria", "problems", "configs", "reference_rates", "provenance", "amplification", "saturation"])  # fmt: skip
+@pytest.mark.parametrize("value", [None, "absent"])
+def test_a_page_is_made_of_whatever_there_is(aggregate: dict[str, Any], key: str, value: Any) -> None:
+    """A campaign cut short still gets its page."""
+    if value is None:
+        aggregate[key] = None
+    else:
+        del aggregate[key]
+    assert "How to reproduce" in page(aggregate)
+
+
+def test_an_unavailable_tax_gives_its_reason(aggregate: dict[str, Any]) -> None:
+    """Instead of a blank."""
+    aggregate["taxes"] = [
+        t
+        | {
+            "point": None,
+            "low": None,
+            "high": None,
+            "available": False,
+            "reason": "p90 falls on a dropped request",
+        }
+        if t["phase"] == "b"
+        else t
+        for t in aggregate["taxes"]
+    ]
+    assert "not available p90 falls on a dropped request" in words(page(aggregate))
