@@ -35,8 +35,8 @@ def log_to(path: Path | None) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     log = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    sys.stdout = _Both(sys.stdout, log)  # type: ignore[assignment]
-    sys.stderr = _Both(sys.stderr, log)  # type: ignore[assignment]
+    sys.stdout = _Both(sys.stdout, log)
+    sys.stderr = _Both(sys.stderr, log)
 
 
 def run_door(main: Callable[[], None]) -> None:

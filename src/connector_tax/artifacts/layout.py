@@ -110,6 +110,11 @@ class RunFolder:
         return self.path / "steps" / "engine_step.jsonl"
 
     @property
+    def raw_metrics(self) -> Path:
+        """Samples of the whole launch; each cell gets its share."""
+        return self.path / "steps" / "metrics.jsonl"
+
+    @property
     def cells(self) -> Path:
         return self.path / "cells"
 

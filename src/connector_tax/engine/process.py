@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,10 @@ from connector_tax.records.connector import ConnectorSpec
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
+
+
+class LaunchError(EngineError):
+    """An engine that did not become ready; carries the root cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class RunningEngine:
         """Until ``/v1/models`` names the model.
 
         Raises:
-            EngineError: it died (with the root cause) or was not ready in time.
+            LaunchError: it died (with the root cause) or was not ready in time.
         """
         timeout_s = self.request.engine.ready_timeout_s
         deadline = time.monotonic() + timeout_s
@@ -88,14 +92,14 @@ class RunningEngine:
             while time.monotonic() < deadline:
                 death = self.death()
                 if death is not None:
-                    raise EngineError(
+                    raise LaunchError(
                         f"{self.request.connector.id}: the engine died while starting: {death}\n"
                         f"Its log: {self.request.folder / 'vllm_stderr.log'}"
                     )
                 if self._serves_model(client):
                     return
                 time.sleep(POLL_S)
-        raise EngineError(
+        raise LaunchError(
             f"{self.request.connector.id}: not ready after {timeout_s:g} s; the log ends with: "
             f"{_last_line(self.log_text())}\nRaise engine.ready_timeout_s if it only needs longer."
         )
@@ -122,23 +126,20 @@ class RunningEngine:
 
     def cpu_seconds(self) -> dict[str, float]:
         """User plus system CPU seconds of each process since it started, by role."""
-        out = {}
-        for role, process in self._living():
-            times = process.cpu_times()
-            out[role] = float(times.user + times.system)
-        return out
+        return self._of_each(lambda p: float(p.cpu_times().user + p.cpu_times().system))
 
     def rss_mib(self) -> dict[str, float]:
-        return {role: process.memory_info().rss / 2**20 for role, process in self._living()}
+        """Resident memory of each process, by role."""
+        return self._of_each(lambda p: p.memory_info().rss / 2**20)
 
-    def _living(self) -> list[tuple[str, psutil.Process]]:
-        if self.supervisor.poll() is not None:
-            return []
-        return [
-            (r, p)
-            for r, p in self.processes().items()
-            if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
-        ]
+    def _of_each(self, figure: Callable[[psutil.Process], float]) -> dict[str, float]:
+        out = {}
+        if self.supervisor.poll() is None:
+            for role, process in self.processes().items():
+                # A process may end between the listing and the question; it then has no figure.
+                with suppress(psutil.Error):
+                    out[role] = figure(process)
+        return out
 
 
 @contextmanager

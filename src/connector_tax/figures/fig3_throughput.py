@@ -53,20 +53,12 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     handles = [
         Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="achieved = requested")
     ]
-    for position, (config, points) in enumerate(lines.items()):
-        handles.append(_line(axes, config, points, SIDESTEP ** (position - (len(lines) - 1) / 2)))
     knees = _knees(aggregate, lines)
-    if knees:
-        handles.append(
-            Line2D([], [], linestyle="none", marker="o", markersize=13, markerfacecolor="none",
-                   markeredgecolor="#333333", label="lowest saturated rate")
-        )  # fmt: skip
     for position, (config, points) in enumerate(lines.items()):
-        for cell, value in points:
-            if config in knees and float(cell["rate_per_s"]) == knees[config]:
-                x = float(cell["rate_per_s"]) * SIDESTEP ** (position - (len(lines) - 1) / 2)
-                axes.plot([x], [value.point], "o", markersize=13, markerfacecolor="none",
-                          markeredgecolor=look_of(config.id).colour, markeredgewidth=1.2)  # fmt: skip
+        sidestep = SIDESTEP ** (position - (len(lines) - 1) / 2)
+        handles.append(_line(axes, config, points, sidestep, knees.get(config)))
+    if knees:
+        handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
     rate_axis(axes, rates)
     plain_log_axis(axes)
     axes.set_xlabel("requested send rate (req/s)")
@@ -77,18 +69,28 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
 
 
-def _line(axes: Axes, config: ConfigView, points: list[Point], sidestep: float) -> Line2D:
+def _line(axes: Axes, config: ConfigView, points: list[Point], sidestep: float, knee: float | None) -> Line2D:
+    """One configuration, moved along the diagonal: both coordinates, so that no point crosses the dashed line."""
     look = look_of(config.id)
     xs = [float(cell["rate_per_s"]) * sidestep for cell, _ in points]
-    axes.plot(
-        xs, [v.point for _, v in points], color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4
-    )
-    for x, (_, value) in zip(xs, points, strict=True):
+    ys = [value.point * sidestep for _, value in points]
+    axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4)
+    for x, y, (cell, value) in zip(xs, ys, points, strict=True):
         if value.low is not None or value.high is not None:
-            error_bar(axes, x, value, colour=look.colour)
+            ends = [e * sidestep if e is not None else None for e in (value.low, value.high)]
+            error_bar(axes, x, Interval(y, ends[0], ends[1]), colour=look.colour)
+        if knee is not None and float(cell["rate_per_s"]) == knee:
+            axes.add_line(_ring([x], [y], look.colour))
     return Line2D(
         [], [], color=look.colour, marker=look.marker, markersize=5.5, label=short_label(config.label)
     )
+
+
+def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Line2D:
+    return Line2D(
+        xs, ys, linestyle="none", marker="o", markersize=13, markerfacecolor="none", markeredgecolor=colour,
+        markeredgewidth=1.2, label=label,
+    )  # fmt: skip
 
 
 def _knees(aggregate: Aggregate, lines: dict[ConfigView, list[Point]]) -> dict[ConfigView, float]:
@@ -103,16 +105,20 @@ def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float],
     if plain is None:
         return f"Saturation begins between {rate(min(knees.values()))} and {rate(max(knees.values()))}"
     limit = knees.get(plain)
-    earlier = [c for c in knees if c.id != "plain" and (limit is None or knees[c] < limit)]
     others = sum(c.id != "plain" for c in lines)
-    head = f"plain saturates at {rate(limit)}" if limit is not None else f"plain keeps up to {rate(highest)}"
+    earlier = [c for c in knees if c.id != "plain" and (limit is None or knees[c] < limit)]
+    head = (
+        f"plain saturates at {rate(limit)}"
+        if limit is not None
+        else f"plain stays unsaturated up to {rate(highest)}"
+    )
     if not earlier:
         return f"{head}, and no connector saturates earlier" if others else head
     first = min(earlier, key=lambda c: knees[c])
-    return (
-        f"{head}; {len(earlier)} of {others} connector configurations saturate earlier, "
-        f"{clean(first.label, 40)} at {rate(knees[first])}"
-    )
+    when = "earlier" if limit is not None else "within the measured rates"
+    verb = "saturates" if len(earlier) == 1 else "saturate"
+    name = clean(first.label, 40)
+    return f"{head}; {len(earlier)} of {others} connector configurations {verb} {when}, {name} first at {rate(knees[first])}"
 
 
 def _caption(
@@ -122,7 +128,8 @@ def _caption(
     bare = all(v.low is None and v.high is None for points in lines.values() for _, v in points)
     return " ".join(
         [
-            "Completions per second in the window against the requested rate, phase A; both axes logarithmic.",
+            "Completions per second in the window against the requested rate, phase A; both axes logarithmic, "
+            "points set apart along the diagonal a little.",
             "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
             if knees
             else "No saturation criterion fired.",

@@ -92,10 +92,10 @@ def _panel(axes: Axes, metric: str, references: list[str], order: list[str], tax
             )  # fmt: skip
             error_bar(axes, y, value, horizontal=True)
             _write_value(axes, y, value)
-    _scale(axes, values)
+    beyond = ", logarithmic beyond 50 %" if _scale(axes, values) else ""
     axes.axvline(0, color="#333333", linewidth=0.9)
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
-    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
+    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%{beyond})")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
 
@@ -107,12 +107,16 @@ def _write_value(axes: Axes, y: float, value: Interval) -> None:
     )
 
 
-def _scale(axes: Axes, values: list[Interval]) -> None:
-    """Linear, unless a few saturated cells would squeeze the rest: then linear near 0 and logarithmic beyond."""
+def _scale(axes: Axes, values: list[Interval]) -> bool:
+    """Linear, unless a few saturated cells would squeeze the rest: then linear near 0 and logarithmic beyond.
+
+    Returns:
+        Whether it is logarithmic beyond 50 %.
+    """
     sizes = sorted(abs(v.point) for v in values)
     ends = [e for v in values for e in (v.low, v.high, v.point, 0.0) if e is not None]
     if not sizes:
-        return
+        return False
     middle = max(sizes[len(sizes) // 2], 0.02)
     if sizes[-1] > 12 * middle and sizes[-1] > 1:
         axes.set_xscale("symlog", linthresh=0.5, linscale=1.5)
@@ -122,10 +126,11 @@ def _scale(axes: Axes, values: list[Interval]) -> None:
         axes.tick_params(axis="x", labelsize=8, labelrotation=35)
         axes.minorticks_off()
         axes.set_xlim(min(low * 1.2, -0.03), high * 3)
-    else:
-        low, high = min(ends), max(ends)
-        span = max(high - low, 0.01)
-        axes.set_xlim(low - span * 0.06 if low < 0 else -span * 0.02, high + span * 0.22)
+        return True
+    low, high = min(ends), max(ends)
+    span = max(high - low, 0.01)
+    axes.set_xlim(low - span * 0.06 if low < 0 else -span * 0.02, high + span * 0.22)
+    return False
 
 
 def _reference_text(aggregate: Aggregate, reference: str, references: list[str]) -> str:

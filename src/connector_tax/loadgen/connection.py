@@ -86,9 +86,6 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            self._end("malformed", str(cause) if isinstance(cause, MalformedStream) else repr(cause))
         except httptools.HttpParserError as error:
             self._end("malformed", f"not HTTP: {error}")
 
@@ -131,7 +128,13 @@ class Connection(asyncio.Protocol):
         if self._status_code != 200 or not self._event_stream:
             self._body = (self._body + body)[:MAX_ERROR_BODY]
             return
-        if self._scanner.feed(body):
+        try:
+            tokens = self._scanner.feed(body)
+        except MalformedStream as error:
+            # Ended here: httptools would go on to the end of the message and raise only then.
+            self._end("malformed", str(error))
+            return
+        if tokens:
             if flight.t_first_token_ns is None:
                 flight.t_first_token_ns = self._now_ns
             flight.t_last_token_ns = self._now_ns
@@ -151,7 +154,11 @@ class Connection(asyncio.Protocol):
     def _finish_stream(self) -> None:
         flight = self._flight
         assert flight is not None
-        self._scanner.finish()
+        try:
+            self._scanner.finish()
+        except MalformedStream as error:
+            self._end("malformed", str(error))
+            return
         usage = self._scanner.usage
         if usage is None or "completion_tokens" not in usage or "prompt_tokens" not in usage:
             self._end("malformed", f"no usage in the stream (usage: {json.dumps(usage)})")

@@ -1,6 +1,6 @@
 """The engine's ``/metrics`` once a second, under names that do not change between vLLM releases.
 
-Runs as a process of its own beside a cell: parsing a page of metrics takes milliseconds, which the
+Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which the
 load generator's loop must not feel. A sample that could not be taken is a line that says so.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -112,14 +113,14 @@ def sample_until_told(base_url: str, out: Path, interval_s: float) -> None:
 
 
 def _line(client: httpx.Client, base_url: str) -> str:
+    row: dict[str, Any]
     try:
         answer = client.get(f"{base_url}/metrics")
         answer.raise_for_status()
-        return json.dumps({"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)})
+        row = {"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)}
     except (httpx.HTTPError, ValueError) as error:
-        return json.dumps(
-            {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
-        )
+        row = {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
+    return json.dumps(row, separators=(",", ":"))
 
 
 def _parent_gone_within(seconds: float) -> bool:

@@ -73,7 +73,7 @@ class EventScanner:
             payload = b"\n".join(lines)
         if payload == _DONE:
             self.done = True
-        elif self.tokens and (_TOKEN[0] in payload or _TOKEN[1] in payload):
+        elif self.tokens and payload.endswith(b"}") and (_TOKEN[0] in payload or _TOKEN[1] in payload):
             self.tokens += 1
             self._last_payload = payload
         else:

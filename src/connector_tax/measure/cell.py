@@ -10,13 +10,11 @@ from connector_tax.clock import read_clock_pair
 from connector_tax.engine.process import RunningEngine
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.sampler import sampling, scrape_once
+from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.measure.verdict import judge
 from connector_tax.records.cell import CellSpec
 from connector_tax.steptime import cut
 from connector_tax.summary.cell import summarise_cell
-
-SAMPLE_INTERVAL_S = 1.0
 
 
 def measure_one_cell(
@@ -24,6 +22,7 @@ def measure_one_cell(
     folder: CellFolder,
     *,
     engine: RunningEngine,
+    raw_metrics: Path,
     step_log: Path | None,
     document: dict[str, Any],
     last_try: bool,
@@ -31,6 +30,7 @@ def measure_one_cell(
     """Measure ``spec`` and publish it at ``folder``.
 
     Args:
+        raw_metrics: where the sampler of this launch writes ``/metrics``.
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
         document: what ``cell.json`` holds about plan, engine and code.
         last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
@@ -42,19 +42,25 @@ def measure_one_cell(
     hits_before = _prefix_cache_hits(engine)
     cpu_before = engine.cpu_seconds()
     clock = read_clock_pair()
-    with sampling(engine.base_url, temporary.metrics, SAMPLE_INTERVAL_S):
-        outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
+    outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
     death = engine.death()
     if death is not None and not last_try:
         return death
     hits_after = None if death else _prefix_cache_hits(engine)
     cpu_after = {} if death else engine.cpu_seconds()
+    window = outcome.window
+    cut([raw_metrics], window.t0_ns, window.drained_ns, temporary.metrics)
     if step_log is not None:
         # The engine's recorder flushes at intervals; wait until the last rows of the cell are out.
         time.sleep(engine.step_flush_s * 1.5)
-        cut(step_log.parent, outcome.window.t0_ns, outcome.window.drained_ns, temporary.engine_step)
+        cut(
+            sorted(step_log.parent.glob(f"{step_log.stem}.*")),
+            window.t0_ns,
+            window.drained_ns,
+            temporary.engine_step,
+        )
     delta = hits_after - hits_before if hits_after is not None and hits_before is not None else None
-    verdict = judge(outcome.window, outcome.health, prefix_cache_hits_delta=delta, engine_death=death)
+    verdict = judge(window, outcome.health, prefix_cache_hits_delta=delta, engine_death=death)
     publish_cell(
         folder,
         outcome.requests,
@@ -62,7 +68,7 @@ def measure_one_cell(
             **{k: v for k, v in document.items() if k != "idle_cpu_share"},
             "cell_id": spec.cell_id,
             "spec": spec.to_json(),
-            "window": outcome.window.to_json(),
+            "window": window.to_json(),
             "clock": {"monotonic_ns": clock.monotonic_ns, "utc_ns": clock.utc_ns},
             "health": outcome.health,
             "verdict": verdict.word,
@@ -74,7 +80,7 @@ def measure_one_cell(
                 "idle_share": document["idle_cpu_share"],
                 "rss_mib": {} if death else engine.rss_mib(),
             },
-            "summary": summarise_cell(spec, outcome.window, outcome.requests),
+            "summary": summarise_cell(spec, window, outcome.requests),
         },
     )
     return death

@@ -16,9 +16,9 @@ from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
-from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.errors import EngineError
+from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.files import read_json, write_json, write_text
+from connector_tax.loadgen.sampler import sampling
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
 from connector_tax.measure.locks import cache_folder, held
@@ -28,6 +28,8 @@ from connector_tax.records.cell import CellSpec, Phase
 
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
 DEATHS_PER_CELL = 2
+LAUNCH_TRIES = 2
+SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = 1.0
 
@@ -80,8 +82,16 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         held(cache_folder() / "locks" / f"gpu{config.engine.gpu}.lock", f"GPU {config.engine.gpu}"),
     ):
         pending = _pending(run, cells)
+        failed_launches = 0
         while pending:
-            pending = _one_launch(run, pending)
+            try:
+                pending = _one_launch(run, pending)
+            except LaunchError as error:
+                # Once may be bad luck, or someone's kill -9; preflight has seen this engine start.
+                failed_launches += 1
+                if failed_launches == LAUNCH_TRIES:
+                    raise
+                progress.say(f"launch failed, trying once more: {error}")
         _finish(run, cells)
 
 
@@ -130,55 +140,50 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     attempt = _archive_earlier_attempt(run.run)
     config, connector = run.config, run.config.connector(run.connector_id)
     identity = engine_identity(config.engine)
-    step_log = run.run.step_log if run.step_timing else None
-    if run.step_timing and config.engine.kind == "vllm":
+    if run.step_timing:
         ensure_patched(config.engine)
-    write_json(
-        run.run.config,
-        {
-            "campaign": config.campaign,
-            "connector": connector.id,
-            "phase": run.run.phase,
-            "launch": launch_spec(config, connector.id),
-            "cells": [c.to_json() for c in pending],
-            "engine": identity,
-            "code": code_version(),
-        },
-    )
+    about = {
+        "campaign": config.campaign,
+        "connector": connector.id,
+        "phase": run.run.phase,
+        "launch": launch_spec(config, connector.id),
+        "engine": identity,
+        "code": code_version(),
+    }
+    write_json(run.run.config, {**about, "cells": [c.to_json() for c in pending]})
     write_text(run.run.env, env_text(config.engine, connector, identity))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
+    step_log = run.run.step_log if run.step_timing else None
     request = LaunchRequest(engine=config.engine, connector=connector, folder=run.run.path, step_log=step_log)
+    run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with running_engine(request) as engine:
         engine.wait_ready()
-        idle_cpu_share = _idle_cpu_share(engine)
-        remaining = list(pending)
-        while remaining:
-            cell = remaining[0]
-            run.progress.say(f"cell {cell.cell_id} ({len(pending) - len(remaining) + 1} of {len(pending)})")
-            death = measure_one_cell(
-                cell,
-                run.run.cell(cell.cell_id),
-                engine=engine,
-                step_log=step_log,
-                document={
-                    "campaign": config.campaign,
-                    "connector": connector.id,
-                    "phase": run.run.phase,
-                    "launch": launch_spec(config, connector.id),
-                    "spec_hash": spec_hash(config, connector.id, cell),
-                    "attempt": attempt,
-                    "engine": identity,
-                    "code": code_version(),
-                    "idle_cpu_share": idle_cpu_share,
-                },
-                last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
-            )
-            if death is not None:
-                run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
-                _count_death(run.run, cell)
-                finished = reusable(run.run.cell(cell.cell_id), spec_hash(config, connector.id, cell))
-                return remaining[1:] if finished else remaining
-            remaining.pop(0)
+        with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S):
+            about["idle_cpu_share"] = _idle_cpu_share(engine)
+            return _measure_pending(run, engine, pending, {**about, "attempt": attempt})
+
+
+def _measure_pending(
+    run: Run, engine: RunningEngine, pending: list[CellSpec], about: dict[str, Any]
+) -> list[CellSpec]:
+    """Cells in order; returns those still missing when the engine died, nothing otherwise."""
+    for index, cell in enumerate(pending):
+        run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
+        folder = run.run.cell(cell.cell_id)
+        own_hash = spec_hash(run.config, run.connector_id, cell)
+        death = measure_one_cell(
+            cell,
+            folder,
+            engine=engine,
+            raw_metrics=run.run.raw_metrics,
+            step_log=run.run.step_log if run.step_timing else None,
+            document={**about, "spec_hash": own_hash},
+            last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
+        )
+        if death is not None:
+            run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
+            _count_death(run.run, cell)
+            return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
 
 
@@ -233,6 +238,3 @@ def _finish(run: Run, cells: tuple[CellSpec, ...]) -> None:
     )
     valid = sum(d["verdict"] == "valid" for d in documents)
     run.progress.say(f"done: {valid} of {len(cells)} cells valid")
-
-
-__all__ = ["EngineError", "measure_run"]

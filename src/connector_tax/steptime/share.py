@@ -1,4 +1,4 @@
-"""Raw files of a launch, one per engine process, to the share of one cell, by time."""
+"""Raw files of a launch (steps of each engine process, samples of /metrics) to one cell's share, by time."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from connector_tax.files import append_lines
 _T_NS = re.compile(r'"t_ns":(\d+)')
 
 
-def cut(raw_folder: Path, start_ns: int, end_ns: int, out: Path) -> int:
+def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
     """Write the headers of every process and the rows with ``start_ns <= t_ns < end_ns`` to ``out``.
 
     Rows of all processes are merged in time order. Lines are copied as they stand; a torn last line
@@ -19,7 +19,9 @@ def cut(raw_folder: Path, start_ns: int, end_ns: int, out: Path) -> int:
     """
     headers: list[str] = []
     rows: list[tuple[int, str]] = []
-    for path in sorted(raw_folder.glob("*.jsonl")):
+    for path in raw:
+        if not path.exists():
+            continue
         with open(path, encoding="utf-8", errors="replace") as handle:
             for line in handle:
                 if not line.endswith("}\n"):

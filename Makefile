@@ -1,0 +1,64 @@
+# A fresh machine needs two commands: `make demo` and `make test`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+CACHE := $(or $(CONNECTOR_TAX_CACHE),$(HOME)/.cache/connector-tax)
+BIN := .venv/bin
+SNAKEMAKE := $(BIN)/snakemake --cores 1
+CONFIG ?= config/config.yaml
+
+.PHONY: help env demo demo-vllm test test-quick lint format status revert-patch rehearse clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+env: .venv/.complete  ## create .venv from the lock file
+
+.venv/.complete: requirements.lock
+	rm -rf .venv
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock 2>&1 | grep -v 'is ignored: it is neither' || true
+	$(BIN)/python -c 'import snakemake, numpy, uvloop'
+	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "connector_tax.pth").write_text(str(pathlib.Path("src").resolve()) + "\n")'
+	touch $@
+
+demo: env  ## the whole study on the embedded engine, about four minutes
+	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
+	@echo "report: $$PWD/results/demo/report.html"
+
+demo-vllm: env  ## a small campaign on real vLLM (CPU), about twenty minutes
+	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_tiny_model.py $(CACHE)/tiny-model \
+	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
+	@echo "report: $$PWD/results/vllm-cpu/report.html"
+
+rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
+	$(BIN)/python scripts/rehearse.py --configfile $(CONFIG) --analyze
+
+test: lint  ## everything that CI runs
+	$(BIN)/python -m pytest
+
+test-quick: lint  ## without the embedded-engine and real-vLLM runs
+	$(BIN)/python -m pytest -m "not emulated and not vllm"
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	bash -n launch/*.sh patches/apply.sh scripts/*.sh .ci/run
+
+format: env  ## apply the formatter
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+status: env  ## what is done, running, skipped and left of CONFIG
+	@$(BIN)/python scripts/status.py --configfile $(CONFIG)
+
+revert-patch: env  ## take the step-timing patch out of ENGINE_PYTHON's vLLM
+	patches/apply.sh --revert
+
+clean:  ## remove caches; results and environments stay
+	rm -rf .snakemake .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,59 @@
+"""Open-loop load against any OpenAI-compatible server: one cell per rate, or per shape.
+
+bench_loop.py --base-url http://127.0.0.1:8000 --model m --rates 0.5,1,2 --shape 4096,256 --out out/
+"""
+
+import argparse
+from pathlib import Path
+
+from connector_tax.doors import run_door
+from connector_tax.loadgen.standalone import bench, parse_rates, parse_shapes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--base-url", required=True, help="http://host:port")
+    parser.add_argument("--model", required=True, help="the name the server serves")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for requests_*.jsonl and summary.json"
+    )
+    rates = parser.add_mutually_exclusive_group(required=True)
+    rates.add_argument("--rates", help="requests per second, comma-separated: 0.5,1,2")
+    rates.add_argument("--rate", help="one rate, for several shapes")
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
+    shapes.add_argument("--shapes", help="comma-separated: 512x64,512x256")
+    parser.add_argument("--duration", type=float, default=60, help="seconds of window at least")
+    parser.add_argument("--min-completed", type=int, default=200)
+    parser.add_argument("--warmup", type=float, default=10)
+    parser.add_argument("--max-cell", type=float, default=900)
+    parser.add_argument("--drain-timeout", type=float, default=120)
+    parser.add_argument("--inflight-cap", type=int, default=256)
+    parser.add_argument("--arrival", choices=["fixed", "poisson"], default="fixed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--token-ids", default="1000,100000", help="range that prompts draw from: low,high")
+    args = parser.parse_args()
+    bench(
+        base_url=args.base_url,
+        model=args.model,
+        out=args.out,
+        rates_per_s=parse_rates(args.rates or args.rate),
+        shapes=parse_shapes(args.shapes or args.shape.replace(",", "x")),
+        token_ids=args.token_ids,
+        seed=args.seed,
+        settings={
+            "arrival": args.arrival,
+            "warmup_s": args.warmup,
+            "duration_s": args.duration,
+            "min_completed": args.min_completed,
+            "max_cell_s": args.max_cell,
+            "drain_timeout_s": args.drain_timeout,
+            "inflight_cap": args.inflight_cap,
+        },
+    )
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,106 @@
+"""The load generator by itself, against a server that someone else runs."""
+
+from pathlib import Path
+from typing import Any
+
+from connector_tax.errors import ConfigError
+from connector_tax.files import append_lines, write_json
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.records.cell import CellSpec, Shape
+from connector_tax.seeds import derive_seed
+from connector_tax.summary.cell import summarise_cell
+
+
+def parse_rates(text: str) -> list[float]:
+    """``"0.5,1,2"`` to numbers.
+
+    Raises:
+        ConfigError: something in it is not a positive number.
+    """
+    try:
+        rates = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"rates {text!r}: give numbers separated by commas, such as 0.5,1,2.") from error
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise ConfigError(f"rates {text!r}: every rate must be above 0 requests per second.")
+    return rates
+
+
+def parse_shapes(text: str) -> list[Shape]:
+    """``"512x64,512x256"`` to shapes.
+
+    Raises:
+        ConfigError: something in it is not INPUTxOUTPUT.
+    """
+    shapes = []
+    for part in text.split(","):
+        numbers = part.split("x")
+        if len(numbers) != 2 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+            raise ConfigError(f"shape {part!r}: give INPUTxOUTPUT in tokens, such as 4096x256.")
+        shapes.append(Shape(int(numbers[0]), int(numbers[1])))
+    return shapes
+
+
+def bench(
+    *,
+    base_url: str,
+    model: str,
+    out: Path,
+    rates_per_s: list[float],
+    shapes: list[Shape],
+    token_ids: str,
+    seed: int,
+    settings: dict[str, Any],
+) -> None:
+    """Measure every rate at every shape; write requests and a summary, print one line per cell.
+
+    Raises:
+        ConfigError: the token-id range or a setting is impossible.
+    """
+    low, high = _token_range(token_ids)
+    summaries: dict[str, Any] = {}
+    print(
+        f"{'cell':>20} {'n':>5} {'ok':>5} {'req/s':>8} {'TTFT p50':>9} {'p90':>9} {'TPOT p50':>9} {'late p99':>9}  ms"
+    )
+    for shape in shapes:
+        for rate in rates_per_s:
+            spec = CellSpec(
+                phase="a",
+                rate_per_s=rate,
+                input_tokens=shape.input_tokens,
+                output_tokens=shape.output_tokens,
+                seed=derive_seed(seed, "cell", f"{rate:g}", str(shape)),
+                token_id_low=low,
+                token_id_high=high,
+                **settings,
+            )
+            outcome = measure_cell(spec, base_url, model)
+            summary = summarise_cell(spec, outcome.window, outcome.requests)
+            summaries[spec.cell_id] = {
+                **summary,
+                "health": outcome.health,
+                "window": outcome.window.to_json(),
+            }
+            requests = out / f"requests_{spec.cell_id}.jsonl"
+            requests.unlink(missing_ok=True)
+            append_lines(requests, [r.to_line() for r in outcome.requests])
+            write_json(out / "summary.json", summaries)
+            print(_row(spec.cell_id, summary, outcome.health), flush=True)
+
+
+def _token_range(text: str) -> tuple[int, int]:
+    numbers = text.split(",")
+    if len(numbers) != 2 or not all(n.isdigit() for n in numbers) or int(numbers[0]) >= int(numbers[1]):
+        raise ConfigError(f"token ids {text!r}: give LOW,HIGH with LOW below HIGH, such as 1000,100000.")
+    return int(numbers[0]), int(numbers[1])
+
+
+def _row(cell_id: str, summary: dict[str, Any], health: dict[str, Any]) -> str:
+    def ms(value: float | None) -> str:
+        return f"{value:9.2f}" if value is not None else "        -"
+
+    late_us = health["dispatch_lateness_us"].get("p99")
+    numbers = [summary["ttft_ms"]["p50"], summary["ttft_ms"]["p90"], summary["tpot_ms"]["p50"]]
+    late = ms(late_us / 1000 if late_us is not None else None)
+    throughput = summary["effective_throughput_per_s"]
+    return f"{cell_id:>20} {summary['n_window']:5} {summary['n_ok']:5} {throughput:8.2f} {' '.join(map(ms, numbers))} {late}"

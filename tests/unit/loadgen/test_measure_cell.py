@@ -1,0 +1,258 @@
+"""A whole cell against a server whose faults are known: each has its own status, none is lost."""
+
+import asyncio
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from truth_server import DONE, Reply, answer_well, token_event, truth_server, usage_event, whole_answer
+
+from connector_tax.errors import ConfigError
+from connector_tax.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.records.cell import CellSpec
+
+
+def spec(**changes: Any) -> CellSpec:
+    values = {
+        "phase": "a",
+        "rate_per_s": 100.0,
+        "input_tokens": 8,
+        "output_tokens": 4,
+        "arrival": "fixed",
+        "warmup_s": 0.05,
+        "duration_s": 0.2,
+        "min_completed": 10,
+        "max_cell_s": 3.0,
+        "drain_timeout_s": 0.5,
+        "inflight_cap": 64,
+        "seed": 1,
+        "token_id_low": 10,
+        "token_id_high": 100,
+    }
+    return CellSpec(**{**values, **changes})
+
+
+def measure(script: Any = answer_well, **changes: Any) -> CellOutcome:
+    with truth_server(script) as base_url:
+        return measure_cell(spec(**changes), base_url, "m")
+
+
+def statuses(outcome: CellOutcome) -> set[str]:
+    return {r.status for r in outcome.requests}
+
+
+def test_a_healthy_cell_is_all_ok_and_complete() -> None:
+    """Every scheduled arrival has a record, in order, inside the schedule's grid."""
+    outcome = measure()
+    assert statuses(outcome) == {"ok"}
+    assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
+    assert outcome.window.min_completed_reached
+    first = outcome.requests[0].t_sched_ns
+    assert [r.t_sched_ns - first for r in outcome.requests] == [
+        k * 10_000_000 for k in range(len(outcome.requests))
+    ]
+    for r in outcome.requests:
+        assert r.t_send_ns is not None and r.t_first_token_ns is not None and r.t_last_token_ns is not None
+        assert r.t_sched_ns <= r.t_send_ns <= r.t_first_token_ns <= r.t_last_token_ns
+        assert (r.prompt_tokens, r.completion_tokens) == (8, 4)
+
+
+def test_connections_are_kept_alive() -> None:
+    """Requests one after the other use the connections that are open, not one each."""
+    ports = set()
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        ports.add(reply.writer.get_extra_info("peername")[1])
+        await answer_well(reply, request, number)
+
+    outcome = measure(script)
+    assert len(ports) <= 8 < len(outcome.requests)
+
+
+async def http_500(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head("500 Internal Server Error", "application/json")
+    reply.body(b'{"error":"engine dead"}')
+    reply.end()
+
+
+async def html(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head(content_type="text/html")
+    reply.body(b"<html>a proxy's page</html>")
+    reply.end()
+
+
+async def broken_json(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head()
+    reply.body(token_event() + b'data: {"choices": [{\n\n')
+    reply.end()
+
+
+async def no_usage(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head()
+    reply.body(token_event() * 4 + DONE)
+    reply.end()
+
+
+async def short(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head()
+    reply.body(token_event() * 3 + usage_event(8, 3) + DONE)
+    reply.end()
+
+
+async def no_done(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head()
+    reply.body(token_event() * 4 + usage_event(8, 4))
+    reply.end()
+
+
+async def reset_midstream(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head()
+    reply.body(token_event())
+    await reply.writer.drain()
+    await asyncio.sleep(0.005)
+    reply.reset()
+
+
+async def reset_in_headers(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.raw(b"HTTP/1.1 200 OK\r\nContent-Ty")
+    await reply.writer.drain()
+    await asyncio.sleep(0.005)
+    reply.reset()
+
+
+async def not_http(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "text"),
+    [
+        (http_500, "http_error", 'HTTP 500: {"error":"engine dead"}'),
+        (html, "malformed", "not an event stream: <html>a proxy's page</html>"),
+        (broken_json, "malformed", "not JSON"),
+        (no_usage, "malformed", "no usage"),
+        (short, "wrong_length", "3 completion tokens; asked for 8 and 4"),
+        (no_done, "truncated", "without [DONE]"),
+        (reset_midstream, "truncated", "in the middle of the answer"),
+        (reset_in_headers, "truncated", "in the middle of the answer"),
+        (not_http, "malformed", "not HTTP"),
+    ],
+)
+def test_each_fault_has_its_own_status(script: Any, status: str, text: str) -> None:
+    outcome = measure(script, max_cell_s=0.4, min_completed=1)
+    assert statuses(outcome) == {status}
+    assert text in (outcome.requests[0].error or "")
+    assert not outcome.window.min_completed_reached
+
+
+def test_a_refused_connection_is_said_of_every_request() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    outcome = measure_cell(spec(max_cell_s=0.4), f"http://127.0.0.1:{port}", "m")
+    assert statuses(outcome) == {"connect_error"}
+
+
+def test_a_server_that_never_answers_ends_in_timeouts() -> None:
+    """The drain is bounded, and what has not ended by then is a timeout."""
+
+    async def silent(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(60)
+
+    outcome = measure(silent, max_cell_s=0.3, drain_timeout_s=0.2, inflight_cap=1000)
+    assert statuses(outcome) == {"timeout"}
+
+
+def test_the_cap_drops_and_the_schedule_does_not_shift() -> None:
+    async def silent(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(60)
+
+    outcome = measure(silent, max_cell_s=0.3, drain_timeout_s=0.1, inflight_cap=3)
+    assert [r.status for r in outcome.requests[:5]] == ["timeout"] * 3 + ["dropped"] * 2
+    grid = [r.t_sched_ns - outcome.requests[0].t_sched_ns for r in outcome.requests]
+    assert grid == [k * 10_000_000 for k in range(len(grid))]
+
+
+def test_a_connection_closed_while_idle_is_no_failure() -> None:
+    """A server that closes kept-alive connections between requests costs a retry, not a request."""
+
+    async def close_after(reply: Reply, request: dict[str, Any], number: int) -> None:
+        reply.head()
+        reply.body(whole_answer(request))
+        reply.end()
+        await reply.writer.drain()
+        await asyncio.sleep(0.008)
+        reply.reset()
+
+    assert statuses(measure(close_after)) == {"ok"}
+
+
+def test_an_answer_that_ends_by_closing_is_ok() -> None:
+    async def until_close(reply: Reply, request: dict[str, Any], number: int) -> None:
+        reply.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        reply.raw(whole_answer(request))
+        await reply.writer.drain()
+        reply.writer.close()
+
+    assert statuses(measure(until_close)) == {"ok"}
+
+
+def test_a_dead_engine_ends_the_cell_at_once() -> None:
+    """The cell does not wait out its time when whoever watches the engine says it is gone."""
+
+    async def silent(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(60)
+
+    gone = threading.Event()
+    threading.Timer(0.3, gone.set).start()
+    start = time.monotonic()
+    with truth_server(silent) as base_url:
+        outcome = measure_cell(
+            spec(max_cell_s=60, drain_timeout_s=60),
+            base_url,
+            "m",
+            should_abort=lambda: "engine died" if gone.is_set() else None,
+        )
+    assert time.monotonic() - start < 20
+    assert statuses(outcome) == {"aborted"}
+    assert outcome.health["aborted"] == "engine died"
+
+
+def test_a_stall_delays_requests_and_not_the_schedule() -> None:
+    """After 100 ms away the client is back on its grid, and the cell tells of the stall."""
+
+    async def stalling(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await answer_well(reply, request, number)
+
+    holder: list[int] = []
+
+    def stall_once() -> None:
+        # Runs in the waiting thread: holding the GIL stalls the loop's thread.
+        if not holder:
+            holder.append(1)
+            sys.setswitchinterval(0.2)
+            end = time.monotonic() + 0.1
+            while time.monotonic() < end:
+                pass
+            sys.setswitchinterval(0.005)
+
+    threading.Timer(0.15, stall_once).start()
+    outcome = measure(stalling, duration_s=0.6)
+    grid = [r.t_sched_ns - outcome.requests[0].t_sched_ns for r in outcome.requests]
+    assert grid == [k * 10_000_000 for k in range(len(grid))]
+    assert outcome.health["loop_stall_max_us"] > 20_000
+    late = [r for r in outcome.requests if r.t_send_ns and r.t_send_ns - r.t_sched_ns > 20_000_000]
+    assert late, "the stall made some requests late"
+    assert outcome.requests[-1].t_send_ns is not None
+    assert outcome.health["client_limited"]
+
+
+def test_a_base_url_of_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="give http://host:port"):
+        measure_cell(spec(), "127.0.0.1:8000", "m")

@@ -1,0 +1,98 @@
+"""The scanner counts tokens by bytes and agrees with a full JSON parse, however the bytes are cut."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector_tax.loadgen.sse import EventScanner, MalformedStream
+
+TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
+SPACED = b'data: {"choices": [{"index": 0, "text": ""}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3}}\n\n'
+DONE = b"data: [DONE]\n\n"
+ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+CHAT = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
+STREAM = TOKEN + SPACED + b": keep-alive\n\n" + TOKEN + USAGE + DONE
+
+
+def scan(pieces: list[bytes]) -> EventScanner:
+    scanner = EventScanner()
+    for piece in pieces:
+        scanner.feed(piece)
+    scanner.finish()
+    return scanner
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(c % (len(data) + 1) for c in cuts), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_every_byte_boundary_gives_the_same_answer(newline: bytes) -> None:
+    """Events split anywhere, also between the two characters of a line end."""
+    stream = STREAM.replace(b"\n", newline)
+    for boundary in range(len(stream) + 1):
+        found = scan([stream[:boundary], stream[boundary:]])
+        assert (found.tokens, found.done, found.usage) == (
+            3,
+            True,
+            {"prompt_tokens": 8, "completion_tokens": 3},
+        )
+
+
+@given(
+    st.lists(st.sampled_from([TOKEN, SPACED, CHAT, b": c\n\n", b"event: x\n\n"]), max_size=20),
+    st.lists(st.integers(0, 10_000), max_size=30),
+    st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_any_cutting_of_any_stream_counts_the_same(
+    events: list[bytes], cuts: list[int], newline: bytes
+) -> None:
+    stream = (b"".join(events) + USAGE + DONE).replace(b"\n", newline)
+    found = scan(cut(stream, cuts))
+    assert found.tokens == sum(e in (TOKEN, SPACED, CHAT) for e in events)
+    assert found.done
+    assert found.usage is not None
+
+
+@given(st.text(max_size=60))
+def test_text_that_looks_like_protocol_is_still_text(text: str) -> None:
+    """A model that writes JSON or line ends cannot confuse the count: inside a string they are escaped."""
+    tricky = text + '"choices":[]' + "\n\ndata: [DONE]\n\n" + '"choices":[{'
+    event = b"data: " + json.dumps({"choices": [{"text": tricky}]}).encode() + b"\n\n"
+    found = scan([TOKEN + event + event + USAGE])
+    assert found.tokens == 3
+    assert not found.done
+
+
+def test_empty_text_is_a_token() -> None:
+    """An incomplete UTF-8 sequence streams as an empty text; the token exists all the same."""
+    assert scan([SPACED, USAGE]).tokens == 1
+
+
+def test_a_chat_role_is_not_a_token() -> None:
+    assert scan([ROLE + CHAT + CHAT + USAGE + DONE]).tokens == 2
+
+
+def test_usage_inside_the_last_token_event_is_found() -> None:
+    last = b'data: {"choices":[{"text":"x"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    assert scan([TOKEN, last, DONE]).usage == {"prompt_tokens": 1, "completion_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [b"data: {broken\n\n", b'data: {"error":{"message":"engine died"}}\n\n', b"data: 7\n\n"],
+)
+def test_what_is_no_completion_is_refused_with_its_text(event: bytes) -> None:
+    with pytest.raises(MalformedStream, match=r"an event"):
+        scan([TOKEN, event])
+
+
+def test_a_ten_megabyte_event_is_one_token() -> None:
+    event = b"data: " + json.dumps({"choices": [{"text": "y" * 10_000_000}]}).encode() + b"\n\n"
+    pieces = [event[i : i + 65536] for i in range(0, len(event), 65536)]
+    assert scan([TOKEN, *pieces, USAGE]).tokens == 2

@@ -1,0 +1,97 @@
+"""When warm-up ends, when the window ends, and what happens to an arrival that is too much."""
+
+from connector_tax.records.cell import CellSpec
+from connector_tax.traffic.protocol import CellProtocol
+
+S = 1_000_000_000
+
+
+def spec(**changes: object) -> CellSpec:
+    values = {
+        "phase": "a",
+        "rate_per_s": 1.0,
+        "input_tokens": 8,
+        "output_tokens": 4,
+        "arrival": "fixed",
+        "warmup_s": 10.0,
+        "duration_s": 60.0,
+        "min_completed": 3,
+        "max_cell_s": 200.0,
+        "drain_timeout_s": 5.0,
+        "inflight_cap": 2,
+        "seed": 1,
+        "token_id_low": 10,
+        "token_id_high": 100,
+    }
+    return CellSpec(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_warm_up_ends_at_its_time_if_a_request_had_completed() -> None:
+    cell = CellProtocol(spec(), t0_ns=0)
+    cell.ended(0, ok=True, now_ns=2 * S)
+    cell.stop(100 * S)
+    assert cell.window(100 * S).window_start_ns == 10 * S
+
+
+def test_warm_up_lasts_until_the_first_completion() -> None:
+    """A cold engine that needs 17 s for its first request is not measured before."""
+    cell = CellProtocol(spec(), t0_ns=0)
+    cell.ended(0, ok=True, now_ns=17 * S)
+    cell.stop(100 * S)
+    assert cell.window(100 * S).window_start_ns == 17 * S
+
+
+def test_an_engine_that_fails_everything_does_not_stay_in_warm_up() -> None:
+    cell = CellProtocol(spec(), t0_ns=0)
+    cell.ended(0, ok=False, now_ns=1 * S)
+    assert cell.stopped(200 * S)
+    window = cell.window(200 * S)
+    assert window.window_start_ns == 10 * S
+    assert not window.min_completed_reached
+
+
+def test_the_window_waits_for_its_minimum_of_completions() -> None:
+    """At 60 s only two of three window requests are done, so sending goes on until the third."""
+    cell = CellProtocol(spec(), t0_ns=0)
+    cell.ended(0, ok=True, now_ns=1 * S)
+    cell.ended(11 * S, ok=True, now_ns=12 * S)
+    cell.ended(30 * S, ok=True, now_ns=31 * S)
+    assert not cell.stopped(75 * S)
+    cell.ended(80 * S, ok=True, now_ns=81 * S)
+    assert cell.stopped(81 * S)
+    assert cell.window(82 * S).t_stop_ns == 81 * S
+
+
+def test_warm_up_requests_do_not_count_towards_the_minimum() -> None:
+    cell = CellProtocol(spec(min_completed=1), t0_ns=0)
+    cell.ended(9 * S, ok=True, now_ns=20 * S)
+    assert not cell.stopped(75 * S)
+
+
+def test_failed_requests_do_not_count_towards_the_minimum() -> None:
+    cell = CellProtocol(spec(min_completed=1), t0_ns=0)
+    cell.ended(0, ok=True, now_ns=1 * S)
+    cell.ended(20 * S, ok=False, now_ns=21 * S)
+    assert not cell.stopped(75 * S)
+
+
+def test_a_cell_gives_up_at_its_longest_and_says_so() -> None:
+    cell = CellProtocol(spec(), t0_ns=5 * S)
+    cell.ended(5 * S, ok=True, now_ns=6 * S)
+    assert not cell.stopped(204 * S)
+    assert cell.stopped(205 * S)
+    assert not cell.window(205 * S).min_completed_reached
+
+
+def test_an_arrival_that_finds_the_cap_reached_is_not_sent() -> None:
+    cell = CellProtocol(spec(), t0_ns=0)
+    assert cell.may_send(1)
+    assert not cell.may_send(2)
+
+
+def test_nothing_completed_gives_an_empty_window_not_a_crash() -> None:
+    cell = CellProtocol(spec(), t0_ns=0)
+    assert cell.stopped(200 * S)
+    window = cell.window(205 * S)
+    assert window.window_s == 0
+    assert window.drained_ns == 205 * S
