@@ -15,6 +15,7 @@ from connector_tax.figures.lookup import (
     number,
     reference_rate,
     source_note,
+    verdict_on,
     why_absent,
 )
 from connector_tax.figures.style import (
@@ -146,6 +147,11 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     name = clean(label_of(aggregate, stack.whole_id), 40)
     if whole.covers_zero:
         return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity cannot be judged"
+    if verdict_on(aggregate, "H4", stack.whole_id) == "undetermined":
+        return (
+            f"Whether the two taxes add up is undetermined: {percent(total.point)} as a sum, "
+            f"{with_interval(whole)} measured together"
+        )
     miss = (whole.point - total.point) / abs(whole.point)
     if abs(miss) <= 0.30:
         word = "add up"

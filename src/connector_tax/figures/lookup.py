@@ -177,6 +177,17 @@ def excluded_cells(aggregate: Aggregate, phase: str) -> list[str]:
     ]
 
 
+def verdict_on(aggregate: Aggregate, hypothesis: str, subject: str) -> str:
+    """The outcome of one hypothesis about one configuration; empty where it was not judged.
+
+    A title that goes by the point alone would claim more than the interval allows.
+    """
+    for row in rows(aggregate.get("hypotheses")):
+        if row.get("id") == hypothesis and row.get("subject") == subject:
+            return str(row.get("outcome") or "")
+    return ""
+
+
 def source_note(aggregate: Aggregate) -> str:
     """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
     provenance = mapping(aggregate.get("provenance"))

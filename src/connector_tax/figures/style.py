@@ -164,6 +164,7 @@ def rate_axis(axes: Axes, rates: list[float]) -> None:
 def plain_log_axis(axes: Axes) -> None:
     """A logarithmic y axis labelled 20, 50, 100 rather than in powers."""
     axes.set_yscale("log")
+    axes.margins(y=0.09)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     low, high = axes.get_ylim()
     wide = high / low > 30

@@ -1,6 +1,6 @@
 """``aggregate.json`` to what the page shows: formatted text in lists, so that the template only lays out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import (
@@ -30,6 +30,7 @@ TAX_COLUMNS = {
     "callback_p50_us": "of it in the connector's hooks",
     "unexplained_us": "of it elsewhere",
 }
+LATENCY_METRICS = ("ttft_p90", "tpot_p90")
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'"}
 VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
 
@@ -50,7 +51,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "shape_taxes": _shape_taxes(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
-        "cells": [_cell(aggregate, c) for c in all_cells(aggregate)],
+        "cells": [_cell(aggregate, c) for c in sorted(all_cells(aggregate), key=_cell_place(aggregate))],
         "problems": [
             {k: str(p.get(k) or "") for k in ("where", "what")} for p in rows(aggregate.get("problems"))
         ],
@@ -138,7 +139,7 @@ def _amplification(aggregate: Aggregate) -> list[Text]:
     found: dict[str, dict[str, str]] = {}
     for row in rows(aggregate.get("amplification")):
         metric, value = str(row.get("metric")), interval(row)
-        if metric not in ("ttft_p90", "tpot_p90"):
+        if metric not in LATENCY_METRICS:
             continue
         # A difference of two percentages is in percentage points.
         text = (
@@ -154,18 +155,33 @@ def _amplification(aggregate: Aggregate) -> list[Text]:
 
 
 def _shape_taxes(aggregate: Aggregate) -> list[Text]:
-    """Every latency tax of Phase B and B', the unavailable ones with their reason."""
+    """The latency taxes of Phase B and B', one row per cell; the unavailable ones with their reason."""
+    order = [c.id for c in configs(aggregate)]
+    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for row in rows(aggregate.get("taxes")):
+        if row.get("phase") in ("b", "b_prime") and row.get("metric") in LATENCY_METRICS:
+            config = str(row.get("config"))
+            place = (
+                order.index(config) if config in order else len(order),
+                config,
+                str(row.get("reference")),
+            )
+            key = (
+                *place,
+                *(number(row.get(k)) or 0 for k in ("rate_per_s", "input_tokens", "output_tokens")),
+            )
+            found.setdefault(key, {})[str(row.get("metric"))] = row
     return [
         {
-            "label": label_of(aggregate, str(row.get("config"))),
-            "reference": str(row.get("reference") or ""),
-            "rate": _rate(row.get("rate_per_s")),
-            "shape": f"{_tokens(row.get('input_tokens'))} x {_tokens(row.get('output_tokens'))}",
-            "metric": TAX_COLUMNS[str(row.get("metric"))],
-            "tax": _tax(row),
+            "label": label_of(aggregate, key[1]),
+            "reference": key[2],
+            "rate": _rate(key[3]),
+            "shape": f"{_tokens(key[4])} x {_tokens(key[5])}",
+            "taxes": [_tax(taxes.get(m)) for m in LATENCY_METRICS],
         }
-        for row in rows(aggregate.get("taxes"))
-        if row.get("phase") in ("b", "b_prime") and row.get("metric") in ("ttft_p90", "tpot_p90")
+        for key, taxes in sorted(
+            found.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] != "ref_safe", *item[0][3:])
+        )
     ]
 
 
@@ -205,6 +221,17 @@ def _configs(aggregate: Aggregate) -> list[Text]:
             }
         )
     return result
+
+
+def _cell_place(aggregate: Aggregate) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Sorts cells by configuration, phase, then rate and shape as numbers."""
+    order = {c.id: i for i, c in enumerate(configs(aggregate))}
+
+    def place(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+        numbers = [number(cell.get(k)) or 0 for k in ("rate_per_s", "input_tokens", "output_tokens")]
+        return (order.get(str(cell.get("config")), len(order)), str(cell.get("phase")), *numbers)
+
+    return place
 
 
 def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:

@@ -56,6 +56,17 @@ def test_figure_8_says_whether_taxes_add_up(example: dict[str, Any]) -> None:
     assert "cannot be judged" in title("fig8_additivity", aggregate)
 
 
+def test_figure_8_claims_no_more_than_the_verdict(example: dict[str, Any]) -> None:
+    """Points that agree decide nothing while the interval reaches across the threshold."""
+    aggregate = copy.deepcopy(example)
+    for hypothesis in aggregate["hypotheses"]:
+        if hypothesis["id"] == "H4":
+            hypothesis["outcome"] = "undetermined"
+    assert title("fig8_additivity", aggregate).startswith(
+        "Whether the two taxes add up is undetermined: +50 %"
+    )
+
+
 def test_figure_3_names_the_knee(example: dict[str, Any]) -> None:
     """Where nothing saturates it says so instead."""
     assert title("fig3_throughput", example).startswith("plain saturates at 8 req/s; 3 of 6")
