@@ -1,0 +1,86 @@
+"""Step records: both writers write the same keys, the reader forgives a torn end, cells get their share."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from connector_tax.errors import ArtifactError
+from connector_tax.steptime import cut, read_step_file
+from connector_tax.steptime.writer import header_line, step_line, worker_line
+
+HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engine_version="x")
+
+
+def step(step_id: int, t_ns: int) -> str:
+    return step_line(
+        pid=1,
+        step_id=step_id,
+        t_ns=t_ns,
+        duration_ns=2_000_000,
+        previous_t_ns=None,
+        schedule_us=40,
+        update_us=20,
+        build_meta_us=1,
+        num_running=1,
+        num_waiting=0,
+        prefill_tokens=0,
+        decode_tokens=1,
+    )
+
+
+def worker(step_id: int, t_ns: int) -> str:
+    return worker_line(pid=2, step_id=step_id, t_ns=t_ns, start_load_kv_us=0.5, get_finished_us=2.0)
+
+
+def emitter() -> ModuleType:
+    path = Path(__file__).parents[3] / "patches" / "_step_profile.py"
+    found = importlib.util.spec_from_file_location("emitter", path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_emulator_writes_the_very_keys_of_the_patch() -> None:
+    module = emitter()
+    recorder = module.Recorder.__new__(module.Recorder)
+    recorder.pid, recorder.process = 1, "scheduler"
+    patch_step = json.loads(recorder.format((1, 2, 3, 4, 5, 6, None, 8, 9, 10, 11, 12)))
+    recorder.process = "worker"
+    patch_worker = json.loads(recorder.format((1, 2, 3, 4)))
+    assert list(patch_step) == list(json.loads(step(1, 2)))
+    assert list(patch_worker) == list(json.loads(worker(1, 2)))
+
+
+def test_the_parts_of_a_step_add_up() -> None:
+    row = json.loads(step(1, 0))
+    assert row["schedule_us"] + row["round_trip_us"] + row["update_us"] == row["step_duration_us"] == 2000
+
+
+def test_a_torn_last_line_is_noted_and_the_rest_read(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(HEADER + step(1, 10) + step(2, 20)[:-9])
+    found = read_step_file(path)
+    assert [r["step_id"] for r in found.steps] == [1]
+    assert found.torn
+
+
+def test_a_torn_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(HEADER + step(1, 10)[:-9] + "\n" + step(2, 20))
+    with pytest.raises(ArtifactError, match=r"steps\.jsonl:2: not a step record"):
+        read_step_file(path)
+
+
+def test_a_cell_gets_the_rows_of_its_time_from_every_process(tmp_path: Path) -> None:
+    scheduler, other = tmp_path / "s.jsonl", tmp_path / "w.jsonl"
+    scheduler.write_text(HEADER + "".join(step(i, 10 * i) for i in range(6)))
+    other.write_text(HEADER.replace("scheduler", "worker") + "".join(worker(i, 10 * i + 1) for i in range(6)))
+    out = tmp_path / "cell.jsonl"
+    assert cut([scheduler, other], 20, 40, out) == 4
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["kind"] for line in lines[:2]] == ["header", "header"]
+    assert [line["t_ns"] for line in lines[2:]] == [20, 21, 30, 31]
