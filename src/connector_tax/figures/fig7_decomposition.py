@@ -141,18 +141,18 @@ def _title(aggregate: Aggregate, taxes: Mapping[str, Taxes]) -> str:
 
 def _caption(aggregate: Aggregate, taxes: Mapping[str, Taxes], raw: Mapping[str, Mapping[str, Any]]) -> str:
     at = reference_rate(aggregate, "ref_safe")
-    sizes = [
-        int(n)
-        for m in taxes
-        for row in raw[m].values()
-        for k in ("n", "n_plain")
-        if (n := number(row.get(k)))
+    requests = [
+        int(n) for row in raw["ttft_p90"].values() for k in ("n", "n_plain") if (n := number(row.get(k)))
     ]
+    counts = [counted(requests)] if "ttft_p90" in taxes else []
+    steps = [int(n) for row in raw["step_p50_us"].values() if (n := number(row.get("n")))]
+    if "step_p50_us" in taxes and steps:
+        counts.append(f"n = {min(steps):,} to {max(steps):,} steps")
     dropped = [m for m in METRICS if m not in taxes]
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: framework = tax(no-op connector), "
         "implementation = tax(connector) - tax(no-op connector).",
-        f"Whiskers are the 95 % interval of the whole tax; the split itself has no interval; {counted(sizes)}.",
+        f"Whiskers are the 95 % interval of the whole tax; the split itself has no interval; {'; '.join(counts)}.",
         "A narrow bar that runs backwards is a connector cheaper than the no-op one."
         if any(v.point < found[NOOP].point for found in taxes.values() for c, v in found.items() if c != NOOP)
         else "",

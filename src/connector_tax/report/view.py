@@ -136,6 +136,7 @@ def _sizes(row: Mapping[str, Any]) -> str:
 
 
 def _amplification(aggregate: Aggregate) -> list[Text]:
+    order = [c.id for c in configs(aggregate)]
     found: dict[str, dict[str, str]] = {}
     for row in rows(aggregate.get("amplification")):
         metric, value = str(row.get("metric")), interval(row)
@@ -150,7 +151,9 @@ def _amplification(aggregate: Aggregate) -> list[Text]:
         found.setdefault(str(row.get("config")), {})[metric] = text
     return [
         {"label": label_of(aggregate, c), "ttft": v.get("ttft_p90", ""), "tpot": v.get("tpot_p90", "")}
-        for c, v in found.items()
+        for c, v in sorted(
+            found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)
+        )
     ]
 
 
