@@ -50,8 +50,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
     columns = min(PER_ROW, len(order))
     lines = -(-len(order) // columns)
-    width = max(6.0, 1.6 + 2.75 * columns * max(1.0, len(outputs) / 3))
-    figure = new_figure(width, 1.35 + 2.35 * lines * max(0.75, len(inputs) / 3))
+    width = max(8.0, 1.6 + 2.75 * columns * max(1.0, len(outputs) / 3))
+    figure = new_figure(width, max(3.4, 1.35 + 2.35 * lines * max(0.75, len(inputs) / 3)))
     panels = figure.subplots(lines, columns, squeeze=False)
     points = [v.point for grid in grids.values() for row in grid.values() if (v := interval(row)) is not None]
     # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
@@ -73,7 +73,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         matplotlib.cm.ScalarMappable(norm, colours), ax=panels, shrink=0.8, pad=0.015,
         extend="both" if max(abs(p) for p in points) > limit else "neither",
     )  # fmt: skip
-    bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
+    bar.set_label("tax of TTFT p90 (%)\nhatched: interval covers 0")
     bar.ax.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
     title = _title(aggregate, grids)
     set_claim(figure, title, source_note(aggregate))

@@ -171,7 +171,7 @@ def _title(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], na
     if not others:
         return first
     worst = max(others, key=lambda c: others[c].point)
-    return f"{first}, at most {milliseconds(others[worst].point)} with one ({clean(worst.label, 40)})"
+    return f"{first}, at most {milliseconds(others[worst].point)} with one: {clean(worst.label, 40)}"
 
 
 def _caption(

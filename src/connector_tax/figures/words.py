@@ -1,5 +1,6 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
+import re
 from collections.abc import Sequence
 
 from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells
@@ -12,6 +13,11 @@ def clean(text: str, limit: int = 400) -> str:
     line = "".join(c if c.isprintable() else " " for c in text)
     line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def hold_together(text: str) -> str:
+    """``text`` with its numbers tied to their units, so that no line ends between them."""
+    return re.sub(r"(?<=\d) (?=(?:%|µs|ms|s|req/s|tokens)(?![a-z]))", "\N{NO-BREAK SPACE}", text)
 
 
 def short_label(label: str) -> str:

@@ -13,7 +13,7 @@ from connector_tax.figures.lookup import (
     source_note,
     why_absent,
 )
-from connector_tax.figures.words import percent, rate, with_interval
+from connector_tax.figures.words import hold_together, percent, rate, with_interval
 
 SUBJECT = "mooncake_both"
 FLAGS = {
@@ -71,4 +71,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         )
     if subject != SUBJECT:
         details.append(f"This is the largest tax of those measured; {why_absent(aggregate, SUBJECT)}.")
-    return {"sentence": sentence, "details": details, "flags": flags}
+    return {
+        "sentence": hold_together(sentence),
+        "details": [hold_together(d) for d in details],
+        "flags": flags,
+    }

@@ -192,7 +192,7 @@ for _ in range(3):
     worker_side.clear_connector_metadata()
     s.update_from_output(out, None)
 """
-FAKE_SCHEDULER = '''
+FAKE_SCHEDULER = """
 class Scheduler:
     def schedule(self):
         import __main__
@@ -201,8 +201,8 @@ class Scheduler:
         return out
     def update_from_output(self, scheduler_output, model_runner_output): ...
     def get_request_counts(self): return 2, 1
-'''
-FAKE_FACTORY = '''
+"""
+FAKE_FACTORY = """
 import time
 class Connector:
     def build_connector_meta(self, out):
@@ -216,7 +216,7 @@ class Connector:
 class KVConnectorFactory:
     @classmethod
     def create_connector(cls, config, role): return Connector()
-'''
+"""
 
 
 def test_records_of_scheduler_and_worker_join_and_nothing_counts_twice(vllm: Path, tmp_path: Path) -> None:
@@ -224,7 +224,9 @@ def test_records_of_scheduler_and_worker_join_and_nothing_counts_twice(vllm: Pat
     for package in [vllm, *(p.parent for p in vllm.rglob("*.py"))]:
         for folder in [package, *package.relative_to(vllm).parents]:
             (vllm / folder / "__init__.py").touch()
-    (vllm / SCHEDULER).write_text(FAKE_SCHEDULER + "# def schedule( def update_from_output( def get_request_counts(\n")
+    (vllm / SCHEDULER).write_text(
+        FAKE_SCHEDULER + "# def schedule( def update_from_output( def get_request_counts(\n"
+    )
     (vllm / FACTORY).write_text(FAKE_FACTORY)
     assert patcher.run("apply", vllm=vllm)["step_timing_available"]
     script = tmp_path / "engine.py"
@@ -235,7 +237,9 @@ def test_records_of_scheduler_and_worker_join_and_nothing_counts_twice(vllm: Pat
         env={**os.environ, "AGENTIC_STEP_LOG_PATH": str(log)},
         check=True,
     )
-    rows = [json.loads(line) for p in sorted(tmp_path.glob("step.*.jsonl")) for line in p.read_text().splitlines()]
+    rows = [
+        json.loads(line) for p in sorted(tmp_path.glob("step.*.jsonl")) for line in p.read_text().splitlines()
+    ]
     headers = [r for r in rows if r["kind"] == "header"]
     steps = [r for r in rows if r["kind"] == "step"]
     workers = [r for r in rows if r["kind"] == "worker_step"]

@@ -1,0 +1,83 @@
+"""No engine outlives the script that launched it, however that script ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+# An engine with a grandchild in a session of its own that ignores SIGTERM, as the worst of them do.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"],
+    start_new_session=True)
+open(sys.argv[1], "w").write(f"{os.getpid()} {child.pid}")
+time.sleep(600)
+"""
+LAUNCHER = """
+import subprocess, sys, time
+supervisor = subprocess.Popen([sys.executable, "-m", "connector_tax.engine.supervisor", "0.5",
+    sys.executable, "-c", sys.argv[1], sys.argv[2]], stdin=subprocess.PIPE, start_new_session=True)
+print(supervisor.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def wait_for(condition, seconds: float = 15.0) -> bool:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_survives_the_death_of_the_launching_script(tmp_path: Path, how: signal.Signals) -> None:
+    """kill -9 of the script closes the pipe; the supervisor then ends the whole family."""
+    pids_file = tmp_path / "pids"
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, STUBBORN, str(pids_file)], stdout=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    supervisor = int(launcher.stdout.readline())
+    assert wait_for(lambda: pids_file.exists() and len(pids_file.read_text().split()) == 2)
+    family = [supervisor, *map(int, pids_file.read_text().split())]
+    os.kill(launcher.pid, how)
+    launcher.wait()
+    assert wait_for(lambda: all(gone(pid) for pid in family)), [p for p in family if not gone(p)]
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_engine_first(tmp_path: Path) -> None:
+    """SIGINT goes to the foreground group; the engine is in a session of its own and is ended in order."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "connector_tax.engine.supervisor", "5", "sleep", "600"],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert wait_for(lambda: bool(psutil.Process(process.pid).children()))
+    child = psutil.Process(process.pid).children()[0].pid
+    os.kill(process.pid, signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None and not gone(child)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 143
+    assert gone(child)
+
+
+def test_the_engines_exit_code_is_passed_on() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "connector_tax.engine.supervisor", "1", "bash", "-c", "exit 7"],
+        stdin=subprocess.PIPE,
+    )
+    assert process.wait(10) == 7

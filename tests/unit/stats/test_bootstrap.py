@@ -1,0 +1,123 @@
+"""Resampling against independent computations, and against what it must do on data of known law."""
+
+import numpy as np
+import pytest
+
+from connector_tax.stats.bootstrap import (
+    Estimate,
+    block_counts,
+    block_length,
+    estimate_percentiles,
+    resampled_percentiles,
+)
+from connector_tax.stats.taxes import relative, verdict
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_every_resample_has_as_many_observations_as_there_are() -> None:
+    for n in (1, 2, 7, 64, 200):
+        counts = block_counts(n, 50, rng())
+        assert counts.shape == (50, n)
+        assert (counts.sum(axis=1) == n).all()
+
+
+def test_no_observation_is_rarer_than_another() -> None:
+    """Blocks wrap around, so the first and the last are drawn as often as the middle."""
+    counts = block_counts(30, 20_000, rng())
+    assert counts.mean(axis=0) == pytest.approx(np.ones(30), abs=0.06)
+
+
+def test_counts_come_in_blocks() -> None:
+    """Neighbours are drawn together: that is what keeps the dependence of a queue."""
+    counts = block_counts(1000, 400, rng()).astype(float)
+    assert block_length(1000) == 10
+    correlation = np.corrcoef(counts[:, 500], counts[:, 501])[0, 1]
+    assert correlation > 0.7
+    assert abs(np.corrcoef(counts[:, 500], counts[:, 530])[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("q", [50.0, 90.0, 99.0])
+def test_a_resamples_percentile_is_numpys(q: float) -> None:
+    """The percentile from counts equals numpy's on the repeated values."""
+    values = rng(1).exponential(size=37)
+    counts = block_counts(37, 25, rng(2))
+    expected = [np.percentile(np.repeat(values, row), q) for row in counts]
+    assert resampled_percentiles(values, counts, (q,))[q] == pytest.approx(expected)
+
+
+def test_infinity_reaches_the_interval_and_is_not_averaged() -> None:
+    """12 of 100 requests never finished: no p90, and the median's interval is still finite."""
+    values = np.concatenate([rng(3).uniform(10, 20, 88), np.full(12, np.inf)])
+    values = rng(4).permutation(values)
+    found = estimate_percentiles(values, (50.0, 90.0), 500, rng())
+    assert found[90.0].point is None
+    assert found[90.0].reason is not None and "did not finish" in found[90.0].reason
+    low, high = found[50.0].interval(0.95)
+    assert low is not None and high is not None and low < high
+
+
+def test_an_interval_that_reaches_failures_says_so() -> None:
+    """8 of 100 failed: p90 exists, but some resamples have it on a failure."""
+    values = rng(5).permutation(np.concatenate([rng(3).uniform(10, 20, 92), np.full(8, np.inf)]))
+    found = estimate_percentiles(values, (90.0,), 1000, rng())[90.0]
+    assert found.point is not None
+    assert found.interval(0.95)[1] is None
+    assert "reaches requests that failed" in found.to_json(0.95)["reason"]
+
+
+def test_no_observations_is_a_reason_not_a_crash() -> None:
+    assert estimate_percentiles(np.empty(0), (50.0,), 100, rng())[50.0].reason == "no observations"
+
+
+def test_intervals_of_a_median_cover_it_about_as_often_as_they_say() -> None:
+    """300 samples of exponential data: 95 % intervals hold the true median in 90 to 99 % of cases."""
+    true = np.log(2)
+    hits = 0
+    for seed in range(300):
+        values = rng(seed).exponential(size=200)
+        low, high = estimate_percentiles(values, (50.0,), 400, rng(seed + 10_000))[50.0].interval(0.95)
+        hits += low is not None and high is not None and low <= true <= high
+    assert 0.90 <= hits / 300 <= 0.99
+
+
+def test_blocks_are_wider_than_single_requests_on_dependent_data() -> None:
+    """Latencies that queue behind each other: resampling one by one would be too sure of itself."""
+    noise = rng(6).normal(size=400)
+    series = np.empty(400)
+    series[0] = noise[0]
+    for i in range(1, 400):
+        series[i] = 0.9 * series[i - 1] + noise[i]
+    blocks = estimate_percentiles(series, (50.0,), 1000, rng())[50.0].interval(0.95)
+    single = rng(8).multinomial(400, np.full(400, 1 / 400), size=1000).astype(np.int32)
+    alone = estimate_percentiles(series, (50.0,), 1000, rng(), single)[50.0].interval(0.95)
+    assert blocks[0] is not None and blocks[1] is not None and alone[0] is not None and alone[1] is not None
+    assert blocks[1] - blocks[0] > 1.5 * (alone[1] - alone[0])
+
+
+def test_no_tax_is_found_where_there_is_none() -> None:
+    """Two samples of the same law: the interval of the tax covers zero in about 95 of 100 seeds."""
+    found = 0
+    for seed in range(100):
+        a, b = rng(seed).gamma(4, size=(2, 200))
+        x = estimate_percentiles(a, (90.0,), 400, rng(seed + 1000))[90.0]
+        y = estimate_percentiles(b, (90.0,), 400, rng(seed + 2000))[90.0]
+        found += verdict(relative(x, y), 0.95) == "no_tax_found"
+    assert found >= 88
+
+
+def test_a_tax_is_the_ratio_less_one() -> None:
+    own = Estimate(13.0, np.array([12.0, 13.0, 14.0]), 10)
+    plain = Estimate(10.0, np.array([10.0, 10.0, 10.0]), 9)
+    tax = relative(own, plain)
+    assert tax.point == pytest.approx(0.3)
+    assert tax.replicates == pytest.approx([0.2, 0.3, 0.4])
+    assert tax.n == 9
+
+
+def test_a_tax_without_a_baseline_says_why() -> None:
+    own = Estimate(13.0, np.array([13.0]), 10)
+    missing = Estimate(None, np.empty(0), 0, "p90 falls on requests that failed or did not finish")
+    assert relative(own, missing).reason == "plain: p90 falls on requests that failed or did not finish"
