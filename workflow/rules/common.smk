@@ -94,4 +94,4 @@ def receipts_to_read():
 
 def code(*rooms):
     """Source files of rooms, as inputs: an edit to the analysis runs the analysis again, nothing else."""
-    return sorted(str(p) for room in rooms for p in Path("src/connector_tax", room).glob("*.py"))
+    return sorted(str(p) for room in rooms for p in Path("src/connector_tax", room).glob("*.*"))

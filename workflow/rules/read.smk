@@ -33,7 +33,7 @@ rule write_report:
     input:
         FOLDER.aggregate,
         FOLDER.figures / "index.json",
-        code=code("report"),
+        code=code("report", "figures"),
     output:
         FOLDER.report,
     log:

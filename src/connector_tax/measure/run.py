@@ -31,7 +31,7 @@ DEATHS_PER_CELL = 2
 LAUNCH_TRIES = 2
 SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
-IDLE_SAMPLE_S = 1.0
+IDLE_SAMPLE_S = {"vllm": 2.0, "emulator": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     with running_engine(request) as engine:
         engine.wait_ready()
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S):
-            about["idle_cpu_share"] = _idle_cpu_share(engine)
+            about["idle_cpu_share"] = _idle_cpu_share(engine, IDLE_SAMPLE_S[config.engine.kind])
             return _measure_pending(run, engine, pending, {**about, "attempt": attempt})
 
 
@@ -201,10 +201,10 @@ def _archive_earlier_attempt(run: RunFolder) -> int:
     return attempts
 
 
-def _idle_cpu_share(engine: RunningEngine) -> dict[str, float]:
+def _idle_cpu_share(engine: RunningEngine, sample_s: float) -> dict[str, float]:
     """Cores that each engine process uses with no request in sight; {process: share of one core}."""
     before, start = engine.cpu_seconds(), time.monotonic()
-    time.sleep(IDLE_SAMPLE_S)
+    time.sleep(sample_s)
     elapsed = time.monotonic() - start
     return {k: (v - before[k]) / elapsed for k, v in engine.cpu_seconds().items() if k in before}
 

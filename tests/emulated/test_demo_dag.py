@@ -1,0 +1,131 @@
+"""The whole DAG on the embedded engine, and what a second look at its results may and may not do."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Project
+
+pytestmark = pytest.mark.emulated
+
+
+def scramble_times(root: Path) -> None:
+    """What ``git clone`` does: every file gets a time of its own, in no useful order."""
+    for index, path in enumerate(sorted(root.rglob("*"), key=lambda p: hash(str(p)))):
+        if path.is_file():
+            stamp = time.time() - 1000 + index % 997
+            os.utime(path, (stamp, stamp))
+
+
+def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> None:
+    """All stages, every artifact, all figures or reasons; and reading it again measures nothing."""
+    done = project.snakemake()
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = project.results
+    for name in ("aggregate.json", "aggregate.csv", "report.html", "MANIFEST.tsv", "reference_rates.json"):
+        assert (results / name).stat().st_size > 0, name
+    aggregate = json.loads((results / "aggregate.json").read_text())
+    assert {c["status"] for c in aggregate["configs"].values()} == {"measured"}
+    assert all(c["verdict"] == "valid" for c in aggregate["cells"]), [
+        c["reasons"] for c in aggregate["cells"]
+    ]
+    assert [p["what"] for p in aggregate["problems"]] == []
+    index = json.loads((results / "figures" / "index.json").read_text())
+    assert len(index) == 8 or len(index.get("figures", index)) == 8
+    run = next(results.glob("*_plain/phase_a"))
+    for name in ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json"):
+        assert (run / name).is_file(), name
+    assert (project.root / "MANIFEST.md").is_file()
+
+    assert "Nothing to be done" in project.snakemake().stderr
+
+    before = project.cells()
+    scramble_times(project.root)
+    shutil.rmtree(project.root / ".snakemake")
+    shutil.rmtree(results / "figures")
+    (results / "aggregate.json").unlink()
+    # An engine that cannot start: reading must not so much as try.
+    shutil.rmtree(project.root / "launch")
+    again = project.snakemake("figures")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert (results / "figures" / "index.json").is_file()
+    assert project.cells().keys() == before.keys()
+    assert "measure_" not in again.stderr
+
+
+def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) -> None:
+    """One more rate: one more cell per configuration, every other cell untouched."""
+    assert project.snakemake("phase_a").returncode == 0
+    before = project.cells()
+
+    def add_a_rate(config):  # type: ignore[no-untyped-def]
+        config["phase_a"]["rates_per_s"] = [20, 30, 40]
+
+    project.configure(add_a_rate)
+    assert project.snakemake("phase_a").returncode == 0
+    after = project.cells()
+    assert {k: after[k] for k in before} == before
+    assert {Path(k).name for k in after.keys() - before.keys()} == {"r30_256x16"}
+
+
+def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project) -> None:
+    assert project.snakemake("phase_a").returncode == 0
+    before = project.cells()
+    source = project.root / "src" / "connector_tax" / "loadgen" / "cell.py"
+    source.write_text(source.read_text() + "\n# edited\n")
+    next(project.results.glob("*_plain/phase_a/receipt.json")).unlink()
+    again = project.snakemake("phase_a")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert project.cells() == before
+    assert "another version of the load generator; kept" in again.stderr
+
+
+def test_reading_with_nothing_measured_is_one_message(project: Project) -> None:
+    found = project.snakemake("figures")
+    assert found.returncode == 2
+    assert "nothing measured there yet" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_skipped_configuration_does_not_block_the_rest(project: Project) -> None:
+    """A connector whose engine dies at start is skipped with the root cause, everywhere it matters."""
+    connectors = project.root / "config" / "connectors.yaml"
+    connectors.write_text(
+        connectors.read_text()
+        + "\nbroken:\n  label: broken on purpose\n"
+        + "  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}\n"
+        + "  env: {CONNECTOR_TAX_FAULT: die_at_start}\n"
+        + "\nasleep:\n  label: asleep on purpose\n"
+        + "  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}\n"
+        + "  env: {CONNECTOR_TAX_FAULT: degraded}\n"
+    )
+
+    def use(config):  # type: ignore[no-untyped-def]
+        config["connectors"] = ["plain", "broken", "asleep"]
+
+    project.configure(use)
+    done = project.snakemake("analysis", "phase_a")
+    assert done.returncode == 0, done.stderr[-3000:]
+    status = json.loads((project.results / "preflight" / "preflight_status.json").read_text())["configs"]
+    assert status["broken"]["decision"] == "skip"
+    assert "RuntimeError: this engine was told to die at start" in status["broken"]["reason"]
+    assert status["asleep"]["decision"] == "skip"
+    assert "degraded mode" in status["asleep"]["reason"]
+    receipt = json.loads(next(project.results.glob("*_broken/phase_a/receipt.json")).read_text())
+    assert receipt["status"] == "skipped"
+    aggregate = json.loads((project.results / "aggregate.json").read_text())
+    assert aggregate["configs"]["broken"]["status"] == "skipped"
+
+
+def test_plain_that_cannot_run_stops_everything_with_its_reason(project: Project) -> None:
+    def break_plain(config):  # type: ignore[no-untyped-def]
+        config["engine"]["env"] = {"CONNECTOR_TAX_FAULT": "die_at_start"}
+
+    project.configure(break_plain)
+    done = project.snakemake()
+    assert done.returncode != 0
+    assert "plain vLLM cannot be measured" in done.stderr
+    assert not list(project.results.glob("*_*/phase_a/receipt.json"))

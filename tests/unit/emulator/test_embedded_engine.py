@@ -1,0 +1,168 @@
+"""The embedded engine over the wire: vLLM's form, exact counts, faults on demand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.emulator.faults import Faults, parse_faults
+from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.errors import ConfigError
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.records.cell import CellSpec
+from connector_tax.steptime import read_step_file
+
+CONFIG = Path(__file__).parents[3] / "config"
+CAMPAIGN: CampaignConfig = load_campaign(CONFIG / "demo.yaml")
+
+
+def launch(tmp_path: Path, connector: str = "plain", fault: str | None = None, steps: bool = False) -> Any:
+    step_log = tmp_path / "steps" / "engine_step.jsonl" if steps else None
+    return running_engine(
+        LaunchRequest(CAMPAIGN.engine, CAMPAIGN.connector(connector), tmp_path, step_log, fault)
+    )
+
+
+def body(engine: RunningEngine, **options: Any) -> dict[str, Any]:
+    return {"model": engine.model, "prompt": list(range(10, 30)), "max_tokens": 5, **options}
+
+
+def spec(**changes: Any) -> CellSpec:
+    values = {
+        "phase": "a",
+        "rate_per_s": 40.0,
+        "input_tokens": 64,
+        "output_tokens": 6,
+        "arrival": "fixed",
+        "warmup_s": 0.1,
+        "duration_s": 0.5,
+        "min_completed": 5,
+        "max_cell_s": 1.5,
+        "drain_timeout_s": 1.0,
+        "inflight_cap": 64,
+        "seed": 1,
+        "token_id_low": 10,
+        "token_id_high": 1000,
+    }
+    return CellSpec(**{**values, **changes})
+
+
+def test_a_stream_has_vllms_form(tmp_path: Path) -> None:
+    """One event per token, then one with usage and no choices, then [DONE]."""
+    with launch(tmp_path) as engine:
+        engine.wait_ready()
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        answer = httpx.post(f"{engine.base_url}/v1/completions", json=body(engine, **options))
+    events = [line[6:] for line in answer.text.split("\n\n") if line]
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    tokens = [json.loads(e) for e in events[:-2]]
+    assert len(tokens) == 5
+    assert [t["choices"][0]["finish_reason"] for t in tokens] == [None] * 4 + ["length"]
+    usage = json.loads(events[-2])
+    assert usage["choices"] == []
+    assert usage["usage"] == {"prompt_tokens": 20, "total_tokens": 25, "completion_tokens": 5}
+    assert events[-1] == "[DONE]"
+
+
+def test_wrong_requests_get_vllms_errors(tmp_path: Path) -> None:
+    with launch(tmp_path) as engine:
+        engine.wait_ready()
+        url = f"{engine.base_url}/v1/completions"
+        assert httpx.post(url, json=body(engine, model="other")).status_code == 404
+        assert httpx.post(url, json=body(engine, max_tokens=5000)).status_code == 400
+        assert httpx.post(url, content=b"not json").status_code == 400
+        whole = httpx.post(url, json=body(engine)).json()
+        assert whole["usage"]["completion_tokens"] == 5
+        assert httpx.get(f"{engine.base_url}/health").status_code == 200
+
+
+def test_metrics_count_what_was_served(tmp_path: Path) -> None:
+    with launch(tmp_path, "nixl_both") as engine:
+        engine.wait_ready()
+        httpx.post(f"{engine.base_url}/v1/completions", json=body(engine))
+        found = scrape_once(engine.base_url)
+    assert found["prompt_tokens"] == 20
+    assert found["generation_tokens"] == 5
+    assert found["prefix_cache_hits"] == 0
+    assert found["external_prefix_cache_queries"] == 20
+    assert found["num_requests_running"] == 0
+
+
+def test_step_records_of_a_connector_come_from_two_processes_and_join(tmp_path: Path) -> None:
+    with launch(tmp_path, "mooncake_both", steps=True) as engine:
+        engine.wait_ready()
+        httpx.post(f"{engine.base_url}/v1/completions", json=body(engine))
+    files = {p.name.split(".")[1]: read_step_file(p) for p in (tmp_path / "steps").glob("*.jsonl")}
+    assert set(files) == {"scheduler", "worker"}
+    steps, workers = files["scheduler"].steps, files["worker"].worker_steps
+    assert [s["step_id"] for s in steps] == [w["step_id"] for w in workers] == [1, 2, 3, 4, 5]
+    assert (steps[0]["prefill_tokens"], steps[1]["decode_tokens"]) == (20, 1)
+
+
+def test_plain_has_no_worker_file(tmp_path: Path) -> None:
+    with launch(tmp_path, steps=True) as engine:
+        engine.wait_ready()
+        httpx.post(f"{engine.base_url}/v1/completions", json=body(engine))
+    assert [p.name.split(".")[1] for p in (tmp_path / "steps").glob("*.jsonl")] == ["scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("http500:3", "http_error"),
+        ("reset:3", "truncated"),
+        ("malformed:3", "malformed"),
+        ("short:3", "wrong_length"),
+    ],
+)
+def test_faults_on_demand_are_seen_as_what_they_are(tmp_path: Path, fault: str, status: str) -> None:
+    with launch(tmp_path, fault=fault) as engine:
+        engine.wait_ready()
+        outcome = measure_cell(spec(), engine.base_url, engine.model)
+    bad = {r.seq for r in outcome.requests if r.status == status}
+    assert bad == {r.seq for r in outcome.requests if r.seq % 3 == 2}
+    assert {r.status for r in outcome.requests} == {"ok", status}
+
+
+def test_an_engine_that_dies_under_load_is_noticed(tmp_path: Path) -> None:
+    with launch(tmp_path, fault="die_after:10") as engine:
+        engine.wait_ready()
+        outcome = measure_cell(spec(), engine.base_url, engine.model, should_abort=engine.death)
+        assert engine.death() is not None
+    assert outcome.health["aborted"]
+    assert {r.status for r in outcome.requests} <= {"ok", "truncated", "connect_error", "aborted"}
+
+
+def test_an_engine_that_hangs_ends_in_timeouts(tmp_path: Path) -> None:
+    with launch(tmp_path, fault="hang_after:10") as engine:
+        engine.wait_ready()
+        outcome = measure_cell(spec(), engine.base_url, engine.model)
+    assert outcome.requests[-1].status == "timeout"
+    assert outcome.requests[0].status == "ok"
+
+
+def test_latencies_are_those_of_the_model(tmp_path: Path) -> None:
+    """One request at a time: TTFT is the prefill step, TPOT a decode step, within the host's noise."""
+    with launch(tmp_path) as engine:
+        engine.wait_ready()
+        outcome = measure_cell(spec(rate_per_s=10.0, duration_s=1.0), engine.base_url, engine.model)
+    ttft_ms = sorted((r.ttft_ns or 0) / 1e6 for r in outcome.requests)
+    tpot_ms = sorted((r.tpot_ns or 0) / 1e6 for r in outcome.requests)
+    costs = replace(spec())
+    expected_ttft_ms = 2.0 + 0.03 * costs.input_tokens
+    assert expected_ttft_ms * 0.8 < ttft_ms[len(ttft_ms) // 2] < expected_ttft_ms * 1.5 + 2
+    assert 1.6 < tpot_ms[len(tpot_ms) // 2] < 3.0
+
+
+def test_faults_are_parsed_or_refused() -> None:
+    assert parse_faults("") == Faults()
+    assert parse_faults("die_after:5,slow_start:0.5") == Faults(die_after=5, slow_start=0.5)
+    with pytest.raises(ConfigError, match="unknown fault 'explode'"):
+        parse_faults("explode")
+    with pytest.raises(ConfigError, match="is not a number"):
+        parse_faults("die_after:soon")

@@ -1,0 +1,133 @@
+"""Real vLLM on the CPU: launched, patched, measured and given back byte for byte."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.ingest.steps import read_steps
+from connector_tax.steptime import read_step_file
+
+pytestmark = pytest.mark.vllm
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def engine_python() -> str:
+    """The engine's interpreter; built if need be, and used again by later runs."""
+    built = subprocess.run(["bash", "scripts/make_engine_env.sh"], cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return built.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)
+    return folder
+
+
+def vllm_tree(engine_python: str) -> dict[str, str]:
+    """SHA-256 of every Python file of the installed vLLM."""
+    code = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"
+    folder = Path(
+        subprocess.run([engine_python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    return {
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*.py"))
+    }
+
+
+@pytest.fixture(scope="module")
+def campaign(
+    engine_python: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[CampaignFolder, dict[str, str], dict[str, str]]:
+    """One short cell of plain and of the no-op connector, through the pipeline's own doors."""
+    work = tmp_path_factory.mktemp("vllm")
+    config = yaml.safe_load((ROOT / "config" / "vllm-cpu.yaml").read_text())
+    config["connectors"] = ["plain", "noop_connector"]
+    config["phase_b_prime"] = {}
+    config["phase_a"]["rates_per_s"] = [4]
+    config["cell"].update(warmup_s=1, duration_s=4, min_completed=10)
+    (work / "campaign.yaml").write_text(yaml.safe_dump(config))
+    environment = {**os.environ, "ENGINE_PYTHON": engine_python, "TINY_MODEL": str(tiny_model)}
+
+    def door(*arguments: str) -> None:
+        subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, check=True)
+
+    door("patches/scheduler_step_timing.py", "--engine-python", engine_python, "--revert")
+    before = vllm_tree(engine_python)
+    door("scripts/plan.py", "--configfile", str(work / "campaign.yaml"), "--root", str(work))
+    folder = CampaignFolder(work / "vllm-cpu")
+    decision = {"decision": "include", "reason": None}
+    folder.preflight.mkdir(parents=True)
+    folder.preflight_status.write_text(
+        json.dumps(
+            {"step_timing_available": True, "configs": {"plain": decision, "noop_connector": decision}}
+        )
+    )
+    for connector in config["connectors"]:
+        arguments = ("--campaign-file", str(folder.campaign_file), "--connector", connector, "--phase", "a")
+        door("scripts/measure.py", *arguments)
+    door("scripts/revert_patch.py", "--campaign-file", str(folder.campaign_file))
+    return folder, before, vllm_tree(engine_python)
+
+
+def run_of(folder: CampaignFolder, connector: str) -> RunFolder:
+    return next(r for r in folder.runs() if r.connector_id == connector)
+
+
+@pytest.mark.parametrize("connector", ["plain", "noop_connector"])
+def test_requests_are_served_and_measured(
+    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
+) -> None:
+    run = run_of(campaign[0], connector)
+    cell = json.loads(run.finished_cells()[0].cell_json.read_text())
+    assert cell["verdict"] == "valid", cell["reasons"]
+    assert cell["summary"]["statuses"] == {"ok": cell["summary"]["n_window"]}
+    assert cell["prefix_cache_hits_delta"] == 0
+    assert cell["engine"]["versions"]["vllm"].startswith("0.32")
+
+
+@pytest.mark.parametrize("connector", ["plain", "noop_connector"])
+def test_every_step_is_recorded_and_its_parts_fit(
+    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
+) -> None:
+    """At least one step per output token that was served alone; hooks never exceed their step."""
+    run = run_of(campaign[0], connector)
+    table = read_steps(run.finished_cells()[0].engine_step)
+    assert table.n > 100
+    assert (table.connector_total_us <= table.step_duration_us).all()
+    assert (table.round_trip_us >= 0).all()
+
+
+def test_worker_rows_join_the_schedulers_steps(
+    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]],
+) -> None:
+    """The step id travels with the connector's metadata into the worker's process."""
+    cell = run_of(campaign[0], "noop_connector").finished_cells()[0]
+    found = read_step_file(cell.engine_step)
+    pids = {h["process"]: h["pid"] for h in found.headers}
+    assert pids["scheduler"] != pids["worker"]
+    table = read_steps(cell.engine_step)
+    assert table.n_unjoined <= 0.001 * table.n
+    assert (table.connector_total_us > 0).mean() > 0.999
+
+
+def test_plain_has_no_hooks(campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]]) -> None:
+    table = read_steps(run_of(campaign[0], "plain").finished_cells()[0].engine_step)
+    assert (table.connector_total_us == 0).all()
+
+
+def test_vllm_is_given_back_byte_for_byte(
+    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]],
+) -> None:
+    _, before, after = campaign
+    assert after == before
