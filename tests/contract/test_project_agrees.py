@@ -1,0 +1,154 @@
+"""Things that are written down in two places agree, and things that must not be written down are not."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CONNECTORS = yaml.safe_load((ROOT / "config" / "connectors.yaml").read_text())
+SEED = (
+    "plain",
+    "noop_connector",
+    "mooncake_producer",
+    "mooncake_consumer",
+    "mooncake_both",
+    "nixl_both",
+    "lmcache_only",
+    "multi_mooncake_lmcache",
+)
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("connector", SEED)
+def test_launch_scripts_say_what_the_data_say(connector: str, tmp_path: Path) -> None:
+    """Run by hand, a script passes on the very kv-transfer-config of config/connectors.yaml."""
+    shown = subprocess.run(
+        ["bash", str(ROOT / "launch" / f"launch_{connector}.sh")],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "MODEL": "m",
+            "ENGINE_PYTHON": "echo",
+            "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    config = CONNECTORS[connector]["kv_transfer_config"]
+    if config is None:
+        assert "--kv-transfer-config" not in shown
+    else:
+        assert json.loads(shown.split("--kv-transfer-config ", 1)[1]) == config
+
+
+def test_a_script_by_hand_uses_the_published_settings() -> None:
+    """Without arguments a launch script starts the engine of config/config.yaml."""
+    from connector_tax.config import load_campaign
+    from connector_tax.engine.command import engine_arguments
+
+    config = load_campaign(ROOT / "config" / "config.yaml")
+    expected = engine_arguments(config.engine, config.connector("plain"))
+    shown = subprocess.run(
+        ["bash", str(ROOT / "launch" / "launch_plain.sh")],
+        env={"PATH": "/usr/bin:/bin", "MODEL": "m", "ENGINE_PYTHON": "echo"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert shown[-len(expected) :] == expected
+
+
+def test_conda_and_pip_users_get_the_same_versions() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    names = {"snakemake-minimal": "snakemake", "prometheus_client": "prometheus-client"}
+    wanted = [
+        line
+        for line in (ROOT / "requirements.in").read_text().split("# Checks")[0].splitlines()
+        if line[:1].isalpha()
+    ]
+    listed = set()
+    for entry in environment["dependencies"]:
+        name, _, version = entry.partition("=")
+        if name == "python":
+            continue
+        pip_name = names.get(name, name)
+        listed.add(pip_name)
+        assert re.search(rf"^{re.escape(pip_name)}=={re.escape(version)}[ ;]", lock, re.M), entry
+    assert listed == {w.partition("==")[0] for w in wanted}
+
+
+def test_no_registry_is_named() -> None:
+    """A lock file or script that names a package host works on one network only."""
+    words = re.compile(r"--index-url|--extra-index-url|pypi\.org|/simple/", re.IGNORECASE)
+    found = []
+    for path in tracked():
+        if path.suffix in (".png", ".svg") or path == Path(__file__):
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if words.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}")
+    assert found == []
+
+
+def test_scripts_are_doors() -> None:
+    """At most 60 lines: they parse, call one function and write."""
+    long = {p.name: len(p.read_text().splitlines()) for p in (ROOT / "scripts").glob("*.py")}
+    assert {name: n for name, n in long.items() if n > 60} == {}
+
+
+def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
+    long = {
+        str(p.relative_to(ROOT)): len(p.read_text().splitlines())
+        for p in tracked()
+        if p.suffix in (".py", ".smk")
+    }
+    assert {name: n for name, n in long.items() if n > 400} == {}
+
+
+@pytest.mark.parametrize("name", ["_step_profile.py", "scheduler_step_timing.py"])
+def test_the_patch_needs_nothing_but_the_standard_library(name: str) -> None:
+    assert _foreign_imports(ROOT / "patches" / name) <= {"vllm"}
+
+
+@pytest.mark.parametrize("name", ["noop_connector.py", "dummy_bootstrap.py"])
+def test_plugins_need_nothing_of_the_pipeline(name: str) -> None:
+    assert _foreign_imports(ROOT / "launch" / "plugins" / name) <= {"vllm"}
+
+
+def _foreign_imports(path: Path) -> set[str]:
+    import ast
+
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    return found - sys.stdlib_module_names
+
+
+def test_the_workflow_passes_snakemakes_lint() -> None:
+    """All but one complaint: every rule runs in the environment that Snakemake itself is in."""
+    command = [sys.executable, "-m", "snakemake", "--lint", "json", "--configfile", "config/demo.yaml"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    lints = json.loads(shown[shown.index("{") :]) if "{" in shown else {}
+    found = [
+        (rule["for_rule"], lint["title"])
+        for group in ("rules", "global")
+        for rule in lints.get(group, [])
+        for lint in rule.get("lints", [rule])
+        if "environment" not in lint["title"].lower()
+    ]
+    assert found == []
