@@ -17,6 +17,10 @@ if not workflow.overwrite_configfiles:
 include: "workflow/rules/common.smk"
 
 
+wildcard_constraints:
+    connector="|".join(STUDY.config.connector_ids),
+
+
 if MEASURING:
 
     include: "workflow/rules/measure.smk"

@@ -140,15 +140,10 @@ def _foreign_imports(path: Path) -> set[str]:
 
 
 def test_the_workflow_passes_snakemakes_lint() -> None:
-    """All but one complaint: every rule runs in the environment that Snakemake itself is in."""
-    command = [sys.executable, "-m", "snakemake", "--lint", "json", "--configfile", "config/demo.yaml"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    lints = json.loads(shown[shown.index("{") :]) if "{" in shown else {}
-    found = [
-        (rule["for_rule"], lint["title"])
-        for group in ("rules", "global")
-        for rule in lints.get(group, [])
-        for lint in rule.get("lints", [rule])
-        if "environment" not in lint["title"].lower()
-    ]
-    assert found == []
+    """One complaint is left standing: rules run in the environment that Snakemake itself is in, which the
+    Makefile (or environment.yml) makes; the engine has one of its own, which is no rule's."""
+    command = [sys.executable, "-m", "snakemake", "--lint", "--configfile", "config/demo.yaml"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    titles = re.findall(r"^    \* (.*)$", shown.stdout + shown.stderr, re.M)
+    assert titles, "the lint said nothing at all"
+    assert {t for t in titles if not t.startswith("Specify a conda environment")} == set()

@@ -1,75 +1,69 @@
 # The running wing. Each job leaves one receipt; its cells lie beside it, unknown to Snakemake, so that
 # a job that fails or is killed never takes finished cells with it.
+#
+# exec, and no pipe: a measuring script must be Snakemake's own child, to notice its parent's death.
 
 
 onstart:
-    write_campaign_file()
+    STUDY.write_campaign_file()
 
 
 # Belt and braces beside the rule revert_patch: these also run when a job failed or Ctrl-C came.
 onsuccess:
-    shell("{PYTHON} scripts/revert_patch.py --campaign-file {CAMPAIGN_FILE}")
+    shell("python scripts/revert_patch.py --campaign-file {FOLDER.campaign_file}")
 
 
 onerror:
-    shell("{PYTHON} scripts/revert_patch.py --campaign-file {CAMPAIGN_FILE}")
+    shell("python scripts/revert_patch.py --campaign-file {FOLDER.campaign_file}")
 
 
 rule preflight:
     output:
         FOLDER.preflight_status,
     params:
-        launches=hash_of([launch_spec(CAMPAIGN, c) for c in CONFIGS]),
+        campaign=FOLDER.campaign_file,
+        launches=STUDY.launches_hash(),
     log:
         LOGS / "preflight.log",
     shell:
-        "exec {PYTHON} scripts/preflight.py --campaign-file {CAMPAIGN_FILE} --log {log}"
-
-
-def position(phase):
-    """Earlier in the phase's seeded random order is started earlier."""
-    order = run_order(CAMPAIGN, phase)
-    return lambda wildcards: len(order) - order.index(wildcards.connector)
-
-
-# exec, and no pipe: the script must be Snakemake's own child, so that it can notice its parent's death.
-MEASURE = (
-    "exec {PYTHON} scripts/measure.py --campaign-file {CAMPAIGN_FILE}"
-    " --connector {wildcards.connector} --phase {params.phase} --log {log}"
-)
+        "exec python scripts/preflight.py --campaign-file {params.campaign} --log {log}"
 
 
 rule measure_a:
     input:
         FOLDER.preflight_status,
     output:
-        FOLDER.root / f"{DATE}_{{connector}}" / "phase_a" / "receipt.json",
+        STUDY.receipt("a"),
     params:
+        campaign=FOLDER.campaign_file,
         phase="a",
-        spec=lambda w: run_spec_hash(CAMPAIGN, w.connector, "a"),
-    priority: position("a")
+        spec=STUDY.spec_hash("a"),
+    priority: STUDY.position("a")
     resources:
         gpu=1,
     log:
         LOGS / "measure_a_{connector}.log",
     shell:
-        MEASURE
+        "exec python scripts/measure.py --campaign-file {params.campaign}"
+        " --connector {wildcards.connector} --phase {params.phase} --log {log}"
 
 
 rule phase_a:
     input:
-        receipts("a"),
+        STUDY.receipts("a"),
 
 
 rule reference_rates:
     input:
-        receipts("a"),
+        STUDY.receipts("a"),
     output:
         FOLDER.reference_rates,
+    params:
+        root=FOLDER.root,
     log:
         LOGS / "reference_rates.log",
     shell:
-        "{PYTHON} scripts/select_reference_rates.py --root {FOLDER.root} 2>&1 | tee {log}"
+        "python scripts/select_reference_rates.py --root {params.root} 2>&1 | tee {log}"
 
 
 use rule measure_a as measure_b with:
@@ -77,11 +71,12 @@ use rule measure_a as measure_b with:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
     output:
-        FOLDER.root / f"{DATE}_{{connector}}" / "phase_b" / "receipt.json",
+        STUDY.receipt("b"),
     params:
+        campaign=FOLDER.campaign_file,
         phase="b",
-        spec=lambda w: run_spec_hash(CAMPAIGN, w.connector, "b"),
-    priority: position("b")
+        spec=STUDY.spec_hash("b"),
+    priority: STUDY.position("b")
     log:
         LOGS / "measure_b_{connector}.log",
 
@@ -90,30 +85,31 @@ use rule measure_a as measure_b_prime with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        receipts("b"),
+        STUDY.receipts("b"),
     output:
-        FOLDER.root / f"{DATE}_{{connector}}" / "phase_b_prime" / "receipt.json",
+        STUDY.receipt("b_prime"),
     params:
+        campaign=FOLDER.campaign_file,
         phase="b_prime",
-        spec=lambda w: run_spec_hash(CAMPAIGN, w.connector, "b_prime"),
-    priority: position("b_prime")
+        spec=STUDY.spec_hash("b_prime"),
+    priority: STUDY.position("b_prime")
     log:
         LOGS / "measure_b_prime_{connector}.log",
 
 
 rule phase_b:
     input:
-        receipts("b"),
-        receipts("b_prime"),
+        STUDY.receipts("b", "b_prime"),
 
 
 rule revert_patch:
     input:
-        receipts("b"),
-        receipts("b_prime"),
+        STUDY.receipts("b", "b_prime"),
     output:
         touch(LOGS / "patch_reverted"),
+    params:
+        campaign=FOLDER.campaign_file,
     log:
         LOGS / "revert_patch.log",
     shell:
-        "{PYTHON} scripts/revert_patch.py --campaign-file {CAMPAIGN_FILE} 2>&1 | tee {log}"
+        "python scripts/revert_patch.py --campaign-file {params.campaign} 2>&1 | tee {log}"

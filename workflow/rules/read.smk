@@ -3,18 +3,19 @@
 
 rule aggregate:
     input:
-        receipts=receipts_to_read(),
+        receipts=STUDY.receipts_to_read(),
         rates=FOLDER.reference_rates,
         code=code("ingest", "stats", "summary", "steptime"),
     output:
         FOLDER.aggregate,
         FOLDER.aggregate_csv,
     params:
-        settings=str(CAMPAIGN.analysis),
+        root=FOLDER.root,
+        settings=str(STUDY.config.analysis),
     log:
         LOGS / "aggregate.log",
     shell:
-        "{PYTHON} scripts/analyze.py --root {FOLDER.root} 2>&1 | tee {log}"
+        "python scripts/analyze.py --root {params.root} 2>&1 | tee {log}"
 
 
 rule draw:
@@ -23,10 +24,12 @@ rule draw:
         code=code("figures"),
     output:
         FOLDER.figures / "index.json",
+    params:
+        root=FOLDER.root,
     log:
         LOGS / "figures.log",
     shell:
-        "{PYTHON} scripts/plot_connector_tax.py --root {FOLDER.root} 2>&1 | tee {log}"
+        "python scripts/plot_connector_tax.py --root {params.root} 2>&1 | tee {log}"
 
 
 rule write_report:
@@ -36,22 +39,26 @@ rule write_report:
         code=code("report", "figures"),
     output:
         FOLDER.report,
+    params:
+        root=FOLDER.root,
     log:
         LOGS / "report.log",
     shell:
-        "{PYTHON} scripts/build_report.py --root {FOLDER.root} 2>&1 | tee {log}"
+        "python scripts/build_report.py --root {params.root} 2>&1 | tee {log}"
 
 
 rule write_manifest:
     input:
-        receipts=receipts_to_read(),
+        receipts=STUDY.receipts_to_read(),
         code=code("report"),
     output:
         FOLDER.manifest,
+    params:
+        root=FOLDER.root,
     log:
         LOGS / "manifest.log",
     shell:
-        "{PYTHON} scripts/build_manifest.py --root {FOLDER.root} 2>&1 | tee {log}"
+        "python scripts/build_manifest.py --root {params.root} 2>&1 | tee {log}"
 
 
 # The stages by name.

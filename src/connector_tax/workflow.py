@@ -1,0 +1,138 @@
+"""What the Snakefile asks while it is read: which campaign, which date, which receipts, what was asked for.
+
+Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from snakemake.cli import parse_args
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import CampaignConfig, parse_campaign
+from connector_tax.errors import ConnectorTaxError
+from connector_tax.files import hash_of, read_json, to_json, write_text_if_changed
+from connector_tax.plan import campaign_document, launch_spec, run_order, run_spec_hash
+from connector_tax.records.cell import PHASES, Phase
+
+# Targets that only read. Asked for by name, they take what is on disk: no rule that could measure
+# exists then, so a clone that scrambled every time stamp cannot start an engine.
+READING = frozenset({"analysis", "figures", "report", "manifest"})
+TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
+DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+
+
+def stop(message: str) -> NoReturn:
+    """End with one message; Snakemake would wrap it in a traceback of its own parser."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(2)
+
+
+def requested_targets(arguments: list[str], environment: MutableMapping[str, str]) -> frozenset[str]:
+    """What was asked for on the command line; jobs that Snakemake starts as processes inherit it.
+
+    Snakemake knows its targets only after it has read the rules, and here they decide which rules
+    there are.
+    """
+    if TARGETS_VARIABLE not in environment:
+        _, parsed = parse_args(arguments)
+        environment[TARGETS_VARIABLE] = " ".join(parsed.targets or [])
+    return frozenset(environment[TARGETS_VARIABLE].split())
+
+
+def only_reads(targets: frozenset[str]) -> bool:
+    return bool(targets) and targets <= READING
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One campaign as the rules see it.
+
+    Attributes:
+        date: of the first start, since it names folders; the same on every resume.
+        created_utc: of the first start; None before it.
+    """
+
+    config: CampaignConfig
+    folder: CampaignFolder
+    date: str
+    created_utc: str | None
+    measuring: bool
+
+    @property
+    def logs(self) -> Path:
+        return self.folder.root / "logs"
+
+    def receipt(self, phase: Phase) -> Path:
+        """The receipt of ``{connector}`` in ``phase``, as a Snakemake pattern."""
+        return self.folder.run(self.date, "{connector}", phase).receipt
+
+    def receipts(self, *phases: Phase) -> list[str]:
+        return [
+            str(self.folder.run(self.date, c, phase).receipt)
+            for phase in phases
+            for c in self.config.connector_ids
+        ]
+
+    def receipts_to_read(self) -> list[str]:
+        """All of them where measuring is part of the DAG, else those on disk; ends the run without any."""
+        if self.measuring:
+            return self.receipts(*PHASES)
+        found = [str(r.receipt) for r in self.folder.runs() if r.receipt.exists()]
+        if not found:
+            stop(
+                f"{self.folder.root}: nothing measured there yet, so there is nothing to read. "
+                "Run `snakemake --cores 1` first, or put shipped results in place."
+            )
+        return found
+
+    def spec_hash(self, phase: Phase) -> Callable[[Any], str]:
+        """For ``params``: a changed parameter reruns the runs it touches."""
+        return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase)
+
+    def launches_hash(self) -> str:
+        return hash_of([launch_spec(self.config, c) for c in self.config.connector_ids])
+
+    def position(self, phase: Phase) -> Callable[[Any], int]:
+        """For ``priority``: earlier in the phase's seeded random order is started earlier."""
+        order = run_order(self.config, phase)
+        return lambda wildcards: len(order) - order.index(wildcards.connector)
+
+    def write_campaign_file(self) -> None:
+        """``campaign.json``, which every script reads; only its config changes after the first start."""
+        created = self.created_utc or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        document = campaign_document(self.config, date=self.date, created_utc=created)
+        try:
+            write_text_if_changed(self.folder.campaign_file, to_json(document))
+        except ConnectorTaxError as error:
+            stop(str(error))
+
+
+def open_study(
+    config: Mapping[str, Any], where: str, *, measuring: bool, environment: MutableMapping[str, str]
+) -> Study:
+    """Check the config and find the campaign's folder and date; ends the run on a mistake.
+
+    Args:
+        where: the config file, for messages.
+        environment: carries the date of a campaign that has no ``campaign.json`` yet to processes that
+            Snakemake starts, perhaps after midnight.
+    """
+    try:
+        campaign = parse_campaign(config, where=where)
+        folder = CampaignFolder(Path("results") / campaign.campaign)
+        earlier = read_json(folder.campaign_file) if folder.campaign_file.exists() else {}
+    except ConnectorTaxError as error:
+        stop(str(error))
+    today = environment.setdefault(DATE_VARIABLE, f"{datetime.now(UTC):%Y-%m-%d}")
+    return Study(campaign, folder, earlier.get("date", today), earlier.get("created_utc"), measuring)
+
+
+def code(*rooms: str) -> list[str]:
+    """Source files of rooms, as inputs: an edit to the analysis runs the analysis again, nothing else."""
+    return sorted(str(p) for room in rooms for p in Path("src/connector_tax", room).glob("*.*"))

@@ -1,0 +1,115 @@
+"""kill -9 at any moment: finished cells stay and are never measured again, and nothing is left behind."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+from conftest import Project
+
+pytestmark = pytest.mark.emulated
+
+
+def family(project: Project) -> list[psutil.Process]:
+    """Every process that belongs to this copy of the project, whoever its parent is by now."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(project.root) in " ".join(process.cmdline()) or process.cwd() == str(project.root):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [p for p in found if p.pid != os.getpid()]
+
+
+def settled(project: Project, seconds: float = 20.0) -> list[psutil.Process]:
+    """What is still there after everything had its time to notice and to end."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        left = [p for p in family(project) if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        if not left:
+            return []
+        time.sleep(0.1)
+    return left
+
+
+def wait_for_cells(project: Project, count: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 120
+    while len(project.cells()) < count:
+        assert time.monotonic() < deadline, (project.root / "snakemake.log").read_text()[-3000:]
+        if process.poll() is not None:
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_killing_snakemake_leaves_nothing_running_and_loses_no_cell(
+    project: Project, how: signal.Signals
+) -> None:
+    """Four kills at random moments, each followed by the plain command; then the campaign is complete."""
+    rng = random.Random(how)
+    seen: dict[str, int] = {}
+    for kill in range(4):
+        running = project.start("phase_b")
+        wait_for_cells(project, min(len(seen) + rng.randrange(1, 3), 12), running)
+        time.sleep(rng.random())
+        # SIGTERM to the group is what a batch system sends; SIGKILL hits Snakemake alone.
+        os.killpg(running.pid, how) if how == signal.SIGTERM else running.kill()
+        running.wait()
+        assert settled(project) == [], f"after kill {kill}"
+        now = project.cells()
+        assert {k: now[k] for k in seen} == seen, "a finished cell was measured again"
+        seen = now
+    done = project.snakemake()
+    assert done.returncode == 0, done.stderr[-3000:]
+    final = project.cells()
+    assert {k: final[k] for k in seen} == seen
+    assert (project.results / "report.html").is_file()
+    assert settled(project) == []
+
+
+def test_killing_the_engine_costs_one_launch_and_no_finished_cell(project: Project) -> None:
+    """The job notices, launches again and measures on; the campaign ends well without a second command."""
+    running = project.start("phase_a")
+    wait_for_cells(project, 1, running)
+    before = project.cells()
+    engine = None
+    deadline = time.monotonic() + 30
+    while engine is None and time.monotonic() < deadline:
+        engines = [p for p in family(project) if "connector_tax.emulator" in " ".join(p.cmdline())]
+        engine = engines[0] if engines else None
+    assert engine is not None
+    engine.kill()
+    assert running.wait(240) == 0, (project.root / "snakemake.log").read_text()[-3000:]
+    after = project.cells()
+    assert {k: after[k] for k in before} == before
+    assert len(after) == 6
+    assert settled(project) == []
+
+
+def test_an_engine_that_always_dies_in_a_cell_ends_as_an_invalid_cell(project: Project) -> None:
+    """Not an endless loop, and not a hole: the cell is there, invalid, with the reason, and is counted."""
+    connectors = project.root / "config" / "connectors.yaml"
+    connectors.write_text(
+        connectors.read_text()
+        + "\nmortal:\n  label: dies under load\n"
+        + "  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}\n"
+        + "  env: {CONNECTOR_TAX_FAULT: 'die_after:9'}\n"
+    )
+
+    def use(config):  # type: ignore[no-untyped-def]
+        config["connectors"] = ["plain", "mortal"]
+        config["phase_b_prime"] = {}
+        config["phase_a"]["rates_per_s"] = [40]
+
+    project.configure(use)
+    done = project.snakemake("phase_a")
+    assert done.returncode == 0, done.stderr[-3000:]
+    import json
+
+    cell = json.loads(next(project.results.glob("*_mortal/phase_a/cells/*/cell.json")).read_text())
+    assert cell["verdict"] == "invalid"
+    assert cell["reasons"][0].startswith("engine died")
