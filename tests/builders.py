@@ -1,0 +1,353 @@
+"""Synthetic campaigns on disk, in the pipeline's own formats, from a behaviour that a test sets.
+
+A configuration is an invented server: so long to the first token, so long per token, so many requests
+per second. Arrivals beyond its capacity queue. What the analysis must find is then known beforehand.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from connector_tax.artifacts.cells import open_cell, publish_cell
+from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, CellFolder, RunFolder
+from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.config import CampaignConfig, parse_campaign
+from connector_tax.files import append_lines, to_json, write_json, write_text, write_text_if_changed
+from connector_tax.plan import campaign_document, cells_of, launch_spec, spec_hash
+from connector_tax.records.cell import CellSpec, CellWindow, Phase
+from connector_tax.records.request import RequestRecord
+from connector_tax.seeds import stream
+from connector_tax.summary.cell import summarise_cell
+from connector_tax.units import NS_PER_MS, NS_PER_S, s_to_ns
+
+ROOT = Path(__file__).parents[1]
+DATE = "2026-11-20"
+UTC_NS = 1_795_000_000 * NS_PER_S
+ENGINE: dict[str, Any] = {
+    "kind": "vllm",
+    "versions": {"python": "3.11.7", "vllm": "0.32.0", "torch": "2.9.0"},
+    "packages": [],
+    "gpu": ["GPU 0: NVIDIA H20 (UUID: GPU-1)"],
+    "host": {"kernel": "6.1", "cpu": "Xeon", "cores": 32, "memory_mib": 262144},
+}
+CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
+
+Change = Callable[[list[RequestRecord]], list[RequestRecord]]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What one configuration's server does.
+
+    Attributes:
+        noise: relative spread (log-normal) of each request's TTFT and TPOT, and of each step.
+        capacity_per_s: more than this queues.
+        ttft_ms: time to first token of an idle server, for any prompt length.
+        hooks_us: (build_connector_meta, get_finished, start_load_kv) of every step; None: no connector.
+    """
+
+    ttft_ms: float = 100.0
+    tpot_ms: float = 10.0
+    noise: float = 0.1
+    capacity_per_s: float = float("inf")
+    step_us: float = 9000.0
+    hooks_us: tuple[float, float, float] | None = None
+
+    def taxed(self, ratio: float, hooks_us: tuple[float, float, float] = (50.0, 30.0, 20.0)) -> "Behaviour":
+        """The same server with everything slower by ``ratio``."""
+        return replace(
+            self,
+            ttft_ms=self.ttft_ms * (1 + ratio),
+            tpot_ms=self.tpot_ms * (1 + ratio),
+            step_us=self.step_us * (1 + ratio),
+            hooks_us=hooks_us,
+        )
+
+
+def campaign_config(base: str = "demo.yaml", **sections: Any) -> CampaignConfig:
+    """A shipped campaign with some of its keys replaced (mappings are merged one level deep)."""
+    value = yaml.safe_load((ROOT / "config" / base).read_text())
+    for name, change in sections.items():
+        value[name] = {**value[name], **change} if isinstance(change, dict) else change
+    return parse_campaign(value, where=base)
+
+
+SMALL: dict[str, Any] = {
+    "connectors": ["plain", "noop_connector", "mooncake_both", "nixl_both"],
+    "phase_a": {"rates_per_s": [2, 4, 8], "input_tokens": 256, "output_tokens": 16},
+    "phase_b": {"input_tokens": [64, 256], "output_tokens": [8, 16]},
+    "phase_b_prime": {"configs": ["plain", "mooncake_both"], "shapes": [[64, 16]]},
+    "cell": {"warmup_s": 1, "duration_s": 20, "min_completed": 40, "max_cell_s": 40},
+    "analysis": {"bootstrap_draws": 400},
+}
+
+
+@dataclass
+class Campaign:
+    """A campaign folder under construction.
+
+    Attributes:
+        behaviours: by configuration; those not named behave as ``Behaviour()``.
+        change: applied to the requests of every cell before they are written.
+    """
+
+    root: Path
+    config: CampaignConfig = field(default_factory=lambda: campaign_config(**SMALL))
+    behaviours: dict[str, Behaviour] = field(default_factory=dict)
+    step_timing: bool = True
+    max_steps: int = 300
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        document = campaign_document(self.config, date=DATE, created_utc=f"{DATE}T00:00:00Z")
+        write_json(self.folder.campaign_file, document)
+        self.decisions: dict[str, Any] = {c: _decision("include") for c in self.config.connector_ids}
+        self._write_preflight()
+        self._now_ns = 5 * NS_PER_S
+
+    @property
+    def folder(self) -> CampaignFolder:
+        return CampaignFolder(self.root)
+
+    def run(self, connector: str, phase: Phase) -> RunFolder:
+        return self.folder.run(DATE, connector, phase)
+
+    def skip(self, connector: str, reason: str) -> None:
+        """Preflight's decision, and the receipts that follow from it."""
+        self.decisions[connector] = _decision("skip", reason)
+        self._write_preflight()
+        phases: tuple[Phase, ...] = ("a", "b", "b_prime")
+        for phase in phases:
+            write_receipt(
+                self.run(connector, phase), campaign=self.config.campaign, status="skipped", reason=reason
+            )
+
+    def measure(
+        self,
+        connector: str,
+        phase: Phase = "a",
+        *,
+        rates: tuple[float, float] | None = None,
+        receipt: bool = True,
+        change: Change | None = None,
+        **document: Any,
+    ) -> list[CellFolder]:
+        """Every cell of one (configuration, phase).
+
+        Args:
+            rates: (ref_safe, ref_load), for the phases that need them.
+            document: keys of ``cell.json`` to be written differently.
+        """
+        safe, load = rates or (None, None)
+        specs = cells_of(self.config, connector, phase, ref_safe_per_s=safe, ref_load_per_s=load)
+        run = self.run(connector, phase)
+        if not specs:
+            write_receipt(
+                run, campaign=self.config.campaign, status="not_needed", reason="no cells in this phase"
+            )
+            return []
+        folders = [self.cell(connector, s, change=change, **document) for s in specs]
+        for name in RUN_FILES:
+            write_text(run.path / name, "{}\n")
+        if receipt:
+            self.receipt(connector, phase)
+        return folders
+
+    def receipt(self, connector: str, phase: Phase = "a") -> None:
+        run = self.run(connector, phase)
+        write_receipt(
+            run,
+            campaign=self.config.campaign,
+            status="measured",
+            cell_ids=[c.cell_id for c in run.finished_cells()],
+            step_timing_available=self.step_timing,
+            engine=ENGINE,
+        )
+
+    def cell(
+        self, connector: str, spec: CellSpec, *, change: Change | None = None, **document: Any
+    ) -> CellFolder:
+        """One finished cell."""
+        behaviour = self.behaviours.get(connector, Behaviour())
+        rng = stream(self.seed, connector, spec.phase, spec.cell_id)
+        window = _window(self._now_ns, spec)
+        requests, waiting = _requests(spec, window, behaviour, rng)
+        if change is not None:
+            requests = change(requests)
+        folder = self.run(connector, spec.phase).cell(spec.cell_id)
+        temporary = open_cell(folder)
+        append_lines(temporary.metrics, _metrics_lines(window, waiting))
+        if self.step_timing:
+            append_lines(temporary.engine_step, _step_lines(window, behaviour, rng, self.max_steps))
+        publish_cell(
+            folder,
+            requests,
+            {
+                "campaign": self.config.campaign,
+                "connector": connector,
+                "phase": spec.phase,
+                "launch": launch_spec(self.config, connector),
+                "engine": ENGINE,
+                "code": CODE,
+                "attempt": 1,
+                "spec_hash": spec_hash(self.config, connector, spec),
+                "cell_id": spec.cell_id,
+                "spec": spec.to_json(),
+                "window": window.to_json(),
+                "clock": {"monotonic_ns": self._now_ns, "utc_ns": UTC_NS + self._now_ns},
+                "health": {},
+                "verdict": "valid",
+                "reasons": [],
+                "flags": [],
+                "prefix_cache_hits_delta": 0.0,
+                "cpu": {"loaded_s": {}, "idle_share": {}, "rss_mib": {}},
+                "summary": summarise_cell(spec, window, requests),
+                **document,
+            },
+        )
+        self._now_ns = window.drained_ns + NS_PER_S
+        return folder
+
+    def measure_everything(self) -> dict[str, Any]:
+        """Phase A, reference rates, Phase B and B', of everything that is not skipped."""
+        from connector_tax.ingest import read_campaign
+        from connector_tax.stats.reference import select_reference_rates
+
+        included = [c for c in self.config.connector_ids if self.decisions[c]["decision"] == "include"]
+        for connector in included:
+            self.measure(connector, "a")
+        rates = select_reference_rates(read_campaign(self.root, phases=("a",), steps=False))
+        write_text_if_changed(self.folder.reference_rates, to_json(rates))
+        pair = (rates["ref_safe_per_s"], rates["ref_load_per_s"])
+        for connector in included:
+            self.measure(connector, "b", rates=pair)
+            if rates["b_prime_needed"]:
+                self.measure(connector, "b_prime", rates=pair)
+        return rates
+
+    def _write_preflight(self) -> None:
+        write_json(
+            self.folder.preflight_status,
+            {
+                "schema": 1,
+                "step_timing_available": self.step_timing,
+                "step_timing_reason": None if self.step_timing else "the patch does not fit this release",
+                "engine": ENGINE["versions"],
+                "configs": self.decisions,
+            },
+        )
+
+
+def reseal(folder: CellFolder) -> None:
+    """Write the checksums of ``cell.json`` again, so that a planted fault is not caught by them."""
+    from connector_tax.artifacts.cells import file_entry, read_cell
+
+    document = read_cell(folder)
+    document["files"] = {name: file_entry(folder.path / name) for name in document["files"]}
+    write_json(folder.cell_json, document)
+
+
+def fail(every: int, status: str = "timeout") -> Change:
+    """Every n-th request fails."""
+
+    def change(requests: list[RequestRecord]) -> list[RequestRecord]:
+        return [
+            replace(r, status=status, t_first_token_ns=None, t_last_token_ns=None)  # type: ignore[arg-type]
+            if r.seq % every == 0
+            else r
+            for r in requests
+        ]
+
+    return change
+
+
+def _decision(word: str, reason: str | None = None) -> dict[str, Any]:
+    install = "pip install it" if reason else None
+    return {"decision": word, "reason": reason, "install": install, "launch_hash": "h", "checked": []}
+
+
+def _window(t0_ns: int, spec: CellSpec) -> CellWindow:
+    start_ns = t0_ns + s_to_ns(spec.warmup_s)
+    length_s = min(max(spec.duration_s, spec.min_completed / spec.rate_per_s), spec.max_cell_s)
+    stop_ns = start_ns + s_to_ns(length_s)
+    return CellWindow(t0_ns, start_ns, stop_ns, stop_ns + s_to_ns(spec.drain_timeout_s), True)
+
+
+def _requests(
+    spec: CellSpec, window: CellWindow, behaviour: Behaviour, rng: np.random.Generator
+) -> tuple[list[RequestRecord], Callable[[int], int]]:
+    """Constant arrivals into one queue; also how many wait at a given time."""
+    gap_ns = NS_PER_S / spec.rate_per_s
+    n = int((window.t_stop_ns - window.t0_ns) / gap_ns)
+    sched = window.t0_ns + np.arange(n) * gap_ns
+    service = NS_PER_S / behaviour.capacity_per_s
+    # Start k is the later of its arrival and one service time after start k - 1.
+    start = np.maximum.accumulate(sched - np.arange(n) * service) + np.arange(n) * service
+    first = start + behaviour.ttft_ms * NS_PER_MS * rng.lognormal(0, behaviour.noise, n)
+    tpot = behaviour.tpot_ms * NS_PER_MS * rng.lognormal(0, behaviour.noise, n)
+    last = first + tpot * (spec.output_tokens - 1)
+    requests = []
+    for k in range(n):
+        t_sched, done = int(sched[k]), last[k] <= window.drained_ns
+        requests.append(
+            RequestRecord(
+                seq=k,
+                t_sched_ns=t_sched,
+                t_send_ns=t_sched + 100_000,
+                t_first_token_ns=int(first[k]) if done else None,
+                t_last_token_ns=int(last[k]) if done else None,
+                t_end_ns=int(last[k]) if done else window.drained_ns,
+                status="ok" if done else "timeout",
+                prompt_tokens=spec.input_tokens if done else None,
+                completion_tokens=spec.output_tokens if done else None,
+                inflight_at_send=0,
+                worker=0,
+                phase=window.phase_of(t_sched),
+            )
+        )
+    return requests, lambda t_ns: int(((sched <= t_ns) & (start > t_ns)).sum())
+
+
+def _metrics_lines(window: CellWindow, waiting: Callable[[int], int]) -> list[str]:
+    return [
+        f'{{"t_ns":{t},"ok":true,"values":{{"num_requests_running":1.0,"num_requests_waiting":{waiting(t)}.0,'
+        '"prefix_cache_hits":0.0}}'
+        for t in range(window.t0_ns, window.drained_ns, NS_PER_S)
+    ]
+
+
+def _step_lines(
+    window: CellWindow, behaviour: Behaviour, rng: np.random.Generator, max_steps: int
+) -> list[str]:
+    """Steps back to back from ``t0`` on; every tenth is mixed; worker rows where there is a connector."""
+    processes = ["scheduler"] + (["worker"] if behaviour.hooks_us else [])
+    lines = [
+        f'{{"kind":"header","schema":1,"process":"{p}","pid":7,"monotonic_ns":1,"utc_ns":1,'
+        '"engine_version":"0.32.0","async_scheduling":false,"patch_sha256":"p","source":"patch"}'
+        for p in processes
+    ]
+    n = min(max_steps, int((window.t_stop_ns - window.t0_ns) / (behaviour.step_us * 1000)))
+    spacing_ns = (window.t_stop_ns - window.t0_ns) // max(n, 1)
+    build, finished, load = behaviour.hooks_us or (0.0, 0.0, 0.0)
+    durations = behaviour.step_us * rng.lognormal(0, behaviour.noise, n)
+    for k in range(n):
+        t_ns = window.t0_ns + k * spacing_ns
+        prefill = 256 if k % 10 == 0 else 0
+        lines.append(
+            f'{{"kind":"step","process":"scheduler","pid":7,"step_id":{k},"t_ns":{t_ns},"schedule_us":40.000,'
+            f'"t_update_ns":{t_ns + int(durations[k] * 1000)},"update_us":20.000,'
+            f'"step_duration_us":{durations[k]:.3f},"step_interval_us":null,'
+            f'"round_trip_us":{durations[k] - 60:.3f},"build_meta_us":{build:.3f},"get_finished_us":null,'
+            f'"start_load_kv_us":null,"num_running":4,"num_waiting":0,"prefill_tokens":{prefill},'
+            '"decode_tokens":4}'
+        )
+        if behaviour.hooks_us:
+            lines.append(
+                f'{{"kind":"worker_step","process":"worker","pid":7,"step_id":{k},"t_ns":{t_ns + 50_000},'
+                f'"start_load_kv_us":{load:.3f},"get_finished_us":{finished:.3f}}}'
+            )
+    return lines
