@@ -1,0 +1,68 @@
+"""``make status``: where a campaign stands, from what lies on disk."""
+
+from pathlib import Path
+
+from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.artifacts.receipts import read_receipt
+from connector_tax.config import CampaignConfig
+from connector_tax.files import read_json
+from connector_tax.plan import cells_of
+from connector_tax.plan.duration import expected_run_s
+from connector_tax.records.cell import PHASE_LABELS, PHASES, Phase
+from connector_tax.units import duration_text
+
+
+def status_text(config: CampaignConfig, results: Path) -> str:
+    """A table of configurations and phases, the time left, and the last line of progress."""
+    folder = CampaignFolder(results / config.campaign)
+    if not folder.campaign_file.exists():
+        return f"{folder.root}: not started. Start it with: snakemake --cores 1"
+    date = read_json(folder.campaign_file)["date"]
+    width = max(len(c) for c in config.connector_ids)
+    lines = [f"campaign {config.campaign}, started {date}", ""]
+    lines.append(" " * width + "  " + "".join(f"{'phase ' + PHASE_LABELS[p]:<24}" for p in PHASES))
+    left_s = 0.0
+    for connector_id in config.connector_ids:
+        row = f"{connector_id:<{width}}  "
+        for phase in PHASES:
+            run = folder.run(date, connector_id, phase)
+            row += f"{_state(config, run):<24}"
+            if not run.receipt.exists():
+                left_s += expected_run_s(config, connector_id, phase, _rate(folder, config, phase))
+        lines.append(row.rstrip())
+    lines += ["", *_skips(folder)]
+    lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
+    if folder.report.exists():
+        lines.append(f"report: {folder.report}")
+    if folder.progress_log.exists():
+        lines.append("last: " + folder.progress_log.read_text(encoding="utf-8").splitlines()[-1])
+    return "\n".join(lines)
+
+
+def _state(config: CampaignConfig, run: RunFolder) -> str:
+    if run.receipt.exists():
+        receipt = read_receipt(run)
+        if receipt.status != "measured":
+            return receipt.status.replace("_", " ")
+        invalid = sum(c["verdict"] != "valid" for c in receipt.cells)
+        return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
+    planned = len(cells_of(config, run.connector_id, run.phase, ref_safe_per_s=1.0, ref_load_per_s=1.0))
+    done = len(run.finished_cells())
+    if (run.path / "engine.pid.json").exists():
+        return f"running, {done} of {planned}"
+    return f"{done} of {planned}" if done else "-"
+
+
+def _rate(folder: CampaignFolder, config: CampaignConfig, phase: Phase) -> float:
+    if folder.reference_rates.exists():
+        rates = read_json(folder.reference_rates)
+        return float(rates["ref_load_per_s" if phase == "b_prime" else "ref_safe_per_s"])
+    return config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
+
+
+def _skips(folder: CampaignFolder) -> list[str]:
+    if not folder.preflight_status.exists():
+        return []
+    decisions = read_json(folder.preflight_status)["configs"]
+    found = [f"skipped {i}: {d['reason']}" for i, d in decisions.items() if d["decision"] == "skip"]
+    return [*found, ""] if found else []
