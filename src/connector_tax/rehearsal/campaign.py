@@ -1,0 +1,125 @@
+"""The whole campaign in virtual time, two configurations at once."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import CampaignConfig
+from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.enginemodel.costs import load_costs
+from connector_tax.enginemodel.model import EngineModel
+from connector_tax.errors import AnalysisError
+from connector_tax.files import read_json, write_json
+from connector_tax.plan import campaign_document, cells_of
+from connector_tax.plan.duration import LAUNCH_S, RELEASE_S
+from connector_tax.records.cell import PHASES, CellSpec, Phase
+from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
+from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
+from connector_tax.seeds import derive_seed
+from connector_tax.units import NS_PER_S
+
+DEFAULT_MODEL = "config/engine_model.yaml"
+DATE = "2000-01-01"
+# Between cells: the engine is idle, and a cell's step records are cut out by time.
+GAP_NS = NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """How long one phase would take on the real engine, launches and releases included."""
+
+    phase: Phase
+    runs: int
+    cells_s: float
+    overhead_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.cells_s + self.overhead_s
+
+
+def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[Path, list[PhaseTime]]:
+    """Simulate every run of ``config`` and write its artifacts under ``<campaign>-rehearsed``.
+
+    Args:
+        seed: another one gives another day: other step jitter, the same schedules.
+
+    Returns:
+        The campaign's folder, and what each phase would take for real.
+    """
+    real_kind = config.engine.kind
+    engine = replace(config.engine, kind="emulator", model_file=config.engine.model_file or DEFAULT_MODEL)
+    virtual = replace(config, campaign=f"{config.campaign}-rehearsed", engine=engine)
+    folder = CampaignFolder(results / virtual.campaign)
+    shutil.rmtree(folder.root, ignore_errors=True)
+    write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
+    write_preflight(folder, virtual)
+    times = []
+    # Spawn, not fork: the parent may hold threads of numpy's libraries.
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        for phase in PHASES:
+            jobs = [
+                pool.submit(_rehearse_run, virtual, folder, c, phase, seed) for c in virtual.connector_ids
+            ]
+            seconds = [s for s in (job.result() for job in jobs) if s > 0]
+            overhead_s = len(seconds) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind])
+            times.append(PhaseTime(phase, len(seconds), sum(seconds), overhead_s))
+            if phase == "a":
+                _door("select_reference_rates.py", folder)
+    return folder.root, times
+
+
+def _rehearse_run(
+    config: CampaignConfig, folder: CampaignFolder, connector_id: str, phase: Phase, seed: int
+) -> float:
+    """One (configuration, phase); returns how long its cells took in virtual seconds."""
+    run = folder.run(DATE, connector_id, phase)
+    rates = read_json(folder.reference_rates) if phase != "a" else {}
+    cells = cells_of(
+        config,
+        connector_id,
+        phase,
+        ref_safe_per_s=rates.get("ref_safe_per_s"),
+        ref_load_per_s=rates.get("ref_load_per_s"),
+    )
+    if not cells or (phase == "b_prime" and not rates["b_prime_needed"]):
+        write_not_needed(run, config.campaign, "no cells in this phase")
+        return 0.0
+    connector = config.connector(connector_id)
+    costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
+    model = EngineModel(
+        *costs,
+        max_num_batched_tokens=int(config.engine.args.get("max_num_batched_tokens") or 2048),
+        seed=derive_seed(seed, "engine", connector_id, phase),
+    )
+    elapsed_ns = 0
+
+    def simulated() -> Iterator[tuple[CellSpec, SimulatedCell]]:
+        nonlocal elapsed_ns
+        for spec in cells:
+            cell = simulate_cell(spec, model, elapsed_ns)
+            elapsed_ns = cell.window.drained_ns + GAP_NS
+            yield spec, cell
+
+    write_run(run, config, costs, simulated())
+    return elapsed_ns / NS_PER_S
+
+
+def analyse(root: Path) -> None:
+    """Run the analysis on a rehearsed campaign, through its own door."""
+    _door("analyze.py", CampaignFolder(root))
+
+
+def _door(script: str, folder: CampaignFolder) -> None:
+    """The reading wing is another program: it is asked as one, exactly as the workflow does."""
+    command = [sys.executable, str(PROJECT_ROOT / "scripts" / script), "--root", str(folder.root)]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode != 0:
+        raise AnalysisError(f"{script} on the rehearsed campaign: {found.stderr.strip()}")
