@@ -5,7 +5,7 @@ from pathlib import Path
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.doors import run_door
-from connector_tax.files import write_json, write_text
+from connector_tax.files import to_json, write_text_if_changed
 from connector_tax.ingest import read_campaign
 from connector_tax.stats.aggregate import aggregate, aggregate_csv
 
@@ -16,8 +16,8 @@ def main() -> None:
     args = parser.parse_args()
     folder = CampaignFolder(args.root)
     value = aggregate(read_campaign(args.root))
-    write_json(folder.aggregate, value)
-    write_text(folder.aggregate_csv, aggregate_csv(value))
+    write_text_if_changed(folder.aggregate, to_json(value))
+    write_text_if_changed(folder.aggregate_csv, aggregate_csv(value))
     print(
         f"{folder.aggregate}: {len(value['cells'])} cells, {len(value['taxes'])} taxes, {len(value['problems'])} problems"
     )

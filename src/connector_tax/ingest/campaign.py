@@ -4,7 +4,7 @@ A cell that cannot be trusted (a torn line, a request twice, a checksum that dif
 campaign's file) is kept out and named in ``problems``; everything else is read.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,12 @@ from connector_tax.ingest.samples import Samples, read_samples
 from connector_tax.ingest.steps import StepTable, read_steps
 from connector_tax.records.cell import PHASES, CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
+
+# Keys of cell.json without which a cell says nothing.
+NEEDED = (
+    *("campaign", "connector", "phase", "cell_id", "spec", "window", "clock", "files"),
+    *("engine", "code", "verdict", "reasons", "flags", "health", "cpu"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,8 @@ class CellData:
     """One finished cell.
 
     Attributes:
-        usable: whether it may enter the statistics; if not, ``document["reasons"]`` or ``problems``
-            say why.
+        left_out: why the files keep it out of the statistics; each also stands in ``problems``. Reasons
+            found while measuring stand in ``document["reasons"]``.
         steps: None where there are no step records.
     """
 
@@ -47,7 +53,12 @@ class CellData:
     requests: list[RequestRecord]
     samples: Samples
     steps: StepTable | None
-    usable: bool
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may enter the statistics."""
+        return not self.left_out and self.document["verdict"] == "valid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,70 +104,86 @@ def read_campaign(root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool =
         elif run_folder.phase in phases:
             problems.append(
                 Problem(
-                    str(run_folder.path), f"of another date than this campaign ({document['date']}); left out"
+                    _where(run_folder.path, root),
+                    f"of another date than this campaign ({document['date']}); left out",
                 )
             )
     problems += _mixed(runs)
+    runs = _only_comparable(runs, problems)
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status),
-        reference_rates=_optional(folder.reference_rates),
+        preflight=_optional(folder.preflight_status, problems),
+        reference_rates=_optional(folder.reference_rates, problems),
         runs=tuple(runs),
-        problems=tuple(problems),
+        problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
     )
 
 
 def _run(folder: RunFolder, campaign: str, steps: bool, problems: list[Problem]) -> RunData:
-    receipt: Receipt | None = None
-    if folder.receipt.exists():
-        try:
-            receipt = read_receipt(folder)
-        except ArtifactError as error:
-            problems.append(Problem(str(folder.receipt), str(error)))
-    wanted = {c["cell_id"] for c in receipt.cells} if receipt is not None else None
+    receipt = _receipt(folder, campaign, problems)
+    wanted = {c["cell_id"]: c for c in receipt.cells} if receipt is not None else None
     cells = []
     for cell_folder in folder.finished_cells():
         if wanted is not None and cell_folder.cell_id not in wanted:
             problems.append(Problem(str(cell_folder.path), "not part of the plan any more; left out"))
             continue
+        entry = wanted[cell_folder.cell_id] if wanted is not None else None
         try:
-            cells.append(_cell(folder, cell_folder, campaign, receipt, steps, problems))
-        except (ArtifactError, KeyError, TypeError, ValueError) as error:
-            problems.append(Problem(str(cell_folder.path), f"cannot be read, left out: {error}"))
-    for cell_id in sorted((wanted or set()) - {c.cell_id for c in folder.finished_cells()}):
+            cell = _cell(folder, cell_folder, campaign, entry, steps)
+        except (ArtifactError, LookupError, AttributeError, TypeError, ValueError) as error:
+            problems.append(Problem(str(cell_folder.path), f"cannot be read, left out: {_said(error)}"))
+            continue
+        problems += [Problem(str(cell_folder.path), f"{fault}; cell left out") for fault in cell.left_out]
+        # Not a fault of the files: a cell in which nothing completed is a result, and said as one.
+        if not any(r.status == "ok" for r in cell.requests):
+            problems.append(Problem(str(cell_folder.path), "no request completed"))
+        if cell.steps is not None and cell.steps.torn:
+            problems.append(Problem(str(cell_folder.engine_step), "its last line is torn and not used"))
+        cells.append(cell)
+    for cell_id in sorted(set(wanted or ()) - {c.cell_id for c in folder.finished_cells()}):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
     return RunData(folder, receipt, tuple(cells))
 
 
+def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Receipt | None:
+    """None where the run has not ended, or its receipt is not one of this run."""
+    if not folder.receipt.exists():
+        return None
+    try:
+        receipt = read_receipt(folder)
+        named = (receipt.campaign, receipt.connector, receipt.phase)
+        if named == (campaign, folder.connector_id, folder.phase):
+            return receipt
+        fault = f"is of {' '.join(map(str, named))}; it and its cells' checksums are not used"
+    except (ArtifactError, LookupError, TypeError) as error:
+        fault = f"cannot be read: {_said(error)}"
+    problems.append(Problem(str(folder.receipt), fault))
+    return None
+
+
 def _cell(
-    run: RunFolder,
-    folder: CellFolder,
-    campaign: str,
-    receipt: Receipt | None,
-    steps: bool,
-    problems: list[Problem],
+    run: RunFolder, folder: CellFolder, campaign: str, entry: dict[str, Any] | None, steps: bool
 ) -> CellData:
     document = read_cell(folder)
-    found = len(problems)
-    if document["campaign"] != campaign:
-        problems.append(Problem(str(folder.path), f"belongs to campaign {document['campaign']!r}; left out"))
-    entry = next((c for c in receipt.cells if c["cell_id"] == folder.cell_id), None) if receipt else None
-    for name, expected in (entry["files"] if entry else document["files"]).items():
+    lacking = [k for k in NEEDED if k not in document]
+    if lacking:
+        raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
+    faults: list[str] = []
+    named = (document["campaign"], document["connector"], document["phase"], document["cell_id"])
+    if named != (campaign, run.connector_id, run.phase, folder.cell_id):
+        faults.append(f"belongs to {' '.join(map(str, named))}, not here")
+    for name, expected in (entry or document)["files"].items():
         path = folder.path / name
         if not path.exists():
-            problems.append(Problem(str(path), "missing; cell left out"))
+            faults.append(f"{name} is missing")
         elif sha256_of(path) != expected["sha256"]:
-            problems.append(
-                Problem(str(path), "differs from its checksum (edited or damaged); cell left out")
-            )
-    requests, faults = read_requests(folder.requests)
-    problems += [Problem(f"{folder.requests}", f"{fault}; cell left out") for fault in faults]
+            faults.append(f"{name} differs from its checksum (edited or damaged)")
+    if folder.requests.name not in document["files"]:
+        faults.append(f"{folder.requests.name} is missing")
+    requests, wrong = read_requests(folder.requests)
+    faults += [f"{folder.requests.name}: {fault}" for fault in wrong]
     window = CellWindow.from_json(document["window"])
-    # Not a fault of the file: a cell in which nothing completed is a result, and said as one.
-    damaged = len(problems) > found
-    if not any(r.status == "ok" for r in requests):
-        problems.append(Problem(str(folder.path), "no request completed"))
     return CellData(
         config=run.connector_id,
         phase=run.phase,
@@ -166,30 +193,89 @@ def _cell(
         document=document,
         requests=requests,
         samples=read_samples(folder.metrics, window),
-        steps=read_steps(folder.engine_step)
-        if steps and folder.engine_step.exists() and not damaged
+        steps=read_steps(folder.engine_step, window)
+        if steps and folder.engine_step.exists() and not faults
         else None,
-        usable=not damaged and document["verdict"] == "valid",
+        left_out=tuple(faults),
     )
 
 
 def _mixed(runs: list[RunData]) -> list[Problem]:
-    """Cells that were measured by different engines, hosts or load generators."""
+    """What a campaign should have one of and has several: engine, host, load generator."""
     problems = []
     cells = [cell for run in runs for cell in run.cells]
-    for what, key in (
-        ("engine versions", lambda d: d["engine"]["versions"]),
-        ("hosts", lambda d: (d["engine"]["host"], d["engine"]["gpu"])),
-        ("versions of the load generator", lambda d: d["code"]["loadgen_sha256"]),
+    for what, values in (
+        ("engine versions", [_engine(c)["versions"] for c in cells]),
+        ("hosts or GPUs", [{k: v for k, v in _engine(c).items() if k != "versions"} for c in cells]),
+        ("versions of the load generator", [c.document["code"]["loadgen_sha256"] for c in cells]),
     ):
         kinds: dict[str, list[str]] = {}
-        for cell in cells:
-            kinds.setdefault(str(key(cell.document)), []).append(f"{cell.config}/{cell.phase}/{cell.cell_id}")
+        for cell, value in zip(cells, values, strict=True):
+            kinds.setdefault(str(value), []).append(f"{cell.config}/{cell.phase}/{cell.cell_id}")
         if len(kinds) > 1:
             groups = "; ".join(f"{len(v)} cells from {v[0]} on: {k}" for k, v in kinds.items())
             problems.append(Problem("campaign", f"measured with {len(kinds)} {what}: {groups}"))
     return problems
 
 
-def _optional(path: Path) -> dict[str, Any] | None:
-    return read_json(path) if path.exists() else None
+def _only_comparable(runs: list[RunData], problems: list[Problem]) -> list[RunData]:
+    """Keep out what ran on another engine, host or GPU than the cell of plain it is compared with."""
+    baseline = {
+        (c.phase, c.cell_id): c for run in runs for c in run.cells if c.config == "plain" and c.usable
+    }
+    found = []
+    for run in runs:
+        cells = []
+        for cell in run.cells:
+            plain = baseline.get((cell.phase, cell.cell_id))
+            differing = _differing(cell, plain) if plain is not None else []
+            if differing:
+                fault = f"not comparable: {', '.join(differing)} not as in plain's cell"
+                problems.append(
+                    Problem(str(run.folder.path / "cells" / cell.cell_id), f"{fault}; cell left out")
+                )
+                cell = replace(cell, left_out=(*cell.left_out, fault))
+            cells.append(cell)
+        found.append(replace(run, cells=tuple(cells)))
+    return found
+
+
+def _differing(cell: CellData, plain: CellData) -> list[str]:
+    own, other = _engine(cell), _engine(plain)
+    return [
+        f"{name} {own[part].get(name)} / {other[part].get(name)}"
+        for part in ("versions", "host", "gpu")
+        for name in sorted({*own[part], *other[part]})
+        if own[part].get(name) != other[part].get(name)
+    ]
+
+
+def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
+    """What must be equal for two cells to be compared.
+
+    Memory size is left out: the same host reports a few MiB more or less after a reboot.
+    """
+    engine = cell.document["engine"]
+    host = {k: v for k, v in engine["host"].items() if k != "memory_mib"}
+    return {"versions": engine["versions"], "host": host, "gpu": {"GPU": engine["gpu"]}}
+
+
+def _optional(path: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        value: dict[str, Any] = read_json(path)
+        return value
+    except ArtifactError as error:
+        problems.append(Problem(str(path), _said(error)))
+        return None
+
+
+def _said(error: Exception) -> str:
+    """A missing key says only its name."""
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _where(path: Path, root: Path) -> str:
+    """Relative to the campaign, so that the analysis says the same on every machine."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

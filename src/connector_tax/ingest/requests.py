@@ -7,7 +7,7 @@ from connector_tax.records.request import STATUSES, RequestRecord
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
-    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps."""
+    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first five)."""
     if not path.exists():
         return [], []  # named by the checksum check already
     by_seq: dict[int, RequestRecord] = {}
@@ -18,7 +18,9 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
         except (ValueError, TypeError) as error:
             faults.append(f"line {number} is not a request ({str(error)[:80]})")
             continue
-        if record.status not in STATUSES:
+        if not _times_are_integers(record):
+            faults.append(f"line {number} has a time that is not an integer")
+        elif record.status not in STATUSES:
             faults.append(f"line {number} has the unknown status {record.status!r}")
         elif record.seq in by_seq:
             faults.append(f"request {record.seq} stands twice")
@@ -28,3 +30,13 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
     if missing:
         faults.append(f"request {missing[0]} is missing")
     return [by_seq[s] for s in sorted(by_seq)], faults[:5]
+
+
+def _times_are_integers(r: RequestRecord) -> bool:
+    needed = (
+        (r.seq, r.t_sched_ns)
+        if r.status != "ok"
+        else (r.seq, r.t_sched_ns, r.t_first_token_ns, r.t_last_token_ns)
+    )
+    optional = (r.t_send_ns, r.completion_tokens)
+    return all(type(v) is int for v in needed) and all(v is None or type(v) is int for v in optional)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.ingest import CampaignData, CellData
+from connector_tax.errors import AnalysisError
+from connector_tax.ingest import CampaignData, CellData, Problem, RunData
+from connector_tax.plan import document_hash
 from connector_tax.stats.bootstrap import Estimate, combine
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
-from connector_tax.stats.reference import saturation_by_config
+from connector_tax.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
 
 SCHEMA_VERSION = 1
@@ -24,7 +26,7 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
     settings = config["analysis"]
     confidence = float(settings["confidence"])
     saturation = saturation_by_config(data)
-    rates = data.reference_rates
+    rates, doubts = _reference_rates(data)
     estimates = {
         (c.config, c.phase, c.cell_id): estimate_cell(c, config["seed"], settings["bootstrap_draws"])
         for c in data.cells()
@@ -48,7 +50,7 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         "amplification": _amplification(taxes, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "criteria": judge_criteria(data, verdicts),
-        "problems": [{"where": p.where, "what": p.what} for p in data.problems],
+        "problems": [{"where": p.where, "what": p.what} for p in (*data.problems, *doubts)],
     }
 
 
@@ -66,10 +68,30 @@ def _cell_entry(
             "output_tokens": cell.spec.output_tokens,
             "usable": False,
             "verdict": cell.document["verdict"],
-            "reasons": cell.document["reasons"],
+            "reasons": [*cell.document["reasons"], *cell.left_out],
             "flags": cell.document["flags"],
         }
     return cell_json(found, saturation.get(cell.config), confidence)
+
+
+def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """The rates on disk, since Phase B ran at them; worked out again where there are none.
+
+    If Phase A as it is now gives other rates, cells were left out or added since: that is said.
+    """
+    try:
+        now = select_reference_rates(data)
+    except AnalysisError as error:
+        return data.reference_rates, [Problem("phase A", str(error))]
+    found = data.reference_rates
+    if found is None:
+        return now, []
+    names = ("ref_safe_per_s", "ref_load_per_s")
+    changed = [f"{n} is {found.get(n)} and would be {now[n]}" for n in names if found.get(n) != now[n]]
+    if changed:
+        what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Taxes use those of the file"
+        return found, [Problem("reference_rates.json", what)]
+    return found, []
 
 
 def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None) -> list[Tax]:
@@ -99,7 +121,7 @@ def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
     for config, reference, metric in found:
         load = found.get((config, "ref_load", metric))
         if reference == "ref_safe" and load is not None:
-            gap = difference(load, found[config, "ref_safe", metric])
+            gap = difference(load, found[config, "ref_safe", metric], of_second="at ref_safe")
             rows.append(
                 {
                     "config": config,
@@ -123,6 +145,7 @@ def _evidence(
         absent=absent,
         stacks=_stacks(config),
         confidence=confidence,
+        members=frozenset(c["id"] for c in config["connectors"]),
     )
 
 
@@ -179,20 +202,37 @@ def _configs(data: CampaignData, absent: dict[str, str]) -> dict[str, Any]:
     out = {}
     for connector in data.document["config"]["connectors"]:
         i = connector["id"]
-        runs = [r for r in data.runs if r.folder.connector_id == i]
-        skipped = decisions.get(i, {}).get("decision") == "skip"
-        ended = bool(runs) and all(r.receipt is not None for r in runs)
-        status = "skipped" if skipped else "missing" if not runs else "measured" if ended else "partial"
-        if status == "measured" and i in absent:
-            status = "failed"
+        runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
+        status, reason = _status(runs, decisions.get(i, {}), absent.get(i))
         out[i] = {
             "label": connector["label"],
             "status": status,
-            "reason": absent.get(i),
+            "reason": reason,
             "install": decisions.get(i, {}).get("install"),
             "note": connector["note"],
         }
     return out
+
+
+def _status(runs: dict[str, RunData], decision: dict[str, Any], absent: str | None) -> tuple[str, str | None]:
+    """Word and reason; ``measured`` says that Phases A and B have ended and left usable cells."""
+    receipts = {phase: run.receipt for phase, run in runs.items()}
+    if decision.get("decision") == "skip":
+        return "skipped", absent
+    failed = [r.reason for r in receipts.values() if r is not None and r.status == "failed"]
+    if failed:
+        return "failed", failed[0]
+    if not any(run.cells for run in runs.values()):
+        return ("failed" if any(receipts.values()) else "missing"), absent
+    unfinished = [p for p in ("a", "b", *runs) if receipts.get(p) is None]
+    if unfinished:
+        return "partial", f"phase {unfinished[0]} has not ended"
+    if absent is not None:
+        return "failed", absent
+    lost = [c for run in runs.values() for c in run.cells if not c.usable]
+    if lost:
+        return "partial", f"{len(lost)} cells left out, the first is {lost[0].phase}/{lost[0].cell_id}"
+    return "measured", None
 
 
 def _provenance(data: CampaignData) -> dict[str, Any]:
@@ -208,6 +248,7 @@ def _provenance(data: CampaignData) -> dict[str, Any]:
         "gpu": engine.get("gpu", []),
         "host": engine.get("host", {}),
         "code": newest.get("code", {}),
+        "config_hash": document_hash(data.document),
         "order": data.document["order"],
         "seed": config["seed"],
         "created_utc": data.document["created_utc"],

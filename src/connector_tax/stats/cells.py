@@ -6,14 +6,21 @@ from typing import Any
 import numpy as np
 
 from connector_tax.ingest import CellData
-from connector_tax.ingest.steps import KIND_NAMES, StepTable
+from connector_tax.ingest.steps import KIND_NAMES
 from connector_tax.seeds import stream
-from connector_tax.stats.bootstrap import Estimate, Floats, block_counts, estimate_percentiles, unavailable
+from connector_tax.stats.bootstrap import (
+    Estimate,
+    Floats,
+    estimate_jointly,
+    estimate_percentiles,
+    unavailable,
+)
 from connector_tax.stats.saturation import Saturation
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
 PERCENTILES = (50.0, 90.0, 99.0)
+STEP_PERCENTILES = (50.0, 90.0)
 STEP_COLUMNS = (
     "step_duration_us",
     "build_meta_us",
@@ -34,12 +41,14 @@ class CellEstimates:
     Attributes:
         latencies: (name, percentile) -> estimate, milliseconds.
         steps: (column, percentile) -> estimate, microseconds; empty without step records.
+        steps_by_kind: (kind of step, percentile) -> step duration, microseconds.
         steps_missing: why there are none.
     """
 
     cell: CellData
     latencies: dict[tuple[str, float], Estimate]
     steps: dict[tuple[str, float], Estimate]
+    steps_by_kind: dict[tuple[str, float], Estimate]
     steps_missing: str | None
 
     def latency(self, name: str, q: float) -> Estimate:
@@ -53,37 +62,41 @@ def estimate_cell(cell: CellData, seed: int, draws: int) -> CellEstimates:
     """Resample one cell's requests and steps, each in blocks in time order."""
     rng = stream(seed, "bootstrap", cell.config, cell.phase, cell.cell_id)
     chosen = in_window(cell.requests, cell.window)
-    found: dict[tuple[str, float], Estimate] = {}
-    counts = block_counts(len(chosen), draws, rng) if chosen else None
-    for name, values in latencies_ms(chosen).items():
-        if name not in LATENCIES:
-            continue
-        array = np.asarray(values, dtype=np.float64)
-        # One draw of counts for all latencies of the same requests; TPOT may leave some out.
-        own = counts if counts is not None and array.size == len(chosen) else None
-        for q, estimate in estimate_percentiles(array, PERCENTILES, draws, rng, own).items():
-            found[name, q] = estimate
-    steps, missing = _steps(cell, rng)
-    return CellEstimates(cell, found, steps, missing)
+    columns = {k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES}
+    steps, by_kind, missing = _steps(cell, rng)
+    return CellEstimates(cell, _resampled(columns, PERCENTILES, draws, rng), steps, by_kind, missing)
 
 
-def _steps(cell: CellData, rng: np.random.Generator) -> tuple[dict[tuple[str, float], Estimate], str | None]:
+def _resampled(
+    columns: dict[str, Floats], qs: tuple[float, ...], draws: int, rng: np.random.Generator
+) -> dict[tuple[str, float], Estimate]:
+    """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
+    n = max((c.size for c in columns.values()), default=0)
+    found = estimate_jointly({k: v for k, v in columns.items() if v.size == n}, qs, draws, rng)
+    for name, values in columns.items():
+        if values.size < n:
+            for q, estimate in estimate_percentiles(values, qs, draws, rng).items():
+                found[name, q] = estimate
+    return found
+
+
+Steps = dict[tuple[str, float], Estimate]
+
+
+def _steps(cell: CellData, rng: np.random.Generator) -> tuple[Steps, Steps, str | None]:
     table = cell.steps
     if table is None:
-        return {}, "this cell has no step records"
+        return {}, {}, "this cell has no step records"
     if table.n == 0:
-        return {}, "no step with a token was recorded in this cell"
-    counts = block_counts(table.n, STEP_DRAWS, rng) if table.n * STEP_DRAWS <= 20_000_000 else None
-    found = {}
-    for name in STEP_COLUMNS:
-        values: Floats = getattr(table, name)
-        whole = not np.isnan(values).any()
-        kept = values if whole else values[~np.isnan(values)]
-        for q, estimate in estimate_percentiles(
-            kept, (50.0, 90.0), STEP_DRAWS, rng, counts if whole else None
-        ).items():
-            found[name, q] = estimate
-    return found, None
+        return {}, {}, "no step with a token was recorded in this cell's window"
+    columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
+    known = {name: values[~np.isnan(values)] for name, values in columns.items()}
+    by_kind: Steps = {}
+    for kind, name in enumerate(KIND_NAMES):
+        chosen = table.step_duration_us[table.kind == kind]
+        for q, estimate in estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng).items():
+            by_kind[name, q] = estimate
+    return _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng), by_kind, None
 
 
 def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> dict[str, Any]:
@@ -101,7 +114,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "output_tokens": cell.spec.output_tokens,
         "usable": cell.usable,
         "verdict": document["verdict"],
-        "reasons": document["reasons"],
+        "reasons": [*document["reasons"], *cell.left_out],
         "flags": document["flags"],
         "n_window": summary["n_window"],
         "n_ok": summary["n_ok"],
@@ -138,23 +151,18 @@ def _step_json(estimates: CellEstimates, confidence: float) -> dict[str, Any]:
         "n_unjoined": table.n_unjoined,
         "torn": table.torn,
         **{
-            name: {f"p{q:g}": estimates.step(name, q).to_json(confidence) for q in (50.0, 90.0)}
+            name: {f"p{q:g}": estimates.step(name, q).to_json(confidence) for q in STEP_PERCENTILES}
             for name in STEP_COLUMNS
         },
-        "by_kind": _by_kind(table),
+        # Apart, since the median of a mixture depends on the mixture.
+        "by_kind": {
+            name: {
+                "n": int((table.kind == kind).sum()),
+                **{f"p{q:g}": estimates.steps_by_kind[name, q].to_json(confidence) for q in STEP_PERCENTILES},
+            }
+            for kind, name in enumerate(KIND_NAMES)
+        },
         "cdf": {
             "step_duration_us": np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()
         },
     }
-
-
-def _by_kind(table: StepTable) -> dict[str, Any]:
-    """Decode-only, mixed and prefill-only steps apart; medians of a mixture depend on the mixture."""
-    out = {}
-    for kind, name in enumerate(KIND_NAMES):
-        chosen = table.step_duration_us[table.kind == kind]
-        out[name] = {
-            "n": int(chosen.size),
-            "step_duration_p50_us": float(np.median(chosen)) if chosen.size else None,
-        }
-    return out

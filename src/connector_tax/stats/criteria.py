@@ -44,8 +44,11 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
         elif run.receipt.status == "measured":
             checked += 1
             missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
-            if run.receipt.step_timing_available:
-                missing += [c.cell_id + " step records" for c in run.cells if c.steps is None]
+            for entry in run.receipt.cells:
+                cell = run.folder.cell(entry["cell_id"])
+                streams = [cell.requests, cell.metrics]
+                streams += [cell.engine_step] if run.receipt.step_timing_available else []
+                missing += [f.name for f in streams if not f.is_file()]
             faults += [f"{run.folder.connector_id} phase {run.folder.phase} lacks {m}" for m in missing]
         elif not run.receipt.reason:
             faults.append(
@@ -55,7 +58,7 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
         "number": 6,
         "title": "All artifacts present, every skip has a reason",
         "outcome": PASS if checked and not faults else FAIL,
-        "evidence": "; ".join(faults) if faults else f"{checked} measured runs checked",
+        "evidence": "; ".join(faults) or f"{checked} measured runs checked",
     }
 
 

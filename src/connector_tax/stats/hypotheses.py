@@ -1,7 +1,7 @@
 """H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable.
 
-Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. Where the
-Mooncake configurations could not run, H1, H3, H5 and H6 are asked of the connectors that did.
+Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. Where Mooncake has
+no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and H4 are about pairs.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.stats.bootstrap import Estimate, combine
+from connector_tax.stats.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.taxes import difference, verdict
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
@@ -19,7 +19,7 @@ H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
 H2_RANGE = (0.05, 0.10)
 H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 H4_TOLERANCE = 0.30
-MAIN = "mooncake_both"
+MAIN, NOOP = "mooncake_both", "noop_connector"
 
 TITLES = {
     "H1": "The tax persists on a single instance under synthetic load",
@@ -29,6 +29,7 @@ TITLES = {
     "H5": "The TTFT tax grows with the input length",
     "H6": "The TPOT tax grows with the output length",
 }
+METRIC_OF = {"H5": "TTFT p90", "H6": "TPOT p90"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Evidence:
         headline: config -> tax of TTFT p90, Phase A shape.
         by_input: config -> input length -> TTFT p90 tax, averaged over output lengths.
         by_output: config -> output length -> TPOT p90 tax, averaged over input lengths.
-        absent: config -> why it has no numbers.
+        absent: config -> why it has no numbers; those of the campaign that have some are not in it.
+        members: every configuration of the campaign.
         stacks: config of a MultiConnector -> the configurations it is made of.
     """
 
@@ -49,6 +51,7 @@ class Evidence:
     absent: Mapping[str, str]
     stacks: Mapping[str, tuple[str, ...]]
     confidence: float
+    members: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +87,15 @@ def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
         _trend("H5", evidence, MAIN, evidence.by_input, "input"),
         _trend("H6", evidence, MAIN, evidence.by_output, "output"),
     ]
-    if MAIN not in evidence.headline:
+    if evidence.headline.get(MAIN) is None or evidence.headline[MAIN].point is None:
         for config in evidence.headline:
-            if config == "noop_connector":
+            if config == MAIN:
                 continue
-            found += [
-                _h1(evidence, config),
-                _h3(evidence, config),
-                _trend("H5", evidence, config, evidence.by_input, "input"),
-                _trend("H6", evidence, config, evidence.by_output, "output"),
-            ]
+            found.append(_h1(evidence, config))
+            if config != NOOP:
+                found.append(_h3(evidence, config))
+            found.append(_trend("H5", evidence, config, evidence.by_input, "input"))
+            found.append(_trend("H6", evidence, config, evidence.by_output, "output"))
     for stack, parts in evidence.stacks.items():
         if stack != "multi_mooncake_lmcache" and stack in evidence.headline:
             found.append(_h4(evidence, stack, parts))
@@ -117,8 +119,8 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         outcome,
         label,
         {"tax_ttft_p90": _numbers(tax, evidence), "threshold": H1_THRESHOLD},
-        f"TTFT p90 of {config} is {_percent(tax, evidence)} above plain at ref_safe; the threshold is "
-        f"{H1_THRESHOLD:.0%}: {outcome}.",
+        f"At ref_safe the TTFT p90 of {config} differs from plain's by {_percent(tax, evidence)}; "
+        f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
     )
 
 
@@ -135,30 +137,30 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         outcome,
         None,
         {"gap": _numbers(gap, evidence), "range": list(H2_RANGE)},
-        f"The tax of {first} exceeds that of {second} by {_points(gap, evidence)}; "
-        f"the replayed gap was 7 points: {outcome}.",
+        f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
+        f"5 to 10 points were replayed: {outcome}.",
     )
 
 
 def _h3(evidence: Evidence, config: str) -> Verdict:
-    missing = _untestable("H3", evidence, config, (config, "noop_connector"))
+    missing = _untestable("H3", evidence, config, (config, NOOP))
     if missing:
         return missing
-    noop, own = evidence.headline["noop_connector"], evidence.headline[config]
+    noop, own = evidence.headline[NOOP], evidence.headline[config]
     (a, b), n = combine(noop, own)
     assert noop.point is not None and own.point is not None
     # noop < half of own, as a difference: a ratio has no meaning while own's tax may be zero.
-    slack = Estimate(noop.point - H3_SHARE * own.point, _plain(a - H3_SHARE * b), n)
+    slack = Estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b, n)
     low, high = slack.interval(evidence.confidence)
     outcome = _against(0.0, low, high, above=REFUTED, below=SUPPORTED)
-    share = noop.point / own.point if own.point else None
-    label = None
-    if verdict(own, evidence.confidence) != "tax" or share is None:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = Estimate(noop.point / own.point, a / b, n) if own.point else unavailable("no tax to split", n)
+    if verdict(own, evidence.confidence) != "tax" or share.point is None:
         outcome, label = UNDETERMINED, "no tax to split"
-    elif share >= H3_SHARE:
+    elif share.point >= H3_SHARE:
         label = "framework-cost-dominated"
     else:
-        label = "implementation-cost-dominated" if share < H3_LOW_SHARE else "mixed"
+        label = "implementation-cost-dominated" if share.point < H3_LOW_SHARE else "mixed"
     return Verdict(
         "H3",
         config,
@@ -167,11 +169,11 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         {
             "tax_noop": _numbers(noop, evidence),
             "tax_connector": _numbers(own, evidence),
-            "share": share,
+            "share": _numbers(share, evidence),
             "threshold": H3_SHARE,
         },
         f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
-        f"{_percent(own, evidence)}: {label}; {outcome}.",
+        f"{_percent(own, evidence)} ({label}); less than half of it: {outcome}.",
     )
 
 
@@ -182,12 +184,13 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
     whole = evidence.headline[stack]
     taxes = [evidence.headline[p] for p in parts]
     replicates, n = combine(whole, *taxes)
-    points = [t.point for t in taxes if t.point is not None]
     assert whole.point is not None
+    sum_of_points = sum(t.point for t in taxes if t.point is not None)
+    total = Estimate(sum_of_points, np.sum(replicates[1:], axis=0), n)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (replicates[0] - sum(replicates[1:])) / np.abs(replicates[0])
-    excess = (whole.point - sum(points)) / abs(whole.point) if whole.point else None
-    ratio = Estimate(excess, _plain(ratios), n)
+        ratios = (replicates[0] - total.replicates) / np.abs(replicates[0])
+    excess = (whole.point - sum_of_points) / abs(whole.point) if whole.point else None
+    ratio = Estimate(excess, ratios, n)
     low, high = ratio.interval(evidence.confidence)
     outcome = _inside((-H4_TOLERANCE, H4_TOLERANCE), low, high)
     label = None
@@ -204,13 +207,14 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         label,
         {
             "tax_stack": _numbers(whole, evidence),
-            "sum_of_parts": sum(points),
+            "sum_of_parts": _numbers(total, evidence),
             "excess_over_stack": _numbers(ratio, evidence),
             "parts": {p: _numbers(t, evidence) for p, t in zip(parts, taxes, strict=True)},
             "tolerance": H4_TOLERANCE,
         },
-        f"{stack} costs {_percent(whole, evidence)}, its parts {' + '.join(parts)} together "
-        f"{sum(points):.1%}: {label or outcome}; {outcome}.",
+        f"{stack} costs {_percent(whole, evidence)}, {' and '.join(parts)} by themselves together "
+        f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
+        f"{f' ({label})' if label and label != 'additive' else ''}.",
     )
 
 
@@ -222,22 +226,23 @@ def _trend(
     length_name: str,
 ) -> Verdict:
     """Slope of the tax over log2 of the length, by least squares, in every resample."""
-    missing = _untestable(hypothesis, evidence, config, (config,))
-    by_length = {k: e for k, e in sorted(taxes.get(config, {}).items()) if e.point is not None}
-    if missing:
-        return missing
+    lengths = dict(sorted(taxes.get(config, {}).items()))
+    by_length = {k: e for k, e in lengths.items() if e.point is not None}
+    lost = {k: e.reason or "unavailable" for k, e in lengths.items() if e.point is None}
     if len(by_length) < 2:
-        return _not_testable(
-            hypothesis, config, f"Phase B has taxes at {len(by_length)} {length_name} lengths"
-        )
+        why = "; ".join(f"{k} tokens: {reason}" for k, reason in lost.items())
+        reason = evidence.absent.get(config) or why or _not_here(evidence, config)
+        return _not_testable(hypothesis, config, f"{config}: {reason}")
     x = np.log2(np.array(list(by_length), dtype=float))
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     replicates, n = combine(*by_length.values())
     points = np.array([e.point for e in by_length.values()], dtype=float)
-    slope = Estimate(float(weights @ points), _plain(weights @ np.vstack(replicates)), n)
+    with np.errstate(invalid="ignore"):
+        slope = Estimate(float(weights @ points), weights @ np.vstack(replicates), n)
     low, high = slope.interval(evidence.confidence)
     outcome = _against(0.0, low, high, above=SUPPORTED, below=REFUTED)
     values = ", ".join(f"{k}: {e.point:.1%}" for k, e in by_length.items())
+    without = "".join(f"; {k} left out: {reason}" for k, reason in lost.items())
     return Verdict(
         hypothesis,
         config,
@@ -245,10 +250,10 @@ def _trend(
         "monotonic" if bool(np.all(np.diff(points) > 0)) else "not monotonic",
         {
             "slope_per_doubling": _numbers(slope, evidence),
-            "by_length": {str(k): _numbers(e, evidence) for k, e in by_length.items()},
+            "by_length": {str(k): _numbers(e, evidence) for k, e in lengths.items()},
         },
-        f"The tax of {config} by {length_name} length ({values}) changes by {_points(slope, evidence)} "
-        f"per doubling: {outcome}.",
+        f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
+        f"{_points(slope, evidence)} ({values}{without}); growing: {outcome}.",
     )
 
 
@@ -256,12 +261,21 @@ def _untestable(hypothesis: str, evidence: Evidence, subject: str, needed: tuple
     lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
     if not lacking:
         return None
-    reasons = "; ".join(f"{c}: {evidence.absent.get(c) or _why(evidence.headline.get(c))}" for c in lacking)
-    return _not_testable(hypothesis, subject, reasons)
+    return _not_testable(
+        hypothesis,
+        subject,
+        "; ".join(f"{c}: {evidence.absent.get(c) or _why(evidence, c)}" for c in lacking),
+    )
 
 
-def _why(estimate: Estimate | None) -> str:
-    return (estimate.reason if estimate is not None else None) or "no tax at ref_safe"
+def _why(evidence: Evidence, config: str) -> str:
+    estimate = evidence.headline.get(config)
+    return (estimate.reason if estimate is not None else None) or _not_here(evidence, config)
+
+
+def _not_here(evidence: Evidence, config: str) -> str:
+    known = config in evidence.members
+    return "no usable cell at ref_safe" if known else "not part of this campaign"
 
 
 def _not_testable(hypothesis: str, subject: str, reason: str) -> Verdict:
@@ -282,11 +296,6 @@ def _inside(bounds: tuple[float, float], low: float | None, high: float | None) 
     if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
         return REFUTED
     return UNDETERMINED
-
-
-def _plain(values: Any) -> Any:
-    """Resamples that met infinity minus infinity count as unbounded."""
-    return np.where(np.isnan(values), np.inf, values)
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def select_reference_rates(data: CampaignData) -> dict[str, Any]:
     by_config = saturation_by_config(data)
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.root}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
+            f"{data.document['campaign']}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
             "See its run folder for why; remove its bad cells and start again to have them measured."
         )
     rates = sorted(by_config["plain"].criteria)

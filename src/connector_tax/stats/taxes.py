@@ -80,10 +80,6 @@ def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) ->
     cell = own.cell
     found = []
     for metric in METRICS:
-        if plain is None:
-            estimate = unavailable("plain has no usable cell at this rate and shape")
-        else:
-            estimate = _tax(metric, own, plain)
         found.append(
             Tax(
                 config=cell.config,
@@ -93,53 +89,63 @@ def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) ->
                 input_tokens=cell.spec.input_tokens,
                 output_tokens=cell.spec.output_tokens,
                 metric=metric,
-                estimate=estimate,
-                n_plain=plain.latency("ttft_ms", 90.0).n if plain is not None else 0,
+                estimate=_tax(metric, own, plain),
+                n_plain=_n_plain(metric, plain),
             )
         )
     return found
 
 
-def _tax(metric: str, own: CellEstimates, plain: CellEstimates) -> Estimate:
+def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None) -> Estimate:
+    callback = own.step("connector_total_us", 50.0)
+    if metric == "callback_p50_us":  # plain has no hooks, so nothing is taken away
+        return callback
+    if plain is None:
+        return unavailable("plain has no usable cell at this rate and shape")
     if metric in LATENCY_METRICS:
         name, q = LATENCY_METRICS[metric]
         return relative(own.latency(name, q), plain.latency(name, q))
     step = difference(own.step("step_duration_us", 50.0), plain.step("step_duration_us", 50.0))
-    if metric == "step_p50_us":
-        return step
-    callback = own.step("connector_total_us", 50.0)
-    return callback if metric == "callback_p50_us" else difference(step, callback)
+    return step if metric == "step_p50_us" else difference(step, callback, of_second="hooks")
+
+
+def _n_plain(metric: str, plain: CellEstimates | None) -> int:
+    if plain is None or metric == "callback_p50_us":
+        return 0
+    if metric in LATENCY_METRICS:
+        return plain.latency(*LATENCY_METRICS[metric]).n
+    return plain.step("step_duration_us", 50.0).n
 
 
 def relative(own: Estimate, plain: Estimate) -> Estimate:
     """``own / plain - 1``."""
-    missing = _missing(own, plain)
+    missing = _missing(own, plain, "plain")
+    if missing is None and plain.point == 0:
+        missing = unavailable("plain's is zero, so there is no ratio to it", own.n)
     if missing is not None:
         return missing
     assert own.point is not None and plain.point is not None
     (a, b), n = combine(own, plain)
     with np.errstate(invalid="ignore", divide="ignore"):
         replicates = a / b - 1
-    # Infinity over infinity: a resample in which neither has a percentile says nothing; it is kept as
-    # unbounded, so that an interval is never narrower for it.
-    return Estimate(own.point / plain.point - 1, np.where(np.isnan(replicates), np.inf, replicates), n)
+    return Estimate(own.point / plain.point - 1, replicates, n)
 
 
-def difference(first: Estimate, second: Estimate) -> Estimate:
-    """``first - second``."""
-    missing = _missing(first, second)
+def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -> Estimate:
+    """``first - second``; ``of_second`` names the latter where it is the one that is missing."""
+    missing = _missing(first, second, of_second)
     if missing is not None:
         return missing
     assert first.point is not None and second.point is not None
     (a, b), n = combine(first, second)
     with np.errstate(invalid="ignore"):
         replicates = a - b
-    return Estimate(first.point - second.point, np.where(np.isnan(replicates), np.inf, replicates), n)
+    return Estimate(first.point - second.point, replicates, n)
 
 
-def _missing(own: Estimate, plain: Estimate) -> Estimate | None:
+def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate | None:
     if own.point is None:
         return unavailable(own.reason or "unavailable", own.n)
-    if plain.point is None:
-        return unavailable(f"plain: {plain.reason or 'unavailable'}", own.n)
+    if other.point is None:
+        return unavailable(f"{of_other}: {other.reason or 'unavailable'}", own.n)
     return None

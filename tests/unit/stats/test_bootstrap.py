@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
+from scipy.stats import bootstrap
 
 from connector_tax.stats.bootstrap import (
     Estimate,
     block_counts,
     block_length,
+    estimate_jointly,
     estimate_percentiles,
     resampled_percentiles,
 )
@@ -20,23 +23,24 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_every_resample_has_as_many_observations_as_there_are() -> None:
     for n in (1, 2, 7, 64, 200):
         counts = block_counts(n, 50, rng())
-        assert counts.shape == (50, n)
-        assert (counts.sum(axis=1) == n).all()
+        assert counts.shape == (n, 50)
+        assert (counts.sum(axis=0) == n).all()
+        assert counts.min() >= 0
 
 
 def test_no_observation_is_rarer_than_another() -> None:
     """Blocks wrap around, so the first and the last are drawn as often as the middle."""
     counts = block_counts(30, 20_000, rng())
-    assert counts.mean(axis=0) == pytest.approx(np.ones(30), abs=0.06)
+    assert counts.mean(axis=1) == pytest.approx(np.ones(30), abs=0.06)
 
 
 def test_counts_come_in_blocks() -> None:
     """Neighbours are drawn together: that is what keeps the dependence of a queue."""
     counts = block_counts(1000, 400, rng()).astype(float)
     assert block_length(1000) == 10
-    correlation = np.corrcoef(counts[:, 500], counts[:, 501])[0, 1]
+    correlation = np.corrcoef(counts[500], counts[501])[0, 1]
     assert correlation > 0.7
-    assert abs(np.corrcoef(counts[:, 500], counts[:, 530])[0, 1]) < 0.2
+    assert abs(np.corrcoef(counts[500], counts[530])[0, 1]) < 0.2
 
 
 @pytest.mark.parametrize("q", [50.0, 90.0, 99.0])
@@ -44,7 +48,7 @@ def test_a_resamples_percentile_is_numpys(q: float) -> None:
     """The percentile from counts equals numpy's on the repeated values."""
     values = rng(1).exponential(size=37)
     counts = block_counts(37, 25, rng(2))
-    expected = [np.percentile(np.repeat(values, row), q) for row in counts]
+    expected = [np.percentile(np.repeat(values, column), q) for column in counts.T]
     assert resampled_percentiles(values, counts, (q,))[q] == pytest.approx(expected)
 
 
@@ -91,10 +95,59 @@ def test_blocks_are_wider_than_single_requests_on_dependent_data() -> None:
     for i in range(1, 400):
         series[i] = 0.9 * series[i - 1] + noise[i]
     blocks = estimate_percentiles(series, (50.0,), 1000, rng())[50.0].interval(0.95)
-    single = rng(8).multinomial(400, np.full(400, 1 / 400), size=1000).astype(np.int32)
-    alone = estimate_percentiles(series, (50.0,), 1000, rng(), single)[50.0].interval(0.95)
-    assert blocks[0] is not None and blocks[1] is not None and alone[0] is not None and alone[1] is not None
+    single = rng(8).multinomial(400, np.full(400, 1 / 400), size=1000).astype(np.int32).T
+    alone = np.quantile(resampled_percentiles(series, single, (50.0,))[50.0], [0.025, 0.975])
+    assert blocks[0] is not None and blocks[1] is not None
     assert blocks[1] - blocks[0] > 1.5 * (alone[1] - alone[0])
+
+
+def test_blocks_cover_dependent_data_better_than_single_requests() -> None:
+    """A queue's AR(1) with coefficient 0.6: blocks miss the true median less often."""
+    misses = {"blocks": 0, "single": 0}
+    for seed in range(100):
+        noise = rng(seed).normal(size=500)
+        series = lfilter([1.0], [1.0, -0.6], noise)[100:]
+        low, high = estimate_percentiles(series, (50.0,), 300, rng(seed + 500))[50.0].interval(0.95)
+        single = rng(seed + 900).multinomial(400, np.full(400, 1 / 400), size=300).astype(np.int32).T
+        alone = np.quantile(resampled_percentiles(series, single, (50.0,))[50.0], [0.025, 0.975])
+        misses["blocks"] += not (low is not None and high is not None and low <= 0 <= high)
+        misses["single"] += not alone[0] <= 0 <= alone[1]
+    assert misses["blocks"] < misses["single"]
+    assert misses["blocks"] <= 20
+
+
+def test_columns_of_the_same_requests_are_resampled_together() -> None:
+    """Replicate i of TTFT and of E2E is the same resample, whatever the chunks it is drawn in."""
+    values = rng(1).exponential(size=3000)
+    found = estimate_jointly({"ttft": values, "e2e": 2 * values}, (50.0, 90.0), 700, rng())
+    assert found["e2e", 90.0].replicates == pytest.approx(2 * found["ttft", 90.0].replicates)
+    assert found["ttft", 50.0].replicates.shape == (700,)
+    assert np.unique(found["ttft", 50.0].replicates).size > 100
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    values = rng(1).exponential(size=300)
+    twice = [estimate_percentiles(values, (90.0,), 300, rng(5))[90.0].interval(0.95) for _ in range(2)]
+    assert twice[0] == twice[1]
+
+
+def test_an_interval_agrees_with_scipys_bootstrap_on_independent_data() -> None:
+    """With n^(1/3) blocks of independent data the bounds are those of the plain bootstrap, about."""
+    values = rng(2).normal(100, 10, size=400)
+    low, high = estimate_percentiles(values, (50.0,), 2000, rng(3))[50.0].interval(0.95)
+    other = bootstrap(
+        (values,), np.median, n_resamples=2000, method="percentile", random_state=np.random.default_rng(4)
+    ).confidence_interval
+    assert low == pytest.approx(other.low, abs=0.5)
+    assert high == pytest.approx(other.high, abs=0.5)
+
+
+def test_a_resample_that_could_be_anything_widens_the_interval_on_both_sides() -> None:
+    """4 % of the resamples are infinity over infinity: neither bound is known at 95 %."""
+    replicates = np.concatenate([np.linspace(0.1, 0.2, 96), np.full(4, np.nan)])
+    assert Estimate(0.15, replicates, 100).interval(0.95) == (None, None)
+    low, high = Estimate(0.15, replicates, 100).interval(0.80)
+    assert low is not None and high is not None and low < 0.11 and high > 0.19
 
 
 def test_no_tax_is_found_where_there_is_none() -> None:
