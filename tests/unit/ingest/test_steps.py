@@ -1,0 +1,131 @@
+"""Step files worked out by hand: which steps count, and whose hook times belong to them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connector_tax.ingest.steps import DECODE_ONLY, MIXED, PREFILL_ONLY, StepTable, read_steps
+from connector_tax.records.cell import CellWindow
+
+WINDOW = CellWindow(
+    t0_ns=0, window_start_ns=1000, t_stop_ns=9000, drained_ns=20_000, min_completed_reached=True
+)
+SCHEDULER = {"kind": "header", "process": "scheduler", "pid": 1}
+WORKER = {"kind": "header", "process": "worker", "pid": 2}
+
+
+def step(step_id: int, t_ns: int, *, prefill: int = 0, decode: int = 4, **change: Any) -> dict[str, Any]:
+    return {
+        "kind": "step", "process": "scheduler", "pid": 1, "step_id": step_id, "t_ns": t_ns, "schedule_us": 1.0,
+        "t_update_ns": t_ns + 800, "update_us": 0.5, "step_duration_us": 900.0, "step_interval_us": None,
+        "round_trip_us": 898.5, "build_meta_us": 10.0, "get_finished_us": None, "start_load_kv_us": None,
+        "num_running": 1, "num_waiting": 0, "prefill_tokens": prefill, "decode_tokens": decode, **change,
+    }  # fmt: skip
+
+
+def worker(step_id: int | None, t_ns: int, load: float, finished: float, pid: int = 2) -> dict[str, Any]:
+    return {
+        "kind": "worker_step", "process": "worker", "pid": pid, "step_id": step_id, "t_ns": t_ns,
+        "start_load_kv_us": load, "get_finished_us": finished,
+    }  # fmt: skip
+
+
+def read(tmp_path: Path, *rows: dict[str, Any], tail: str = "") -> StepTable:
+    path = tmp_path / "engine_step.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + tail)
+    return read_steps(path, WINDOW)
+
+
+def test_only_steps_of_the_window_count(tmp_path: Path) -> None:
+    """Warm-up and drain are other mixtures of prefill and decode."""
+    found = read(tmp_path, SCHEDULER, *[step(i, t) for i, t in enumerate((0, 999, 1000, 8999, 9000))])
+    assert found.n == 2
+
+
+def test_steps_without_tokens_are_counted_apart(tmp_path: Path) -> None:
+    found = read(tmp_path, SCHEDULER, step(1, 1000), step(2, 2000, decode=0), step(3, 3000))
+    assert (found.n, found.n_empty) == (2, 1)
+
+
+def test_kinds_go_by_the_tokens_of_the_step(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, SCHEDULER, step(1, 1000), step(2, 2000, prefill=9), step(3, 3000, prefill=9, decode=0)
+    )
+    assert found.kind.tolist() == [DECODE_ONLY, MIXED, PREFILL_ONLY]
+
+
+def test_without_a_worker_there_is_no_connector(tmp_path: Path) -> None:
+    found = read(tmp_path, SCHEDULER, step(1, 1000, build_meta_us=0.0))
+    assert found.connector_total_us.tolist() == [0.0]
+
+
+def test_hooks_of_both_sides_are_summed_by_step_id(tmp_path: Path) -> None:
+    """10 in the scheduler, 3 and 4 in the worker; the file's order does not matter."""
+    found = read(
+        tmp_path,
+        SCHEDULER,
+        WORKER,
+        worker(2, 2500, 30, 40),
+        step(1, 1000),
+        step(2, 2000),
+        worker(1, 1500, 3, 4),
+    )
+    assert found.connector_total_us.tolist() == [17.0, 80.0]
+    assert found.start_load_kv_us.tolist() == [3.0, 30.0]
+    assert found.get_finished_us.tolist() == [4.0, 40.0]
+
+
+def test_of_several_workers_the_slowest_counts(tmp_path: Path) -> None:
+    """Rank 0 spends 3 + 4, rank 1 spends 5 + 1: the step waits for 7."""
+    found = read(
+        tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1500, 3, 4), worker(1, 1501, 5, 1, pid=3)
+    )
+    assert found.connector_total_us.tolist() == [17.0]
+    assert (found.start_load_kv_us[0], found.get_finished_us[0]) == (5.0, 4.0)
+
+
+def test_a_step_whose_worker_row_is_missing_has_no_total(tmp_path: Path) -> None:
+    """Unknown is not zero."""
+    found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), step(2, 2000), worker(2, 2500, 3, 4))
+    assert found.n_unjoined == 1
+    assert np.isnan(found.connector_total_us[0]) and found.connector_total_us[1] == 17.0
+
+
+def test_rows_without_a_step_id_are_joined_by_order(tmp_path: Path) -> None:
+    """One bind per step; a row from before the first step belongs to none of them."""
+    found = read(
+        tmp_path, SCHEDULER, WORKER, worker(None, 950, 99, 99), step(1, 1000), worker(None, 1300, 1, 1),
+        step(2, 2000), step(3, 3000), worker(None, 3100, 3, 3),
+    )  # fmt: skip
+    assert found.n_joined_by_order == 2
+    assert found.connector_total_us[[0, 2]].tolist() == [12.0, 16.0]
+    assert np.isnan(found.connector_total_us[1])
+
+
+def test_joining_by_order_survives_overlapping_steps(tmp_path: Path) -> None:
+    """Asynchronous scheduling: step 2 is scheduled before the worker begins step 1."""
+    found = read(
+        tmp_path, SCHEDULER, WORKER,
+        step(1, 1000, t_update_ns=3000), step(2, 1100, t_update_ns=4000),
+        worker(None, 1200, 1, 0), worker(None, 3050, 2, 0),
+    )  # fmt: skip
+    assert found.connector_total_us.tolist() == [11.0, 12.0]
+
+
+def test_hooks_in_the_schedulers_own_row_are_used(tmp_path: Path) -> None:
+    """Where worker and scheduler share a process, one row may hold all three."""
+    found = read(tmp_path, SCHEDULER, step(1, 1000, get_finished_us=4.0, start_load_kv_us=3.0))
+    assert found.connector_total_us.tolist() == [17.0]
+
+
+def test_a_torn_last_line_is_noted(tmp_path: Path) -> None:
+    found = read(tmp_path, SCHEDULER, step(1, 1000), tail='{"kind":"st')
+    assert (found.n, found.torn) == (1, True)
+
+
+@pytest.mark.parametrize("rows", [[], [SCHEDULER], [SCHEDULER, WORKER]])
+def test_no_steps_are_an_empty_table(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    assert read(tmp_path, *rows).n == 0
