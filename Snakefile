@@ -21,11 +21,16 @@ wildcard_constraints:
     connector="|".join(STUDY.config.connector_ids),
 
 
+onstart:
+    STUDY.write_campaign_file()
+
+
 if MEASURING:
 
     include: "workflow/rules/measure.smk"
 
 
+include: "workflow/rules/patch.smk"
 include: "workflow/rules/read.smk"
 
 

@@ -6,8 +6,10 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,12 +19,13 @@ from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
 from connector_tax.errors import ConnectorTaxError
 from connector_tax.files import hash_of, read_json, to_json, write_text_if_changed
-from connector_tax.plan import campaign_document, launch_spec, run_order, run_spec_hash
+from connector_tax.plan import campaign_document, config_of, launch_spec, run_order, run_spec_hash
 from connector_tax.records.cell import PHASES, Phase
 
-# Targets that only read. Asked for by name, they take what is on disk: no rule that could measure
+# Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
 READING = frozenset({"analysis", "figures", "report", "manifest"})
+NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
 
@@ -37,16 +40,29 @@ def requested_targets(arguments: list[str], environment: MutableMapping[str, str
     """What was asked for on the command line; jobs that Snakemake starts as processes inherit it.
 
     Snakemake knows its targets only after it has read the rules, and here they decide which rules
-    there are.
+    there are. Without a target, what ``--until`` or ``--forcerun`` names counts as one; beside a target
+    they do not, or ``figures --forcerun measure_a`` would bring the measuring rules back.
     """
     if TARGETS_VARIABLE not in environment:
-        _, parsed = parse_args(arguments)
-        environment[TARGETS_VARIABLE] = " ".join(parsed.targets or [])
-    return frozenset(environment[TARGETS_VARIABLE].split())
+        with redirect_stderr(StringIO()):  # Snakemake has named its profile once already
+            _, parsed = parse_args(arguments)
+        named = parsed.targets or parsed.until or parsed.forcerun or ()
+        environment[TARGETS_VARIABLE] = "\n".join(map(str, named))
+    return frozenset(environment[TARGETS_VARIABLE].splitlines())
 
 
 def only_reads(targets: frozenset[str]) -> bool:
-    return bool(targets) and targets <= READING
+    return bool(targets) and all(t in NOT_MEASURING or _is_read_product(t) for t in targets)
+
+
+def _is_read_product(target: str) -> bool:
+    """Whether a file asked for by its path is one that the reading wing makes."""
+    path = Path(os.path.relpath(target))
+    folder = CampaignFolder(Path(*path.parts[:2]))
+    return path in {
+        *(folder.aggregate, folder.aggregate_csv, folder.report, folder.manifest),
+        folder.figures / "index.json",
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +107,11 @@ class Study:
             )
         return found
 
+    def rates_to_read(self) -> list[str]:
+        """``reference_rates.json``; a campaign that stopped before it can be read without."""
+        wanted = self.measuring or self.folder.reference_rates.exists()
+        return [str(self.folder.reference_rates)] if wanted else []
+
     def spec_hash(self, phase: Phase) -> Callable[[Any], str]:
         """For ``params``: a changed parameter reruns the runs it touches."""
         return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase)
@@ -104,11 +125,23 @@ class Study:
         return lambda wildcards: len(order) - order.index(wildcards.connector)
 
     def write_campaign_file(self) -> None:
-        """``campaign.json``, which every script reads; only its config changes after the first start."""
+        """``campaign.json``, which every script reads; only its config changes after the first start.
+
+        Where nothing is measured only the settings of the analysis are taken over: the rest says how the
+        results came about, whatever the config file says today.
+        """
+        path = self.folder.campaign_file
         created = self.created_utc or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         document = campaign_document(self.config, date=self.date, created_utc=created)
         try:
-            write_text_if_changed(self.folder.campaign_file, to_json(document))
+            if not self.measuring:
+                if not path.exists():
+                    return
+                analysis = document["config"]["analysis"]
+                document = read_json(path)
+                config_of(document)  # refuses what another version wrote
+                document["config"]["analysis"] = analysis
+            write_text_if_changed(path, to_json(document))
         except ConnectorTaxError as error:
             stop(str(error))
 

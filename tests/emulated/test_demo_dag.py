@@ -83,6 +83,45 @@ def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project)
     assert "another version of the load generator; kept" in again.stderr
 
 
+def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(project: Project) -> None:
+    """No reference rates and a receipt missing: figures of what there is, and a resume keeps every cell."""
+    assert project.snakemake("phase_a").returncode == 0
+    before = project.cells()
+    (project.results / "reference_rates.json").unlink(missing_ok=True)
+    next(project.results.glob("*_noop_connector/phase_a/receipt.json")).unlink()
+    read = project.snakemake("report")
+    assert read.returncode == 0, read.stderr[-3000:]
+    assert (project.results / "report.html").is_file()
+    assert project.snakemake("reference_rates").returncode == 0
+    assert (project.results / "reference_rates.json").is_file()
+    assert project.cells() == before
+
+
+def test_a_changed_analysis_setting_reaches_the_analysis(project: Project) -> None:
+    assert project.snakemake("phase_a").returncode == 0
+    before = project.cells()
+    assert project.snakemake("analysis").returncode == 0
+
+    def draw_more(config):  # type: ignore[no-untyped-def]
+        config["analysis"]["bootstrap_draws"] = 333
+
+    project.configure(draw_more)
+    again = project.snakemake("analysis")
+    assert again.returncode == 0, again.stderr[-3000:]
+    aggregate = json.loads((project.results / "aggregate.json").read_text())
+    assert aggregate["provenance"]["bootstrap_draws"] == 333
+    assert "Nothing to be done" in project.snakemake("analysis").stderr
+    assert "Nothing to be done" in project.snakemake("phase_a").stderr
+    assert project.cells() == before
+
+
+def test_the_patch_can_be_reverted_by_name_without_measuring(project: Project) -> None:
+    done = project.snakemake("revert_patch")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "nothing to revert" in done.stderr + done.stdout
+    assert project.cells() == {}
+
+
 def test_reading_with_nothing_measured_is_one_message(project: Project) -> None:
     found = project.snakemake("figures")
     assert found.returncode == 2

@@ -4,11 +4,7 @@
 # exec, and no pipe: a measuring script must be Snakemake's own child, to notice its parent's death.
 
 
-onstart:
-    STUDY.write_campaign_file()
-
-
-# Belt and braces beside the rule revert_patch: these also run when a job failed or Ctrl-C came.
+# Belt and braces beside the rule patch_reverted: these also run when a job failed or Ctrl-C came.
 onsuccess:
     shell("python scripts/revert_patch.py --campaign-file {FOLDER.campaign_file}")
 
@@ -102,7 +98,7 @@ rule phase_b:
         STUDY.receipts("b", "b_prime"),
 
 
-rule revert_patch:
+rule patch_reverted:
     input:
         STUDY.receipts("b", "b_prime"),
     output:
@@ -110,6 +106,6 @@ rule revert_patch:
     params:
         campaign=FOLDER.campaign_file,
     log:
-        LOGS / "revert_patch.log",
+        LOGS / "patch_reverted.log",
     shell:
         "python scripts/revert_patch.py --campaign-file {params.campaign} 2>&1 | tee {log}"

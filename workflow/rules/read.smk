@@ -3,9 +3,9 @@
 
 rule aggregate:
     input:
-        receipts=STUDY.receipts_to_read(),
-        rates=FOLDER.reference_rates,
-        code=code("ingest", "stats", "summary", "steptime"),
+        receipts=lambda w: STUDY.receipts_to_read(),
+        rates=STUDY.rates_to_read(),
+        code=["scripts/analyze.py", *code("ingest", "stats", "summary", "steptime")],
     output:
         FOLDER.aggregate,
         FOLDER.aggregate_csv,
@@ -21,7 +21,7 @@ rule aggregate:
 rule draw:
     input:
         FOLDER.aggregate,
-        code=code("figures"),
+        code=["scripts/plot_connector_tax.py", *code("figures")],
     output:
         FOLDER.figures / "index.json",
     params:
@@ -36,7 +36,7 @@ rule write_report:
     input:
         FOLDER.aggregate,
         FOLDER.figures / "index.json",
-        code=code("report", "figures"),
+        code=["scripts/build_report.py", *code("report", "figures")],
     output:
         FOLDER.report,
     params:
@@ -49,8 +49,8 @@ rule write_report:
 
 rule write_manifest:
     input:
-        receipts=STUDY.receipts_to_read(),
-        code=code("report"),
+        receipts=lambda w: STUDY.receipts_to_read(),
+        code=["scripts/build_manifest.py", *code("report")],
     output:
         FOLDER.manifest,
     params:

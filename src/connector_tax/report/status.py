@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import psutil
+
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import read_receipt
 from connector_tax.config import CampaignConfig
+from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
 from connector_tax.plan import cells_of
 from connector_tax.plan.duration import expected_run_s
@@ -48,9 +51,19 @@ def _state(config: CampaignConfig, run: RunFolder) -> str:
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
     planned = len(cells_of(config, run.connector_id, run.phase, ref_safe_per_s=1.0, ref_load_per_s=1.0))
     done = len(run.finished_cells())
-    if (run.path / "engine.pid.json").exists():
+    if _engine_lives(run.path / "engine.pid.json"):
         return f"running, {done} of {planned}"
     return f"{done} of {planned}" if done else "-"
+
+
+def _engine_lives(pid_file: Path) -> bool:
+    """Whether the recorded engine is there; after ``kill -9`` the record alone is, or its pid is another's."""
+    try:
+        recorded = read_json(pid_file)
+        created_s = psutil.Process(recorded["pid"]).create_time()
+        return abs(created_s - float(recorded["created"])) < 1.0
+    except (ArtifactError, KeyError, TypeError, psutil.Error):
+        return False
 
 
 def _rate(folder: CampaignFolder, config: CampaignConfig, phase: Phase) -> float:

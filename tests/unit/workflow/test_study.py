@@ -1,0 +1,126 @@
+"""What decides whether a Snakemake run may measure, and what it takes over from an earlier start."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.workflow import Study, only_reads, open_study, requested_targets
+
+
+def targets(*arguments: str) -> frozenset[str]:
+    return requested_targets(["--cores", "1", *arguments], {})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["figures"],
+        ["analysis", "report"],
+        ["revert_patch"],
+        ["results/demo/report.html"],
+        ["./results/demo/figures/index.json", "manifest"],
+        ["--until", "figures"],
+        ["--forcerun", "report"],
+        ["figures", "--forcerun", "measure_a"],
+    ],
+)
+def test_a_target_that_reads_brings_no_measuring_rule(arguments: list[str]) -> None:
+    """By name, by path, or by a flag; and no flag beside such a target brings them back."""
+    assert only_reads(targets(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["all"],
+        ["phase_b"],
+        ["figures", "phase_a"],
+        ["--until", "phase_a"],
+        ["results/demo/reference_rates.json"],
+        ["results/demo/2026-01-01_plain/phase_a/receipt.json"],
+    ],
+)
+def test_everything_else_may_measure(arguments: list[str]) -> None:
+    assert not only_reads(targets(*arguments))
+
+
+def test_processes_that_snakemake_starts_inherit_what_was_asked_for() -> None:
+    """They are started with targets of their own, which must not change which rules there are."""
+    environment: dict[str, str] = {}
+    asked = requested_targets(["--cores", "1", "figures"], environment)
+    assert requested_targets(["--cores", "1", "measure_a"], environment) == asked
+
+
+def demo(**changes: Any) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((PROJECT_ROOT / "config" / "demo.yaml").read_text())
+    for key, value in changes.items():
+        config[key] = {**config[key], **value}
+    return config
+
+
+def study(measuring: bool, environment: dict[str, str] | None = None, **changes: Any) -> Study:
+    environment = {} if environment is None else environment
+    return open_study(demo(**changes), "demo.yaml", measuring=measuring, environment=environment)
+
+
+def campaign_file(root: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((root / "results" / "demo" / "campaign.json").read_text())
+    return value
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_date_of_the_first_start_is_kept(here: Path) -> None:
+    """Folders carry it: a resume after midnight must find what was measured before."""
+    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}).write_campaign_file()
+    first = campaign_file(here)
+    resumed = study(True, {"CONNECTOR_TAX_DATE": "2026-02-01"})
+    assert resumed.date == "2026-01-31"
+    resumed.write_campaign_file()
+    assert campaign_file(here) == first
+
+
+def test_processes_started_after_midnight_keep_the_date(here: Path) -> None:
+    environment: dict[str, str] = {}
+    date = study(True, environment).date
+    assert environment["CONNECTOR_TAX_DATE"] == date
+
+
+def test_reading_takes_over_analysis_settings_and_nothing_else(here: Path) -> None:
+    """Otherwise a changed setting would run the analysis again with the old one; and what was measured
+    stays described as it was measured."""
+    study(True).write_campaign_file()
+    before = campaign_file(here)
+    study(False, analysis={"bootstrap_draws": 777}, cell={"duration_s": 2.5}).write_campaign_file()
+    after = campaign_file(here)
+    assert after["config"]["analysis"]["bootstrap_draws"] == 777
+    after["config"]["analysis"] = before["config"]["analysis"]
+    assert after == before
+
+
+def test_reading_starts_no_campaign(here: Path) -> None:
+    study(False).write_campaign_file()
+    assert not (here / "results").exists()
+
+
+def test_reading_takes_what_is_on_disk(here: Path) -> None:
+    """A campaign that stopped in Phase A can be looked at; one that measures waits for all of it."""
+    folder = study(True).folder
+    receipt = folder.run("2026-01-31", "plain", "a").receipt
+    receipt.parent.mkdir(parents=True)
+    receipt.write_text("{}")
+    reading = study(False)
+    assert reading.receipts_to_read() == [str(receipt)]
+    assert reading.rates_to_read() == []
+    folder.reference_rates.write_text("{}")
+    assert reading.rates_to_read() == [str(folder.reference_rates)]
+    assert len(study(True).receipts_to_read()) == 3 * 8

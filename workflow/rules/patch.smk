@@ -1,0 +1,10 @@
+# By name and at any time: `snakemake --cores 1 revert_patch`. It measures nothing, and always runs.
+
+
+rule revert_patch:
+    params:
+        campaign=FOLDER.campaign_file,
+    log:
+        LOGS / "revert_patch.log",
+    shell:
+        "python scripts/revert_patch.py --campaign-file {params.campaign} 2>&1 | tee {log}"
