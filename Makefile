@@ -19,7 +19,7 @@ env: .venv/.complete  ## create .venv from the lock file
 	rm -rf .venv
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock 2>&1 | grep -v 'is ignored: it is neither' || true
+	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -c 'import snakemake, numpy, uvloop'
 	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "connector_tax.pth").write_text(str(pathlib.Path("src").resolve()) + "\n")'
 	touch $@

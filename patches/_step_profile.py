@@ -6,7 +6,8 @@ only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its sch
 ``x.worker.<pid>.jsonl``; the form of a line is in ``docs/formats.md``.
 
 On the scheduler's thread a record is one tuple appended to a deque; a daemon thread formats and
-writes. All clocks are CLOCK_MONOTONIC.
+writes. A file that cannot be written ends the recording, never the engine. All clocks are
+CLOCK_MONOTONIC.
 """
 
 import atexit
@@ -14,6 +15,7 @@ import functools
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -39,10 +41,15 @@ class Recorder:
         stem = base[: -len(".jsonl")] if base.endswith(".jsonl") else base
         self.process = process
         self.pid = os.getpid()
+        self.path = "%s.%s.%d.jsonl" % (stem, process, self.pid)
         self.rows = deque()
-        self.file = open("%s.%s.%d.jsonl" % (stem, process, self.pid), "a", encoding="utf-8")
         self.lock = threading.Lock()
-        self._write_header(header)
+        try:
+            self.file = open(self.path, "a", encoding="utf-8")
+            self._write_header(header)
+        except OSError as error:
+            self._give_up(error)
+            return
         self.interval_s = float(os.environ.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
         atexit.register(self.flush)
         threading.Thread(target=self._run, name="connector-tax-steps", daemon=True).start()
@@ -63,8 +70,13 @@ class Recorder:
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self.file.flush()
 
+    def _give_up(self, error):
+        """Record nothing from now on; an engine must not end because its step log cannot be written."""
+        self.rows = deque(maxlen=0)
+        print("connector-tax: no step records: %s: %s" % (self.path, error.strerror), file=sys.stderr)
+
     def _run(self):
-        while True:
+        while self.rows.maxlen is None:
             time.sleep(self.interval_s)
             self.flush()
 
@@ -74,8 +86,12 @@ class Recorder:
                 lines = []
                 while self.rows and len(lines) < BATCH_ROWS:
                     lines.append(self.format(self.rows.popleft()))
-                self.file.write("".join(lines))
-                self.file.flush()
+                try:
+                    self.file.write("".join(lines))
+                    self.file.flush()
+                except OSError as error:
+                    self._give_up(error)
+                    return
                 time.sleep(0)
 
     def format(self, row):

@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MARKER = b"# CONNECTOR_TAX_PATCH"
@@ -85,10 +85,15 @@ def apply(vllm):
             marker=MARKER.decode(), sha=sha256(original), newline=len(newline), install=install, cls=cls
         )
         wanted[vllm / name] = original + newline + block.encode()
-    # The emitter first: a block without it does nothing, it without a block is never imported.
-    write_if_changed(vllm / EMITTER_NAME, EMITTER.read_bytes())
-    for path, content in wanted.items():
-        write_if_changed(path, content)
+    try:
+        # The emitter first: a block without it does nothing, it without a block is never imported.
+        write_if_changed(vllm / EMITTER_NAME, EMITTER.read_bytes())
+        for path, content in wanted.items():
+            write_if_changed(path, content)
+    except DoesNotFit:
+        with suppress(DoesNotFit):  # what could not be written cannot be taken back either; the state says so
+            revert(vllm)
+        raise
 
 
 def revert(vllm):
@@ -176,6 +181,10 @@ def lock(vllm):
         os.close(descriptor)
 
 
+def checksums(vllm):
+    return {name: sha256((vllm / name).read_bytes()) for name in TARGETS if (vllm / name).exists()}
+
+
 def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
@@ -187,18 +196,20 @@ def run(action, engine_python=None, vllm=None):
         folder = vllm or find_vllm(engine_python)
         report["vllm"] = str(folder)
         with lock(folder):
-            before = {n: sha256((folder / n).read_bytes()) for n in TARGETS if (folder / n).exists()}
-            if action != "status":
-                sweep(folder)
-                {"apply": apply, "revert": revert}[action](folder)
-            report["state"] = status(folder)
-            report["files"] = [
-                {"path": n, "sha256_before": s, "sha256_after": sha256((folder / n).read_bytes())}
-                for n, s in before.items()
-            ]
+            before = checksums(folder)
+            try:
+                if action != "status":
+                    sweep(folder)
+                    {"apply": apply, "revert": revert}[action](folder)
+            finally:
+                report["state"] = status(folder)
+                report["files"] = [
+                    {"path": name, "sha256_before": before[name], "sha256_after": after}
+                    for name, after in checksums(folder).items()
+                ]
     except (DoesNotFit, OSError) as error:
         report["reason"] = str(error)
-    report["step_timing_available"] = report["state"] == "patched"
+    report["step_timing_available"] = report["state"] == "patched" and report["reason"] is None
     return report
 
 

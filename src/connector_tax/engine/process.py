@@ -1,8 +1,6 @@
 """A running engine: launched through ``launch/``, watched, and ended without leftovers."""
 
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,17 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
+from connector_tax.engine.leftovers import end_leftovers, record_supervisor
 from connector_tax.engine.release import gpu_memory_used_mib, wait_released
 from connector_tax.engine.root_cause import root_cause
 from connector_tax.errors import EngineError
-from connector_tax.files import write_json
 from connector_tax.records.connector import ConnectorSpec
 
 POLL_S = 0.1
@@ -72,9 +69,8 @@ class RunningEngine:
 
     def death(self) -> str | None:
         """None while it lives, else the root cause from its log."""
-        if self.supervisor.poll() is None:
-            return None
-        return root_cause(self.log_text())
+        code = self.supervisor.poll()
+        return None if code is None else root_cause(self.log_text(), exit_code=code)
 
     def log_text(self) -> str:
         """The end of both logs, standard error last."""
@@ -154,7 +150,7 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     request.folder.mkdir(parents=True, exist_ok=True)
     if request.step_log is not None:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
-    _end_stale(request.folder / "engine.pid.json")
+    end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
     port = _port(request.engine.port)
     before_mib = gpu_memory_used_mib(request.engine.gpu) if request.engine.kind == "vllm" else None
     supervisor = _spawn(request, port)
@@ -162,7 +158,7 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
         yield RunningEngine(request, port, supervisor)
     finally:
         _stop(supervisor, request.engine.stop_grace_s)
-        (request.folder / "engine.pid.json").unlink(missing_ok=True)
+        end_leftovers(request.folder, grace_s=0.0)
     wait_released(
         request.engine.gpu,
         before_mib,
@@ -194,10 +190,7 @@ def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
         supervisor = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment, start_new_session=True
         )
-    write_json(
-        request.folder / "engine.pid.json",
-        {"pid": supervisor.pid, "created": psutil.Process(supervisor.pid).create_time()},
-    )
+    record_supervisor(request.folder, supervisor.pid)
     return supervisor
 
 
@@ -210,24 +203,6 @@ def _stop(supervisor: "subprocess.Popen[bytes]", grace_s: float) -> None:
     except subprocess.TimeoutExpired:
         supervisor.kill()
         supervisor.wait()
-
-
-def _end_stale(pid_file: Path) -> None:
-    """End the engine that an earlier, killed run of this folder recorded, if it is still there.
-
-    A pid alone may belong to someone else by now; pid and start time together cannot.
-    """
-    if not pid_file.exists():
-        return
-    recorded: dict[str, Any] = json.loads(pid_file.read_text() or "{}")
-    try:
-        process = psutil.Process(recorded["pid"])
-        if abs(process.create_time() - recorded["created"]) < 1.0:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-    except (psutil.NoSuchProcess, KeyError):
-        pass  # gone already, or the record was torn by the same kill
-    pid_file.unlink()
 
 
 def free_port() -> int:

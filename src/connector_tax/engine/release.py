@@ -9,7 +9,7 @@ POLL_S = 0.5
 
 
 def gpu_memory_used_mib(gpu: int) -> int | None:
-    """Memory in use on GPU ``gpu``; None where there is no NVIDIA GPU."""
+    """Memory in use on GPU ``gpu``; None where there is no NVIDIA GPU or it does not say (``[N/A]`` under MIG)."""
     try:
         found = subprocess.run(
             ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"--id={gpu}"],
@@ -20,7 +20,8 @@ def gpu_memory_used_mib(gpu: int) -> int | None:
         )
     except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None
-    return int(found.stdout.split()[0])
+    used = found.stdout.strip()
+    return int(used) if used.isdigit() else None
 
 
 def wait_released(gpu: int, before_mib: int | None, *, tolerance_mib: int, timeout_s: float) -> None:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from connector_tax.engine.lifeline import PR_SET_CHILD_SUBREAPER, prctl
+from connector_tax.engine.lifeline import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 
 KILL_WAIT_S = 5.0
 
@@ -31,10 +31,15 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, _woken)
     signal.signal(signal.SIGCHLD, _woken)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_supervisor)
     code = _wait(child, wake_read)
     _end_descendants(grace_s)
     return code
+
+
+def _end_with_supervisor() -> None:
+    """In the child: should this process be killed outright, the kernel ends the engine's front at once."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait(child: "subprocess.Popen[bytes]", wake_fd: int) -> int:

@@ -80,25 +80,6 @@ def test_a_port_in_use_is_named_with_its_owner(campaign: CampaignConfig, tmp_pat
                 raise AssertionError("must not launch")
 
 
-def test_a_stale_engine_of_a_killed_run_is_ended_first(campaign: CampaignConfig, tmp_path: Path) -> None:
-    stale = subprocess.Popen(["sleep", "600"])
-    record = {"pid": stale.pid, "created": psutil.Process(stale.pid).create_time()}
-    (tmp_path / "engine.pid.json").write_text(json.dumps(record))
-    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)):
-        assert not psutil.pid_exists(stale.pid)
-
-
-def test_someone_elses_process_with_a_reused_pid_is_left_alone(
-    campaign: CampaignConfig, tmp_path: Path
-) -> None:
-    other = subprocess.Popen(["sleep", "600"])
-    (tmp_path / "engine.pid.json").write_text(json.dumps({"pid": other.pid, "created": 12345.0}))
-    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)):
-        assert other.poll() is None
-    other.kill()
-    other.wait()
-
-
 def test_arguments_follow_the_config(campaign: CampaignConfig) -> None:
     engine = replace(
         campaign.engine,
