@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument(
         "--date", help="YYYY-MM-DD; default today. That of an existing campaign.json is kept."
     )
+    parser.add_argument("--print-path", action="store_true", help="print where it lies, nothing else")
     args = parser.parse_args()
     config = load_campaign(args.configfile)
     path = CampaignFolder(args.root / config.campaign).campaign_file
@@ -28,7 +29,10 @@ def main() -> None:
         date=earlier.get("date") or args.date or f"{now:%Y-%m-%d}",
         created_utc=earlier.get("created_utc") or f"{now:%Y-%m-%dT%H:%M:%SZ}",
     )
-    if write_text_if_changed(path, to_json(document)):
+    changed = write_text_if_changed(path, to_json(document))
+    if args.print_path:
+        print(path)
+    elif changed:
         print(f"wrote {path}")
 
 

@@ -21,7 +21,7 @@ from connector_tax.engine.command import check_model, engine_python
 from connector_tax.engine.identity import engine_identity
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchRequest, RunningEngine, free_port, running_engine
-from connector_tax.errors import EngineError
+from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
 from connector_tax.measure.checks import Finding
@@ -63,7 +63,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     ):
         timing = ensure_patched(config.engine)
         if only is not None:
-            print(_verify(config, folder, config.connector(only), identity))
+            _verify_only(config, folder, only, identity)
             return
         missing = missing_modules(config.engine, config.connectors)
         decisions = {}
@@ -88,6 +88,29 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             "configs": {i: asdict(d) for i, d in decisions.items()},
         },
     )
+
+
+def _verify_only(config: CampaignConfig, folder: CampaignFolder, only: str, identity: dict[str, Any]) -> None:
+    """One configuration by hand.
+
+    Raises:
+        ConfigError: it is not part of the campaign.
+        EngineError: it cannot be measured here; the reason.
+    """
+    if only not in config.connector_ids:
+        raise ConfigError(
+            f"{only!r} is not in this campaign. Its configurations: {', '.join(config.connector_ids)}."
+        )
+    connector = config.connector(only)
+    missing = missing_modules(config.engine, (connector,))
+    reason = _reason_before_launch(config.engine, connector, missing, identity)
+    if reason is not None:
+        raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
+    findings = _verify(config, folder, connector, identity)
+    print((folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
+    failed = next((f for f in findings if not f.ok), None)
+    if failed is not None:
+        raise EngineError(f"{only}: {failed.check}: {failed.detail}")
 
 
 def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...]) -> set[str]:

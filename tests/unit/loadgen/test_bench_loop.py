@@ -1,0 +1,61 @@
+"""The load generator by itself, as a person uses it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from truth_server import truth_server
+
+ROOT = Path(__file__).parents[3]
+
+
+def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "scripts/bench_loop.py", "--model", "m", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_rates_are_measured_and_written_down(tmp_path: Path) -> None:
+    with truth_server() as base_url:
+        done = bench(
+            *("--base-url", base_url, "--rates", "20,40", "--shape", "16,4", "--out", str(tmp_path)),
+            *("--duration", "0.4", "--warmup", "0.1", "--min-completed", "5"),
+        )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert list(summary) == ["r20_16x4", "r40_16x4"]
+    assert summary["r40_16x4"]["statuses"] == {"ok": summary["r40_16x4"]["n_window"]}
+    assert "dispatch_lateness_us" in summary["r40_16x4"]["health"]
+    lines = (tmp_path / "requests_r20_16x4.jsonl").read_text().splitlines()
+    assert len(lines) == summary["r20_16x4"]["n_scheduled"]
+    assert "r40_16x4" in done.stdout
+
+
+def test_several_shapes_at_one_rate(tmp_path: Path) -> None:
+    with truth_server() as base_url:
+        done = bench(
+            *("--base-url", base_url, "--rate", "40", "--shapes", "8x4,16x2", "--out", str(tmp_path)),
+            *("--duration", "0.2", "--warmup", "0.1", "--min-completed", "2", "--arrival", "poisson"),
+        )
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads((tmp_path / "summary.json").read_text())) == ["r40_8x4", "r40_16x2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rates", "1,fast"], "give numbers separated by commas"),
+        (["--rates", "-1"], "must be above 0"),
+        (["--rate", "1", "--shapes", "8by4"], "give INPUTxOUTPUT in tokens"),
+        (["--rate", "1", "--token-ids", "9,3"], "give LOW,HIGH with LOW below HIGH"),
+    ],
+)
+def test_a_bad_flag_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = bench("--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
