@@ -6,6 +6,7 @@ the first exception of the first traceback that is not such a wrapper is the cau
 """
 
 import re
+import signal
 
 # What a process that only reports another one's death says.
 WRAPPERS = (
@@ -25,10 +26,11 @@ _EXCEPTION = re.compile(
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
 
 
-def root_cause(log_text: str) -> str:
+def root_cause(log_text: str, exit_code: int | None = None) -> str:
     """One line, without vLLM's log prefix; never empty.
 
-    Falls back on the last line that speaks of an error, then on the last line at all.
+    Without an exception in the log: the signal that ended the process if one did, else the last line that
+    speaks of an error, else the last line at all.
     """
     lines = [_PREFIX.sub("", line).strip() for line in log_text.splitlines()]
     lines = [line for line in lines if line]
@@ -39,7 +41,18 @@ def root_cause(log_text: str) -> str:
     for candidates in (told, causes, exceptions):
         if candidates:
             return candidates[0]
+    name = _signal_name(exit_code)
+    if name is not None:
+        return f"killed by {name}; the log gives no reason"
     errors = [line for line in lines if _ERROR_WORD.search(line)]
     if errors:
         return errors[-1]
     return lines[-1] if lines else "the engine left no output"
+
+
+def _signal_name(exit_code: int | None) -> str | None:
+    """The signal behind a shell's 128 + n or Python's -n; None for an ordinary end."""
+    if exit_code is None or 0 <= exit_code <= 128:
+        return None
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    return signal.Signals(number).name if number in set(signal.Signals) else None

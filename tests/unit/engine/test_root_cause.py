@@ -42,3 +42,18 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 )
 def test_the_first_exception_that_wraps_nothing_is_the_cause(log: str, cause: str) -> None:
     assert root_cause(log) == cause
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "cause"),
+    [
+        (137, "killed by SIGKILL; the log gives no reason"),
+        (-9, "killed by SIGKILL; the log gives no reason"),
+        (139, "killed by SIGSEGV; the log gives no reason"),
+        (1, "serving on port 8000"),
+        (None, "serving on port 8000"),
+    ],
+)
+def test_a_signal_is_named_where_the_log_has_no_exception(exit_code: int | None, cause: str) -> None:
+    assert root_cause("loading\nserving on port 8000", exit_code) == cause
+    assert root_cause("ValueError: no\nserving", exit_code) == "ValueError: no"

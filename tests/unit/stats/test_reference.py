@@ -1,0 +1,92 @@
+"""From Phase A's files to the two reference rates."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.errors import AnalysisError
+from connector_tax.ingest import read_campaign
+from connector_tax.stats.reference import select_reference_rates
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Behaviour, Campaign, campaign_config, fail
+
+CONFIG = campaign_config(**SMALL)
+
+
+def rates_of(root: Path, **behaviours: Behaviour) -> dict[str, Any]:
+    campaign = Campaign(root, CONFIG, behaviours, step_timing=False)
+    for connector in behaviours:
+        campaign.measure(connector, "a")
+    return select_reference_rates(read_campaign(root, phases=("a",), steps=False))
+
+
+def test_nothing_saturated_means_the_highest_rate(tmp_path: Path) -> None:
+    found = rates_of(tmp_path, plain=Behaviour(), nixl_both=Behaviour())
+    assert (found["ref_safe_per_s"], found["ref_load_per_s"], found["b_prime_needed"]) == (8, 8, False)
+    assert found["flags"] == []
+    assert found["participating"] == ["plain", "nixl_both"]
+
+
+def test_the_first_to_saturate_sets_safe_and_plain_sets_load(tmp_path: Path) -> None:
+    """NIXL keeps up with 3 per second, Mooncake with 7, plain with anything."""
+    found = rates_of(
+        tmp_path,
+        plain=Behaviour(),
+        mooncake_both=Behaviour(capacity_per_s=7),
+        nixl_both=Behaviour(capacity_per_s=3),
+    )
+    assert (found["ref_safe_per_s"], found["ref_load_per_s"], found["b_prime_needed"]) == (2, 8, True)
+    assert found["saturation"]["nixl_both"]["saturation_rate_per_s"] == 4
+    assert found["saturation"]["nixl_both"]["fired"]["4"] == ["throughput", "waiting", "ttft_growth"]
+    assert found["saturation"]["plain"]["saturation_rate_per_s"] is None
+    assert found["saturation"]["plain"]["criteria"]["2"]["ttft_growth"] is None
+
+
+def test_all_saturated_falls_back_to_the_lowest_rate_and_says_so(tmp_path: Path) -> None:
+    found = rates_of(tmp_path, plain=Behaviour(capacity_per_s=1))
+    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (2, 2)
+    assert "fallback_lowest_rate" in found["flags"]
+
+
+def test_a_slow_but_healthy_server_is_not_saturated(tmp_path: Path) -> None:
+    """3 s to the first token and 3 s of decode, at every rate alike: a long drain, no queue."""
+    found = rates_of(tmp_path, plain=Behaviour(ttft_ms=2000, tpot_ms=100, noise=0.02))
+    assert found["saturation"]["plain"]["saturation_rate_per_s"] is None
+    assert found["saturation"]["plain"]["criteria"]["8"]["throughput_ratio"] > 0.95
+
+
+def test_a_rate_at_which_nothing_completes_is_saturated(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    campaign.measure("plain", "a", change=fail(every=1))
+    found = select_reference_rates(read_campaign(tmp_path))
+    assert found["saturation"]["plain"]["saturation_rate_per_s"] == 2
+    assert "fallback_lowest_rate" in found["flags"]
+
+
+def test_a_configuration_without_usable_cells_has_no_say(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    campaign.measure("plain", "a")
+    campaign.measure("nixl_both", "a", verdict="invalid", reasons=["engine died"])
+    found = select_reference_rates(read_campaign(tmp_path))
+    assert found["participating"] == ["plain"]
+    assert found["ref_safe_per_s"] == 8
+
+
+def test_a_rate_that_one_configuration_lacks_is_not_safe(tmp_path: Path) -> None:
+    """NIXL's cell at 8 is damaged, so nothing is known about it there."""
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    campaign.measure("plain", "a")
+    campaign.measure("nixl_both", "a")
+    campaign.run("nixl_both", "a").cell("r8_256x16").requests.unlink()
+    found = select_reference_rates(read_campaign(tmp_path))
+    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (4, 8)
+
+
+def test_without_plain_there_is_no_baseline(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    campaign.measure("nixl_both", "a")
+    with pytest.raises(AnalysisError, match="plain has no usable Phase A cell"):
+        select_reference_rates(read_campaign(tmp_path))
