@@ -150,6 +150,34 @@ def test_files_that_cannot_be_written_are_a_reason(vllm: Path, monkeypatch: pyte
     assert "cannot be written (Permission denied)" in report["reason"]
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing_half_done(
+    vllm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second file is on a read-only mount: the first is given back, and the state says so."""
+    before = tree(vllm)
+    real = patcher.write_if_changed
+
+    def refuse_the_factory(path: Path, content: bytes) -> None:
+        if path.name == "factory.py" and path.read_bytes() != content:
+            raise patcher.DoesNotFit(f"{path} cannot be written (Read-only file system)")
+        real(path, content)
+
+    monkeypatch.setattr(patcher, "write_if_changed", refuse_the_factory)
+    report = patcher.run("apply", vllm=vllm)
+    assert not report["step_timing_available"]
+    assert "Read-only file system" in report["reason"]
+    assert report["state"] == "unpatched"
+    assert tree(vllm) == before
+
+
+def test_a_revert_that_fails_says_what_state_it_leaves(vllm: Path) -> None:
+    patcher.run("apply", vllm=vllm)
+    (vllm / SCHEDULER).write_bytes(b"# mine\n" + (vllm / SCHEDULER).read_bytes())
+    report = patcher.run("revert", vllm=vllm)
+    assert report["state"] == "patched"
+    assert not report["step_timing_available"]
+
+
 def test_an_interpreter_without_vllm_is_a_reason() -> None:
     report = patcher.run("apply", engine_python=sys.executable)
     assert report["reason"].endswith("has no vllm")
@@ -248,8 +276,10 @@ def test_records_of_scheduler_and_worker_join_and_nothing_counts_twice(vllm: Pat
     assert all((s["prefill_tokens"], s["decode_tokens"]) == (4, 1) for s in steps)
     assert all((s["num_running"], s["num_waiting"]) == (2, 1) for s in steps)
     for step, worker in zip(steps, workers, strict=True):
-        assert 2000 <= worker["start_load_kv_us"] < 4000
-        assert 4000 <= worker["get_finished_us"] < 8000
+        # No upper bounds of their own: a busy machine sleeps longer than it was told to. Counted twice,
+        # get_finished alone would not fit into the step.
+        assert worker["start_load_kv_us"] >= 2000
+        assert worker["get_finished_us"] >= 4000
         hooks = step["build_meta_us"] + worker["start_load_kv_us"] + worker["get_finished_us"]
         assert hooks <= step["step_duration_us"]
     assert steps[0]["step_interval_us"] is None
@@ -266,3 +296,50 @@ def test_nothing_is_wrapped_without_a_log_path(vllm: Path, tmp_path: Path) -> No
     )
     environment = {k: v for k, v in os.environ.items() if k != "AGENTIC_STEP_LOG_PATH"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+ENDLESS_STEPS = """
+import builtins, importlib.util as u, sys, time
+s = u.spec_from_file_location("p", sys.argv[1]); m = u.module_from_spec(s); s.loader.exec_module(m)
+class Output: num_scheduled_tokens = {"a": 1}; total_num_scheduled_tokens = 1; scheduled_new_reqs = []
+class Scheduler:
+    def schedule(self): return Output()
+    def update_from_output(self, output, result): return 1
+    def get_request_counts(self): return 1, 0
+real = open
+def open_then_full(path, *args, **kwargs):
+    file = real(path, *args, **kwargs)
+    def write(text):
+        if "header" not in text or sys.argv[2] == "0": raise OSError(28, "No space left on device")
+    file_like = type("F", (), {"write": staticmethod(write), "flush": staticmethod(lambda: None)})()
+    return file_like if "x.scheduler" in str(path) else file
+builtins.open = open_then_full
+m.install_scheduler(Scheduler)
+scheduler = Scheduler()
+for _ in range(200):
+    assert scheduler.update_from_output(scheduler.schedule(), None) == 1
+    time.sleep(0.001)
+assert len(m.scheduler_state.recorder.rows) == 0, "rows pile up"
+"""
+
+
+@pytest.mark.parametrize("lines_written", ["0", "1"])
+def test_a_full_disk_ends_the_recording_and_not_the_engine(tmp_path: Path, lines_written: str) -> None:
+    environment = {
+        **os.environ,
+        "AGENTIC_STEP_LOG_PATH": str(tmp_path / "x.jsonl"),
+        "CONNECTOR_TAX_STEP_FLUSH_S": "0.02",
+    }
+    command = [sys.executable, "-c", ENDLESS_STEPS, str(PATCHES / "_step_profile.py"), lines_written]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("no step records") == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_a_folder_that_is_not_there_does_not_end_the_engine(tmp_path: Path) -> None:
+    environment = {**os.environ, "AGENTIC_STEP_LOG_PATH": str(tmp_path / "missing" / "y.jsonl")}
+    command = [sys.executable, "-c", ENDLESS_STEPS, str(PATCHES / "_step_profile.py"), "1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "No such file or directory" in done.stderr
