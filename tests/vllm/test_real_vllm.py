@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connector_tax.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.ingest.steps import read_steps
+from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.ingest.steps import StepTable, read_steps
+from connector_tax.records.cell import CellWindow
 from connector_tax.steptime import read_step_file
 
 pytestmark = pytest.mark.vllm
@@ -84,6 +85,11 @@ def run_of(folder: CampaignFolder, connector: str) -> RunFolder:
     return next(r for r in folder.runs() if r.connector_id == connector)
 
 
+def steps_of(cell: CellFolder) -> StepTable:
+    window = CellWindow.from_json(json.loads(cell.cell_json.read_text())["window"])
+    return read_steps(cell.engine_step, window)
+
+
 @pytest.mark.parametrize("connector", ["plain", "noop_connector"])
 def test_requests_are_served_and_measured(
     campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
@@ -102,7 +108,7 @@ def test_every_step_is_recorded_and_its_parts_fit(
 ) -> None:
     """At least one step per output token that was served alone; hooks never exceed their step."""
     run = run_of(campaign[0], connector)
-    table = read_steps(run.finished_cells()[0].engine_step)
+    table = steps_of(run.finished_cells()[0])
     assert table.n > 100
     assert (table.connector_total_us <= table.step_duration_us).all()
     assert (table.round_trip_us >= 0).all()
@@ -116,13 +122,13 @@ def test_worker_rows_join_the_schedulers_steps(
     found = read_step_file(cell.engine_step)
     pids = {h["process"]: h["pid"] for h in found.headers}
     assert pids["scheduler"] != pids["worker"]
-    table = read_steps(cell.engine_step)
+    table = steps_of(cell)
     assert table.n_unjoined <= 0.001 * table.n
     assert (table.connector_total_us > 0).mean() > 0.999
 
 
 def test_plain_has_no_hooks(campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]]) -> None:
-    table = read_steps(run_of(campaign[0], "plain").finished_cells()[0].engine_step)
+    table = steps_of(run_of(campaign[0], "plain").finished_cells()[0])
     assert (table.connector_total_us == 0).all()
 
 
