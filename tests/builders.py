@@ -92,7 +92,7 @@ class Campaign:
 
     Attributes:
         behaviours: by configuration; those not named behave as ``Behaviour()``.
-        change: applied to the requests of every cell before they are written.
+        max_steps: step records per cell, at most.
     """
 
     root: Path
@@ -174,7 +174,7 @@ class Campaign:
         """One finished cell."""
         behaviour = self.behaviours.get(connector, Behaviour())
         rng = stream(self.seed, connector, spec.phase, spec.cell_id)
-        window = _window(self._now_ns, spec)
+        window = _window(self._now_ns, spec, behaviour)
         requests, waiting = _requests(spec, window, behaviour, rng)
         if change is not None:
             requests = change(requests)
@@ -270,8 +270,10 @@ def _decision(word: str, reason: str | None = None) -> dict[str, Any]:
     return {"decision": word, "reason": reason, "install": install, "launch_hash": "h", "checked": []}
 
 
-def _window(t0_ns: int, spec: CellSpec) -> CellWindow:
-    start_ns = t0_ns + s_to_ns(spec.warmup_s)
+def _window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
+    """Warm-up lasts until the first request has completed, if that takes longer."""
+    first_s = 1.5 * (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1)) / 1000
+    start_ns = t0_ns + s_to_ns(max(spec.warmup_s, first_s))
     length_s = min(max(spec.duration_s, spec.min_completed / spec.rate_per_s), spec.max_cell_s)
     stop_ns = start_ns + s_to_ns(length_s)
     return CellWindow(t0_ns, start_ns, stop_ns, stop_ns + s_to_ns(spec.drain_timeout_s), True)
