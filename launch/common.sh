@@ -33,8 +33,9 @@ if [ -n "${LAUNCH_SH_OUT:-}" ]; then
   {
     echo '#!/usr/bin/env bash'
     echo '# The exact engine command of this run. Run it by hand to get the same server.'
-    for name in PYTHONPATH CUDA_VISIBLE_DEVICES AGENTIC_STEP_LOG_PATH $(compgen -e | grep -E '^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|OMP|NCCL|CONNECTOR_TAX)_' || true); do
-      case "$name" in *KEY*|*TOKEN*|*SECRET*|*PASSWORD*) continue ;; esac
+    for name in PYTHONPATH AGENTIC_STEP_LOG_PATH $(compgen -e | grep -E '^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_' || true); do
+      case "$name" in *KEY*|*TOKEN*|*SECRET*|*PASSW*|*CREDENTIAL*|*AUTH*) continue ;; esac
+      case "${!name:-}" in *://*@*|hf_*|sk-*) continue ;; esac   # secrets under harmless names
       [ -z "${!name:-}" ] || printf 'export %s=%q\n' "$name" "${!name}"
     done
     printf 'exec'

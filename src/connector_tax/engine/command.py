@@ -14,6 +14,12 @@ from connector_tax.records.connector import ConnectorSpec
 LAUNCH = PROJECT_ROOT / "launch"
 MODULES = {"vllm": "vllm.entrypoints.openai.api_server", "emulator": "connector_tax.emulator"}
 
+# Ports that connectors listen on beside the API's, with vLLM's defaults. Moved on by GPU, so that campaigns on
+# two GPUs of a host do not collide; not drawn afresh, since vLLM keys its compile cache with them and every
+# launch would then compile anew.
+SIDE_PORTS = {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600, "VLLM_MOONCAKE_BOOTSTRAP_PORT": 8998}
+SIDE_PORT_STRIDE = 100
+
 
 def launch_script(connector_id: str) -> Path:
     """The connector's own script, or the one for connectors that exist as data only."""
@@ -94,6 +100,8 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[s
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))
     else:
         environment.setdefault("CUDA_VISIBLE_DEVICES", str(engine.gpu))
+        for name, port in SIDE_PORTS.items() if engine.gpu else ():
+            environment.setdefault(name, str(port + SIDE_PORT_STRIDE * engine.gpu))
     return environment
 
 

@@ -11,7 +11,13 @@ import psutil
 import pytest
 
 from connector_tax.config import CampaignConfig, EngineConfig, load_campaign
-from connector_tax.engine.command import check_model, engine_arguments, engine_python, launch_script
+from connector_tax.engine.command import (
+    check_model,
+    engine_arguments,
+    engine_environment,
+    engine_python,
+    launch_script,
+)
 from connector_tax.engine.identity import redacted
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.errors import ConfigError, EngineError
@@ -55,6 +61,30 @@ def test_the_exact_command_can_be_run_again(campaign: CampaignConfig, tmp_path: 
     assert "HF_TOKEN" not in text
 
 
+def test_the_written_command_carries_what_matters_and_no_secret(tmp_path: Path) -> None:
+    """By hand one gets the same server: what shapes it is there, what opens doors is not."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "MODEL": "m",
+        "ENGINE_PYTHON": "echo",
+        "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "LD_LIBRARY_PATH": "/opt/a b",
+        "HF_TOKEN": "hf_abcdefghijkl",
+        "VLLM_API_KEY": "letmein",
+        "LMCACHE_REMOTE_URL": "redis://user:letmein@host",
+        "HOME_ALARM": "letmein",
+    }
+    script = CONFIG.parent / "launch" / "launch_nixl_both.sh"
+    subprocess.run(["bash", str(script)], env=environment, check=True, capture_output=True)
+    text = (tmp_path / "launch.sh").read_text()
+    assert "export HF_HUB_OFFLINE=1\n" in text
+    assert "export VLLM_CPU_KVCACHE_SPACE=1\n" in text
+    assert "export LD_LIBRARY_PATH=/opt/a\\ b\n" in text
+    assert "letmein" not in text and "hf_" not in text
+
+
 def test_an_engine_that_dies_while_starting_says_why(campaign: CampaignConfig, tmp_path: Path) -> None:
     request = LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path, fault="die_at_start")
     with pytest.raises(LaunchError, match="RuntimeError: this engine was told to die at start"):
@@ -91,6 +121,21 @@ def test_arguments_follow_the_config(campaign: CampaignConfig) -> None:
         "--enforce-eager",
         "--no-async-scheduling",
     ]
+
+
+def test_campaigns_on_two_gpus_do_not_share_a_side_port(campaign: CampaignConfig, tmp_path: Path) -> None:
+    """GPU 0 keeps vLLM's defaults; what a connector's entry sets itself is left alone."""
+    python = tmp_path / "python"
+    python.touch(mode=0o755)
+    nixl = campaign.connector("nixl_both")
+
+    def port(gpu: int, env: dict[str, str]) -> str | None:
+        engine = vllm_engine(campaign, python=str(python), gpu=gpu)
+        return engine_environment(engine, replace(nixl, env=env)).get("VLLM_NIXL_SIDE_CHANNEL_PORT")
+
+    assert port(0, {}) is None
+    assert port(1, {}) == "5700"
+    assert port(1, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "6000"}) == "6000"
 
 
 def test_a_connector_without_a_script_is_launched_by_the_common_one() -> None:
