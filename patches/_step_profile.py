@@ -27,11 +27,6 @@ STEP_ATTRIBUTE = "_connector_tax_step_id"
 
 now_ns = time.monotonic_ns
 
-STEP_KEYS = (
-    "step_id t_ns schedule_us t_update_ns update_us step_duration_us step_interval_us round_trip_us "
-    "build_meta_us num_running num_waiting prefill_tokens decode_tokens"
-).split()
-
 
 class Recorder:
     """Rows of one process on their way to one file."""
