@@ -67,8 +67,10 @@ class RunningEngine:
         """How often the engine writes its step records out."""
         return float(self.request.engine.env.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
 
-    def death(self) -> str | None:
-        """None while it lives, else the root cause from its log."""
+    def death(self, within_s: float = 0.0) -> str | None:
+        """The root cause from its log if it is dead now, or within ``within_s``; None while it lives."""
+        with suppress(subprocess.TimeoutExpired):
+            self.supervisor.wait(within_s)
         code = self.supervisor.poll()
         return None if code is None else root_cause(self.log_text(), exit_code=code)
 

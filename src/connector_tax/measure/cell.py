@@ -8,6 +8,7 @@ from connector_tax.artifacts.cells import open_cell, publish_cell
 from connector_tax.artifacts.layout import CellFolder
 from connector_tax.clock import read_clock_pair
 from connector_tax.engine.process import RunningEngine
+from connector_tax.engine.supervisor import KILL_WAIT_S
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
@@ -43,10 +44,10 @@ def measure_one_cell(
     cpu_before = engine.cpu_seconds()
     clock = read_clock_pair()
     outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
+    hits_after = _prefix_cache_hits(engine)
     death = engine.death()
     if death is not None and not last_try:
         return death
-    hits_after = None if death else _prefix_cache_hits(engine)
     cpu_after = {} if death else engine.cpu_seconds()
     window = outcome.window
     cut([raw_metrics], window.t0_ns, window.drained_ns, temporary.metrics)
@@ -87,7 +88,7 @@ def measure_one_cell(
 
 
 def _prefix_cache_hits(engine: RunningEngine) -> float | None:
-    """The counter's value; None where this engine does not export it.
+    """The counter's value; None where this engine does not export it, or has died.
 
     Raises:
         EngineError: ``/metrics`` cannot be read although the engine lives.
@@ -95,6 +96,7 @@ def _prefix_cache_hits(engine: RunningEngine) -> float | None:
     try:
         return scrape_once(engine.base_url).get("prefix_cache_hits")
     except OSError as error:
-        if engine.death() is not None:
+        # A dead engine refuses connections before its supervisor has ended what is left of it.
+        if engine.death(within_s=engine.request.engine.stop_grace_s + KILL_WAIT_S) is not None:
             return None
         raise EngineError(f"{engine.base_url}/metrics: cannot be read ({error}).") from error

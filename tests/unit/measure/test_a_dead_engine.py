@@ -1,0 +1,38 @@
+"""An engine killed beside a cell: the measuring job learns it as a death, never as an unreadable page."""
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import load_campaign
+from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.measure.cell import measure_one_cell
+from connector_tax.plan import cells_of
+
+CONFIG = Path(__file__).parents[3] / "config"
+
+
+@pytest.mark.parametrize("last_try", [False, True])
+def test_an_engine_killed_between_two_cells_is_a_death(tmp_path: Path, last_try: bool) -> None:
+    """Its port is closed before its supervisor is gone; in between, ``/metrics`` answers nobody."""
+    campaign = load_campaign(CONFIG / "demo.yaml")
+    run = CampaignFolder(tmp_path).run("2026-01-01", "plain", "a")
+    cell = cells_of(campaign, "plain", "a")[0]
+    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), run.path)) as engine:
+        engine.wait_ready()
+        for process in psutil.Process(engine.supervisor.pid).children(recursive=True):
+            process.send_signal(signal.SIGKILL)
+        death = measure_one_cell(
+            cell,
+            run.cell(cell.cell_id),
+            engine=engine,
+            raw_metrics=run.raw_metrics,
+            step_log=None,
+            document={"idle_cpu_share": {}},
+            last_try=last_try,
+        )
+    assert death == "killed by SIGKILL; the log gives no reason"
+    assert run.cell(cell.cell_id).path.exists() == last_try
