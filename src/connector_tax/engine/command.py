@@ -100,9 +100,14 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[s
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))
     else:
         environment.setdefault("CUDA_VISIBLE_DEVICES", str(engine.gpu))
-        for name, port in SIDE_PORTS.items() if engine.gpu else ():
-            environment.setdefault(name, str(port + SIDE_PORT_STRIDE * engine.gpu))
+        for name in SIDE_PORTS if engine.gpu else ():
+            environment.setdefault(name, str(side_port(engine, name)))
     return environment
+
+
+def side_port(engine: EngineConfig, name: str) -> int:
+    """The port that connectors on this GPU's engine use for ``name``, one of ``SIDE_PORTS``."""
+    return SIDE_PORTS[name] + SIDE_PORT_STRIDE * engine.gpu
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, EngineConfig
 from connector_tax.config.load import PROJECT_ROOT
-from connector_tax.engine.command import check_model, engine_python
+from connector_tax.engine.command import check_model, engine_python, side_port
 from connector_tax.engine.identity import engine_identity
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchRequest, RunningEngine, free_port, running_engine
@@ -30,6 +30,7 @@ from connector_tax.plan import config_of, launch_spec
 from connector_tax.records.connector import ConnectorSpec
 
 SCHEMA = 1
+BOOTSTRAP_PORT = "VLLM_MOONCAKE_BOOTSTRAP_PORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _verify(
     """Launch, ask, stop; leaves ``verify_<connector>.log`` whatever happens."""
     findings: list[Finding] = []
     try:
-        with _bootstrap(connector) as beside:
+        with _bootstrap(config.engine, connector) as beside:
             request = LaunchRequest(config.engine, beside, folder.preflight / connector.id)
             _clear(request.folder)
             with running_engine(request) as engine:
@@ -221,16 +222,20 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def _bootstrap(connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
-    """A consumer gets a bootstrap server beside it that knows no producer; others get nothing."""
+def _bootstrap(engine: EngineConfig, connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
+    """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
+
+    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
+    never asks it, and gets a free port, since several of its campaigns may run beside each other.
+    """
     if connector.verify != "kv_consumer":
         yield connector
         return
-    port = str(free_port())
+    port = str(side_port(engine, BOOTSTRAP_PORT) if engine.kind == "vllm" else free_port())
     script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
     server = subprocess.Popen([sys.executable, str(script), port])
     try:
-        yield replace(connector, env={**connector.env, "VLLM_MOONCAKE_BOOTSTRAP_PORT": port})
+        yield replace(connector, env={**connector.env, BOOTSTRAP_PORT: port})
     finally:
         server.terminate()
         server.wait()
