@@ -34,7 +34,7 @@ class RequestRenderer:
         length = len(self._before) + self._table.itemsize * spec.input_tokens - 1 + len(self._after)
         self._head = (
             f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-            f"Accept: text/event-stream\r\nContent-Length: {length}\r\n\r\n"
+            f"Accept: text/event-stream\r\nContent-Length: {length}\r\nX-Request-Id: {spec.seed:x}-"
         ).encode()
 
     def token_ids(self, seq: int) -> NDArray[np.int64]:
@@ -45,7 +45,7 @@ class RequestRenderer:
     def render(self, seq: int) -> bytes:
         """Head and body of arrival ``seq``; the same bytes for the same cell and index, always."""
         numbers = self._table[self.token_ids(seq) - self._spec.token_id_low].tobytes()
-        return b"".join((self._head, self._before, numbers[:-1], self._after))
+        return b"".join((self._head, b"%d\r\n\r\n" % seq, self._before, numbers[:-1], self._after))
 
 
 @cache
