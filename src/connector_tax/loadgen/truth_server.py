@@ -1,9 +1,10 @@
 """A server that stamps its own sends: the truth that the load generator is held against.
 
 One thread, one epoll, one timerfd, blocking calls nowhere; it shares no code with the client beyond the clock.
-Every token goes out in a ``send`` of its own, with CLOCK_MONOTONIC read just before. Requests are stamped when
-their first and their last byte came out of the socket. At SIGTERM, or at the end of standard input, the stamps are written
-as JSONL: ``{"id", "first_byte_ns", "last_byte_ns", "writes_ns": [...]}``.
+Every token goes out in a ``send`` of its own, with CLOCK_MONOTONIC read just before. Requests carry the kernel's
+own receive stamps: this process may be busy writing when one arrives, and would book that on the client. At SIGTERM, or
+at the end of standard input, the stamps are written as JSONL:
+``{"id", "first_byte_ns", "last_byte_ns", "writes_ns": [...]}``.
 
     python -m connector_tax.loadgen.truth_server --ttft-ms 100 --itl-ms 10 --out stamps.jsonl
 """
@@ -16,12 +17,14 @@ import re
 import select
 import signal
 import socket
+import struct
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 
 from connector_tax.timer import DeadlineFd
+from connector_tax.units import NS_PER_S
 
 EVENT = (
     b'data: {"id":"cmpl-0123456789abcdef","object":"text_completion","created":1700000000,"model":"truth",'
@@ -33,6 +36,9 @@ HEAD = (
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}\n\ndata: [DONE]\n\n'
 RECEIVE_BYTES = 1 << 20
 BACKLOG = 1024
+# Not in the socket module before Python 3.14; the same number on x86 and ARM.
+SO_TIMESTAMPNS = 35
+EXTRAS_BYTES = 64
 
 
 def _chunk(body: bytes) -> bytes:
@@ -82,6 +88,8 @@ class TruthServer:
         self._due: list[tuple[int, int, _Answer]] = []
         self._order = 0
         self._whole: dict[tuple[int, int], bytes] = {}
+        # One buffer for all: a fresh megabyte for each read would cost its page faults, in front of the stamp.
+        self._scratch = memoryview(bytearray(RECEIVE_BYTES))
 
     def serve(self, stop_fd: int) -> None:
         """Until ``stop_fd`` becomes readable."""
@@ -108,6 +116,7 @@ class TruthServer:
         connection, _ = self._listener.accept()
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._connections[connection.fileno()] = connection
         self._inboxes[connection.fileno()] = _Inbox()
         self._poll.register(connection.fileno(), select.EPOLLIN)
@@ -115,18 +124,18 @@ class TruthServer:
     def _receive(self, fd: int) -> None:
         connection, inbox = self._connections[fd], self._inboxes[fd]
         try:
-            data = connection.recv(RECEIVE_BYTES)
+            received, extras, _, _ = connection.recvmsg_into([self._scratch], EXTRAS_BYTES)
         except ConnectionError:
-            data = b""
-        now_ns = monotonic_ns()
-        if not data:
+            received, extras = 0, []
+        if not received:
             self._poll.unregister(fd)
             del self._connections[fd], self._inboxes[fd]
             connection.close()
             return
+        now_ns = _arrival_ns(extras)
         if not inbox.data:
             inbox.first_byte_ns = now_ns
-        inbox.data += data
+        inbox.data += self._scratch[:received]
         head_end = inbox.data.find(b"\r\n\r\n")
         if head_end < 0:
             return
@@ -189,6 +198,15 @@ class TruthServer:
         while sent < len(data):
             select.select([], [connection], [])
             sent += connection.send(data[sent:])
+
+
+def _arrival_ns(extras: list[tuple[int, int, bytes]]) -> int:
+    """The kernel's receive stamp, moved from wall time to CLOCK_MONOTONIC; now, if there is none."""
+    for level, kind, data in extras:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+            seconds, nanoseconds = struct.unpack("qq", data[:16])
+            return int(seconds) * NS_PER_S + int(nanoseconds) - (time_ns() - monotonic_ns())
+    return monotonic_ns()
 
 
 def _number_after(text: bytes | bytearray, name: bytes) -> int:
