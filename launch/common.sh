@@ -27,6 +27,9 @@ command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE"
 if [ -n "${KV_TRANSFER_CONFIG:-}" ]; then
   command+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
 fi
+if [ -n "${ENGINE_CPUS:-}" ]; then   # cores that the load generator leaves to the engine
+  command=(taskset --cpu-list "$ENGINE_CPUS" "${command[@]}")
+fi
 
 # The exact command, with the environment that shapes it, as a script that can be run by hand.
 if [ -n "${LAUNCH_SH_OUT:-}" ]; then

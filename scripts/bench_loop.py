@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from connector_tax.doors import run_door
-from connector_tax.loadgen.standalone import bench, parse_rates, parse_shapes
+from connector_tax.loadgen.standalone import bench, parse_rates, parse_shapes, settings_of
 
 
 def main() -> None:
@@ -22,6 +22,8 @@ def main() -> None:
     rates = parser.add_mutually_exclusive_group(required=True)
     rates.add_argument("--rates", help="requests per second, comma-separated: 0.5,1,2")
     rates.add_argument("--rate", help="one rate, for several shapes")
+    rates.add_argument("--concurrency", type=int, help="closed loop: this many requests in flight")
+    rates.add_argument("--max-throughput", action="store_true", help="closed loop at the in-flight cap")
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
     shapes.add_argument("--shapes", help="comma-separated: 512x64,512x256")
@@ -31,7 +33,11 @@ def main() -> None:
     parser.add_argument("--max-cell", type=float, default=900)
     parser.add_argument("--drain-timeout", type=float, default=120)
     parser.add_argument("--inflight-cap", type=int, default=256)
-    parser.add_argument("--arrival", choices=["fixed", "poisson"], default="fixed")
+    parser.add_argument("--arrival", choices=["fixed", "poisson", "gamma"], default="fixed")
+    parser.add_argument("--gamma-shape", type=float, help="for --arrival gamma: above 1 more regular")
+    parser.add_argument("--ramp-up", type=float, help="seconds until --concurrency is reached, linearly")
+    parser.add_argument("--workers", type=int, default=1, help="load-generator processes")
+    parser.add_argument("--event-log", action="store_true", help="write every event to OUT/events_*.jsonl")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--token-ids", default="1000,100000", help="range that prompts draw from: low,high")
     args = parser.parse_args()
@@ -39,19 +45,12 @@ def main() -> None:
         base_url=args.base_url,
         model=args.model,
         out=args.out,
-        rates_per_s=parse_rates(args.rates or args.rate),
+        rates_per_s=parse_rates(args.rates or args.rate) if args.rates or args.rate else [0.0],
         shapes=parse_shapes(args.shapes or args.shape.replace(",", "x")),
         token_ids=args.token_ids,
         seed=args.seed,
-        settings={
-            "arrival": args.arrival,
-            "warmup_s": args.warmup,
-            "duration_s": args.duration,
-            "min_completed": args.min_completed,
-            "max_cell_s": args.max_cell,
-            "drain_timeout_s": args.drain_timeout,
-            "inflight_cap": args.inflight_cap,
-        },
+        event_log=args.event_log,
+        settings=settings_of(args),
     )
 
 

@@ -126,6 +126,11 @@ def _check_cell(cell: CellConfig, where: str) -> None:
             f"{where}: cell.token_id_low: {cell.token_id_low} is not below cell.token_id_high "
             f"({cell.token_id_high}); prompts draw their token ids from between the two."
         )
+    if (cell.gamma_shape is not None) != (cell.arrival == "gamma"):
+        raise ConfigError(
+            f"{where}: cell.gamma_shape: {cell.gamma_shape}, but cell.arrival is {cell.arrival}. "
+            "Give a shape with arrival gamma, and with no other."
+        )
     if cell.max_cell_s < cell.warmup_s + cell.duration_s:
         raise ConfigError(
             f"{where}: cell.max_cell_s: {cell.max_cell_s:g} is shorter than warm-up plus window "

@@ -37,13 +37,16 @@ class EngineConfig:
     release_timeout_s: float
     release_tolerance_mib: int
     step_timing: bool
+    pin_cpus: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CellConfig:
     """The protocol of every cell; see ``docs/measurement.md``."""
 
-    arrival: Literal["fixed", "poisson"]
+    arrival: Literal["fixed", "poisson", "gamma"]
+    gamma_shape: float | None
+    workers: int
     warmup_s: float
     duration_s: float
     min_completed: int

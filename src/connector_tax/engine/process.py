@@ -37,6 +37,7 @@ class LaunchRequest:
         folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``.
         step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
         fault: for tests of the embedded engine, see ``emulator/faults.py``.
+        cpus: logical CPUs that the engine stays on; empty for any.
     """
 
     engine: EngineConfig
@@ -44,6 +45,7 @@ class LaunchRequest:
     folder: Path
     step_log: Path | None = None
     fault: str | None = None
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,8 @@ def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
         environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())
+    if request.cpus:
+        environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
     if request.fault is not None:
         environment["CONNECTOR_TAX_FAULT"] = request.fault
     with (

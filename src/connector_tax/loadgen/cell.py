@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.health import health
-from connector_tax.loadgen.http_issuer import HttpIssuer
-from connector_tax.loadgen.session import BenchmarkSession
+from connector_tax.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.loadgen.session import NOTHING, BenchmarkSession, Observe, SessionResult, Target
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
-from connector_tax.workload.prompts import RequestRenderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +20,7 @@ class CellOutcome:
     window: CellWindow
     requests: list[RequestRecord]
     health: dict[str, Any]
+    session: SessionResult
 
 
 def measure_cell(
@@ -28,30 +28,39 @@ def measure_cell(
     base_url: str,
     model: str,
     *,
+    pool: WorkerPool | None = None,
     should_abort: Callable[[], str | None] = lambda: None,
+    observe: Observe = NOTHING,
 ) -> CellOutcome:
     """Load ``base_url`` as ``spec`` says and return what came of it; blocks until drained.
 
     Args:
+        pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
         should_abort: asked a few times a second; a text (the engine's death, say) ends the cell.
 
     Raises:
         ConfigError: ``base_url`` is not ``http://host:port``.
+        EngineError: the workers would not start.
     """
-    url = urlsplit(base_url)
-    if url.scheme != "http" or not url.hostname:
-        raise ConfigError(f"base URL {base_url!r}: give http://host:port of an OpenAI-compatible server.")
-    port = url.port or 80
-    renderer = RequestRenderer(spec, model=model, host=f"{url.hostname}:{port}")
-    session = BenchmarkSession.start(
-        spec, HttpIssuer(url.hostname, port), renderer, should_abort=should_abort
-    )
+    target = _target(base_url, model)
+    if pool is None:
+        with worker_pool(spec.workers or 1) as own:
+            return measure_cell(spec, base_url, model, pool=own, should_abort=should_abort, observe=observe)
+    assert pool.n == (spec.workers or 1), "the pool is made for the campaign's number of workers"
+    session = BenchmarkSession.start(spec, target, pool, should_abort=should_abort, observe=observe)
     try:
         session.wait_for_test_end()
     except BaseException:
-        # SIGTERM or Ctrl-C in the waiting thread: let the loop close its sockets first.
+        # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
         session.stop()
         session.wait_for_test_end(5.0)
         raise
     result = session.result()
-    return CellOutcome(result.window, result.requests, health(spec, result))
+    return CellOutcome(result.window, result.requests, health(spec, result, pool.placement), result)
+
+
+def _target(base_url: str, model: str) -> Target:
+    url = urlsplit(base_url)
+    if url.scheme != "http" or not url.hostname:
+        raise ConfigError(f"base URL {base_url!r}: give http://host:port of an OpenAI-compatible server.")
+    return Target(url.hostname, url.port or 80, model)

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 import httptools
 
+from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner, MalformedStream
 from connector_tax.records.request import Status
@@ -20,6 +21,8 @@ MAX_ERROR_BODY = 2000
 
 class Owner(Protocol):
     """What a connection tells the pool it belongs to."""
+
+    events: SampleEventHandler
 
     def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
 
@@ -65,6 +68,8 @@ class Connection(asyncio.Protocol):
         if flight.t_send_ns is None:
             flight.t_send_ns = now_ns
         self._transport.write(payload)
+        if self._owner.events.issued is not None:
+            self._owner.events.issued(flight, now_ns)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -137,11 +142,19 @@ class Connection(asyncio.Protocol):
         if tokens:
             if flight.t_first_token_ns is None:
                 flight.t_first_token_ns = self._now_ns
+                tokens -= 1
+                if self._owner.events.first_chunk is not None:
+                    self._owner.events.first_chunk(flight, self._now_ns)
             flight.t_last_token_ns = self._now_ns
+            if self._owner.events.non_first_chunk is not None:
+                for _ in range(tokens):
+                    self._owner.events.non_first_chunk(flight, self._now_ns)
 
     def on_message_complete(self) -> None:
         if self._flight is None:
             return
+        if self._owner.events.response_completed is not None:
+            self._owner.events.response_completed(self._flight, self._now_ns)
         if self._status_code != 200:
             self._end("http_error", f"HTTP {self._status_code}: {self._body.decode(errors='replace')}")
         elif not self._event_stream:

@@ -1,57 +1,107 @@
 """The load generator's proof of itself, in every cell.
 
-A client that sends late, or that cannot keep up, measures itself. These figures say how far it did.
+A client that sends late, or that cannot keep up, measures itself. These figures say how far it did; where the
+client was the bottleneck, ``bottleneck`` says so in words and the cell is invalid.
 """
 
 from collections import Counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.session import SessionResult
+from connector_tax.loadgen.stalls import histogram
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.request import RequestRecord
 from connector_tax.summary.cell import in_window, latencies_ms
 from connector_tax.summary.percentiles import percentile
 
 # TTFT from the intended and from the actual send may differ by this much before the cell is marked.
 LIMIT_P50 = 0.01
 LIMIT_P99 = 0.05
+# Beyond these the client was the bottleneck. The traffic specification allows a rate error of 15 %; a client
+# that falls behind by half a per cent of all time already adds seconds to a long cell's queue.
+MAX_RATE_ERROR = 0.005
+MAX_WORKER_CPU_SHARE = 0.95
+MAX_DIFFERENCE_P50 = 0.15
+STALL_US = 10_000
+# Fewer requests tell nothing about a trend.
+MIN_FOR_RATE = 20
 
 
-def health(spec: CellSpec, result: SessionResult) -> dict[str, Any]:
+def health(spec: CellSpec, result: SessionResult, placement: Placement | None = None) -> dict[str, Any]:
     """Figures about the client for ``cell.json``; units are in the names.
 
     ``client_limited`` is True where TTFT and E2E from the intended send differ from those from the
-    actual send by more than 1 % at p50 or 5 % at p99.
+    actual send by more than 1 % at p50 or 5 % at p99; ``client_stalled`` where a worker was away for
+    more than 10 ms at once, which delays sends and stamps alike.
     """
     late_us = np.array(
         [(r.t_send_ns - r.t_sched_ns) / 1e3 for r in result.requests if r.t_send_ns is not None], dtype=float
     )
-    window = result.window
-    span_s = (window.t_stop_ns - window.t0_ns) / 1e9
     difference = _send_to_schedule(result)
-    # Arrival 0 is due at T0, so a span holds one arrival more than its gaps.
-    expected = span_s * spec.rate_per_s
-    return {
+    figures = {
         "dispatch_lateness_us": {
             **({f"p{q}": float(np.percentile(late_us, q)) for q in (50, 90, 99)} if late_us.size else {}),
             "max": float(late_us.max()) if late_us.size else None,
         },
-        "dispatch_rate_error": (len(result.requests) - expected) / expected
-        if spec.arrival == "fixed"
-        else None,
+        "dispatch_rate_error": dispatch_rate_error(result.requests),
         "send_to_schedule_difference": difference,
         "client_limited": any(
             value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
             for name, value in difference.items()
         ),
-        "client_cpu_share": result.client_cpu_s / result.wall_s if result.wall_s > 0 else None,
-        "loop_stalls": result.stalls.histogram(),
-        "loop_stall_max_us": result.stalls.max_us,
-        "max_inflight": result.max_inflight,
+        "workers": spec.workers or 1,
+        "worker_cpu_share": [s / result.wall_s for s in result.worker_cpu_s] if result.wall_s > 0 else [],
+        "client_cpu_s": sum(result.worker_cpu_s) + result.coordinator_cpu_s,
+        "worker_rss_mib": result.worker_rss_mib,
+        "loop_stalls": histogram(result.stall_counts),
+        "loop_stall_max_us": result.stall_max_us,
+        "client_stalled": result.stall_max_us > STALL_US,
+        "max_inflight": max(
+            (r.inflight_at_send + 1 for r in result.requests if r.t_send_ns is not None), default=0
+        ),
         "statuses": dict(sorted(Counter(r.status for r in result.requests).items())),
         "aborted": result.aborted,
+        "cores_shared": placement.warning if placement is not None else None,
     }
+    return {**figures, "bottleneck": [*result.deaths, *_bottleneck(figures)]}
+
+
+def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
+    """How much slower the client sent than its schedule said, as a share of the rate; None for too few.
+
+    Lateness of the second half less that of the first (medians), over the time between them: a client that cannot
+    keep up falls behind more and more, while one stall, however long, leaves the medians where they are.
+    """
+    sent = [(r.t_sched_ns, r.t_send_ns - r.t_sched_ns) for r in requests if r.t_send_ns is not None]
+    if len(sent) < MIN_FOR_RATE:
+        return None
+    table: NDArray[np.float64] = np.array(sent, dtype=np.float64)
+    first, second = np.array_split(table, 2)
+    elapsed_ns = np.median(second[:, 0]) - np.median(first[:, 0])
+    if elapsed_ns <= 0:
+        return None
+    return float((np.median(second[:, 1]) - np.median(first[:, 1])) / elapsed_ns)
+
+
+def _bottleneck(figures: dict[str, Any]) -> list[str]:
+    reasons = []
+    error = figures["dispatch_rate_error"]
+    if error is not None and abs(error) > MAX_RATE_ERROR:
+        reasons.append(
+            f"client fell behind: it sent {error:.1%} slower than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
+        )
+    share = max(figures["worker_cpu_share"], default=0.0)
+    if share > MAX_WORKER_CPU_SHARE:
+        reasons.append(f"client out of CPU: a worker used {share:.0%} of a core; raise cell.workers")
+    for name in ("ttft_p50", "e2e_p50"):
+        value = figures["send_to_schedule_difference"][name]
+        if value is not None and value > MAX_DIFFERENCE_P50:
+            reasons.append(f"client late: its own lateness is {value:.0%} of the {name.replace('_', ' ')}")
+    return reasons
 
 
 def _send_to_schedule(result: SessionResult) -> dict[str, float | None]:

@@ -11,16 +11,20 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from connector_tax.loadgen.connection import Connection
+from connector_tax.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.loadgen.issuer import Flight, SampleIssuer
 from connector_tax.records.request import Status
 
 
 class HttpIssuer(SampleIssuer):
-    """The only issuer so far; see ``docs/decisions`` for the multi-process one's place."""
+    """OpenAI-compatible HTTP over loopback or a network, one flight per connection at a time."""
 
-    def __init__(self, host: str, port: int, *, spare_connections: int = 8) -> None:
+    def __init__(
+        self, host: str, port: int, events: SampleEventHandler = SILENT, *, spare_connections: int = 8
+    ) -> None:
         self._host = host
         self._port = port
+        self.events = events
         self._spare_connections = spare_connections
         self._opening: asyncio.Task[None] | None = None
         self._idle: list[Connection] = []
@@ -72,7 +76,7 @@ class HttpIssuer(SampleIssuer):
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         if connection.usable:
             self._idle.append(connection)
-        self._on_end(flight)
+        self._end(flight)
 
     def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
         self._open.discard(connection)
@@ -117,6 +121,11 @@ class HttpIssuer(SampleIssuer):
         flight.status = status
         flight.error = error
         flight.t_end_ns = now_ns
+        self._end(flight)
+
+    def _end(self, flight: Flight) -> None:
+        if self.events.complete is not None:
+            self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
 
 

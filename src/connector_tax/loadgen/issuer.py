@@ -1,15 +1,19 @@
-"""What a session needs of whatever sends its requests; today one process, HTTP."""
+"""What a load generator needs of whatever sends its requests."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from connector_tax.records.request import Status
 
 
 @dataclass(slots=True)
 class Flight:
-    """One request on its way; becomes a ``RequestRecord`` when it has ended."""
+    """One request on its way; becomes a ``RequestRecord`` when it has ended.
+
+    Attributes:
+        token_ns: time of every token, where someone asked for them (``events.keep_token_times``).
+    """
 
     seq: int
     t_sched_ns: int
@@ -22,6 +26,7 @@ class Flight:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
+    token_ns: list[int] = field(default_factory=list)
 
 
 class SampleIssuer(ABC):

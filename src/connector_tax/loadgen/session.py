@@ -1,46 +1,81 @@
-"""One cell on an event loop: schedule -> protocol -> issuer -> records.
+"""One cell over a pool of workers: plan -> jobs -> batches of ended requests -> the cell's records.
 
-The loop runs on a thread of its own, so that the caller can be told of signals while a cell runs;
-the caller only waits, so nothing competes for the GIL.
+The coordinator decides when the window begins and when sending ends; it stands in no request's way. It lives on
+a thread, so that the caller can be told of signals while a cell runs.
 """
 
-import asyncio
-import gc
+import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from time import monotonic_ns, process_time_ns
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from time import monotonic_ns, thread_time_ns
 
-import uvloop
+import msgspec
 
-from connector_tax.loadgen.issuer import Flight, SampleIssuer
-from connector_tax.loadgen.stalls import StallWatch
+from connector_tax.errors import EngineError
+from connector_tax.loadgen.events import EventLog, SessionEvent
+from connector_tax.loadgen.messages import Abandon, Batch, Ended, Finished, Go, Job, Ready, Stop, Stopped
+from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
-from connector_tax.timer import DeadlineTimer
-from connector_tax.traffic.arrivals import Schedule
 from connector_tax.traffic.protocol import CellProtocol
+from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
 from connector_tax.units import s_to_ns
-from connector_tax.workload.prompts import RequestRenderer
 
-# Rendered ahead of need, in the gaps between sends; 4 x 32k tokens is about 1 MB.
-RENDER_AHEAD = 4
-ABORT_POLL_S = 0.25
-# Between start-up work (connections, first prompts) and the first arrival.
+POLL_S = 0.1
+ABORT_POLL_NS = 250_000_000
+READY_TIMEOUT_S = 60.0
+# What a worker may need to answer a Stop or an Abandon; it is busy for milliseconds at most.
+ANSWER_TIMEOUT_S = 30.0
+# Between the workers' being ready and the first arrival.
 LEAD_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """Where the load goes."""
+
+    host: str
+    port: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """What is kept beside the records: every token's time, a log of every event. Both cost."""
+
+    token_times: bool = False
+    event_log: Path | None = None
+
+
+NOTHING = Observe()
+
+
+@dataclass(frozen=True, slots=True)
 class SessionResult:
-    """What happened, and the client's own cost while it did."""
+    """What happened, and the client's own cost while it did.
+
+    Attributes:
+        requests: by ``seq``; one for every sample scheduled before ``window.t_stop_ns``.
+        token_ns: by ``seq``, where ``Observe.token_times`` asked for it.
+        stall_counts: heartbeats by lateness, all workers together; see ``stalls.EDGES_US``.
+        worker_cpu_s: one per worker, while the cell ran.
+        deaths: workers that ended in the middle, and how.
+    """
 
     window: CellWindow
     requests: list[RequestRecord]
-    stalls: StallWatch
-    client_cpu_s: float
+    token_ns: dict[int, list[int]]
+    stall_counts: list[int]
+    stall_max_us: float
+    worker_cpu_s: list[float]
+    coordinator_cpu_s: float
+    worker_rss_mib: list[float]
     wall_s: float
-    max_inflight: int
     aborted: str | None
+    deaths: list[str]
 
 
 class BenchmarkSession:
@@ -49,35 +84,38 @@ class BenchmarkSession:
     def __init__(
         self,
         spec: CellSpec,
-        issuer: SampleIssuer,
-        renderer: RequestRenderer,
+        target: Target,
+        pool: WorkerPool,
         should_abort: Callable[[], str | None],
+        observe: Observe,
     ) -> None:
-        self._spec = spec
-        self._issuer = issuer
-        self._renderer = renderer
-        self._should_abort = should_abort
         self._stop_requested = threading.Event()
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._result: SessionResult | None = None
-        self._thread = threading.Thread(target=self._run, name="load-generator", daemon=True)
+
+        def abort_reason() -> str | None:
+            return "interrupted" if self._stop_requested.is_set() else should_abort()
+
+        self._cell = _Cell(spec, target, pool, abort_reason, observe)
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     @classmethod
     def start(
         cls,
         spec: CellSpec,
-        issuer: SampleIssuer,
-        renderer: RequestRenderer,
+        target: Target,
+        pool: WorkerPool,
         *,
         should_abort: Callable[[], str | None] = lambda: None,
+        observe: Observe = NOTHING,
     ) -> "BenchmarkSession":
         """Begin at once.
 
         Args:
             should_abort: asked a few times a second; a text ends the cell with that reason.
         """
-        session = cls(spec, issuer, renderer, should_abort)
+        session = cls(spec, target, pool, should_abort, observe)
         session._thread.start()
         return session
 
@@ -90,7 +128,11 @@ class BenchmarkSession:
         self._stop_requested.set()
 
     def result(self) -> SessionResult:
-        """The outcome of a finished session; raises what ended it if that was a bug of ours."""
+        """The outcome of a finished session.
+
+        Raises:
+            EngineError: the workers would not start.
+        """
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -99,174 +141,259 @@ class BenchmarkSession:
 
     def _run(self) -> None:
         try:
-            self._result = uvloop.run(self._drive())
+            self._result = self._cell.drive()
         except BaseException as error:  # noqa: BLE001 - the thread's outermost frame; raised in result()
             self._failure = error
         finally:
             self._finished.set()
 
-    async def _drive(self) -> SessionResult:
-        cell = _Cell(self._spec, self._issuer, self._renderer)
-        # A collection of a large heap takes milliseconds, which would be booked as latency.
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        try:
-            return await cell.drive(self._abort_reason)
-        finally:
-            gc.enable()
-            gc.unfreeze()
 
-    def _abort_reason(self) -> str | None:
-        return "interrupted" if self._stop_requested.is_set() else self._should_abort()
+@dataclass(slots=True)
+class _Heard:
+    """What the workers have said so far."""
+
+    ready: set[int] = field(default_factory=set)
+    stopped: dict[int, int] = field(default_factory=dict)
+    finished: dict[int, Finished] = field(default_factory=dict)
+    dead: dict[int, str] = field(default_factory=dict)
+    # Encoded again: a cell of an hour keeps a hundred thousand of them.
+    batches: list[bytes] = field(default_factory=list)
 
 
 class _Cell:
-    """The state of a running cell; everything happens on the loop's thread."""
+    """The state of a running cell, on the coordinator's thread."""
 
-    def __init__(self, spec: CellSpec, issuer: SampleIssuer, renderer: RequestRenderer) -> None:
+    def __init__(
+        self,
+        spec: CellSpec,
+        target: Target,
+        pool: WorkerPool,
+        abort_reason: Callable[[], str | None],
+        observe: Observe,
+    ) -> None:
         self._spec = spec
-        self._issuer = issuer
-        self._renderer = renderer
-        self._schedule = Schedule(spec.arrival, spec.rate_per_s, spec.seed)
-        self._rendered: dict[int, bytes] = {}
-        self._flights: list[Flight] = []
-        self._inflight = 0
-        self._max_inflight = 0
-        self._next_seq = 0
+        self._target = target
+        self._pool = pool
+        self._abort_reason = abort_reason
+        self._observe = observe
+        self._heard = _Heard()
+        self._aborted: str | None = None
+        self._next_abort_poll_ns = 0
+        self._protocol = CellProtocol(spec, 0)
 
-    async def drive(self, abort_reason: Callable[[], str | None]) -> SessionResult:
-        self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
-        await self._issuer.start(self._ended)
-        self._render_ahead()
-        stalls = StallWatch(self._loop)
-        cpu_start_ns, wall_start_ns = process_time_ns(), monotonic_ns()
-        self._protocol = CellProtocol(self._spec, wall_start_ns + LEAD_NS)
-        self._timer = DeadlineTimer(self._loop, self._due)
-        self._due()
-        aborted = await self._until(lambda: self._protocol.t_stop_ns is not None, None, abort_reason)
-        self._timer.close()
-        if aborted is not None:
-            self._protocol.stop(monotonic_ns())
-        else:
-            deadline_ns = (self._protocol.t_stop_ns or 0) + s_to_ns(self._spec.drain_timeout_s)
-            aborted = await self._until(lambda: self._inflight == 0, deadline_ns, abort_reason)
-        if self._inflight:
-            if aborted is not None:
-                self._issuer.abandon("aborted", aborted)
-            else:
-                self._issuer.abandon(
-                    "timeout", f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
-                )
+    def drive(self) -> SessionResult:
+        if self._pool.placement is not None and self._pool.placement.coordinator:
+            os.sched_setaffinity(threading.get_native_id(), self._pool.placement.coordinator)
+        log = _session_log(self._observe)
+        cpu_start_ns = thread_time_ns()
+        self._pool.revive()
+        self._pool.counters.reset()
+        self._hand_out()
+        t0_ns = monotonic_ns() + LEAD_NS
+        self._protocol = CellProtocol(self._spec, t0_ns)
+        self._tell(Go(t0_ns))
+        log.note(SessionEvent.TEST_STARTED, t0_ns)
+        self._send_phase()
+        t_stop_ns = self._stop_phase()
+        log.note(SessionEvent.STOP_PERFORMANCE_TRACKING, t_stop_ns)
+        log.note(SessionEvent.LOADGEN_STOP, t_stop_ns)
+        self._drain_phase(t_stop_ns)
         drained_ns = monotonic_ns()
-        cpu_s = (process_time_ns() - cpu_start_ns) / 1e9
-        stalls.close()
-        self._issuer.shutdown()
-        window = self._protocol.window(drained_ns)
-        return SessionResult(
-            window=window,
-            requests=[_record(f, window) for f in self._flights],
-            stalls=stalls,
-            client_cpu_s=cpu_s,
-            wall_s=(drained_ns - wall_start_ns) / 1e9,
-            max_inflight=self._max_inflight,
-            aborted=aborted,
-        )
+        log.note(SessionEvent.TEST_ENDED, drained_ns)
+        log.close()
+        cpu_s = (thread_time_ns() - cpu_start_ns) / 1e9
+        return self._result(self._protocol.window(drained_ns), cpu_s)
 
-    async def _until(
-        self, done: Callable[[], bool], deadline_ns: int | None, abort_reason: Callable[[], str | None]
-    ) -> str | None:
-        """Wait for ``done`` or the deadline; a reason if someone wants the cell to end."""
-        while not done():
-            reason = abort_reason()
-            if reason is not None:
-                return reason
-            if deadline_ns is not None and monotonic_ns() >= deadline_ns:
-                return None
-            self._changed.clear()
-            wait_s = ABORT_POLL_S
-            if deadline_ns is not None:
-                wait_s = min(wait_s, max((deadline_ns - monotonic_ns()) / 1e9, 0.001))
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
-        return None
+    def _hand_out(self) -> None:
+        for index in range(self._pool.n):
+            log = self._observe.event_log
+            job = Job(
+                self._spec.to_json(),
+                self._target.host,
+                self._target.port,
+                self._target.model,
+                share_index=index,
+                share_of=self._pool.n,
+                stop_at_ns=monotonic_ns() + s_to_ns(READY_TIMEOUT_S + self._spec.max_cell_s),
+                token_times=self._observe.token_times,
+                event_log=None if log is None else str(log / f"events_worker{index}.jsonl"),
+            )
+            self._pool.send(index, job)
+        if not self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S):
+            raise EngineError(f"the load generator's workers were not ready after {READY_TIMEOUT_S:g} s.")
+        if self._heard.dead:
+            raise EngineError(f"{next(iter(self._heard.dead.values()))} before the cell began; see above.")
 
-    def _due(self) -> None:
-        """Send everything whose time has come; deadlines are absolute, a late one delays no other."""
+    def _send_phase(self) -> None:
+        """Until it is known when sending ends, and that time has come."""
+        told_ns: int | None = None
         while True:
             now_ns = monotonic_ns()
-            if self._protocol.stopped(now_ns):
-                self._changed.set()
+            self._poll_abort(now_ns)
+            if self._aborted is not None or self._heard.dead:
+                self._tell(Stop(now_ns))
                 return
-            due_ns = self._protocol.t0_ns + self._schedule[self._next_seq]
-            if due_ns > now_ns:
-                self._timer.arm(self._next_wake_ns(due_ns, now_ns))
+            end_ns = self._protocol.end_ns() or self._protocol.give_up_ns
+            if end_ns != told_ns:
+                told_ns = end_ns
+                self._tell(Stop(end_ns))
+            if now_ns >= end_ns:
                 return
-            self._send(due_ns)
+            self._listen(min(POLL_S, (end_ns - now_ns) / 1e9))
 
-    def _next_wake_ns(self, due_ns: int, now_ns: int) -> int:
-        decision_ns = self._protocol.next_decision_ns()
-        return min(due_ns, decision_ns) if decision_ns > now_ns else due_ns
+    def _stop_phase(self) -> int:
+        """Until every living worker has stopped; returns when the last one did."""
+        self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S)
+        t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
+        self._protocol.stop(t_stop_ns)
+        return t_stop_ns
 
-    def _send(self, due_ns: int) -> None:
-        seq = self._next_seq
-        self._next_seq += 1
-        flight = Flight(seq, due_ns, self._inflight)
-        self._flights.append(flight)
-        payload = self._rendered.pop(seq, None) or self._renderer.render(seq)
-        if not self._protocol.may_send(self._inflight):
-            flight.status = "dropped"
-            flight.error = f"{self._spec.inflight_cap} requests in flight"
+    def _drain_phase(self, t_stop_ns: int) -> None:
+        def done() -> bool:
+            return self._living() <= self._heard.finished.keys()
+
+        deadline_ns = t_stop_ns + s_to_ns(self._spec.drain_timeout_s)
+        while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
+            self._poll_abort(monotonic_ns())
+            self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
+        if done():
+            return
+        if self._aborted is not None:
+            self._tell(Abandon("aborted", self._aborted))
         else:
-            self._inflight += 1
-            self._max_inflight = max(self._max_inflight, self._inflight)
-            self._issuer.issue(flight, payload)
-        # After the send, not before the next: rendering must never stand between deadline and socket.
-        self._loop.call_soon(self._render_ahead)
+            reason = f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
+            self._tell(Abandon("timeout", reason))
+        if not self._listen_until(done, ANSWER_TIMEOUT_S):
+            missing = sorted(self._living() - self._heard.finished.keys())
+            self._heard.dead |= {i: f"load-generator worker {i} does not answer" for i in missing}
 
-    def _render_ahead(self) -> None:
-        # One prompt per turn of the loop, so that responses are stamped in between.
-        for seq in range(self._next_seq, self._next_seq + RENDER_AHEAD):
-            if seq not in self._rendered:
-                self._rendered[seq] = self._renderer.render(seq)
-                self._loop.call_soon(self._render_ahead)
-                return
+    # Listening
 
-    def _ended(self, flight: Flight) -> None:
-        self._inflight -= 1
-        if flight.status == "ok" and (
-            flight.completion_tokens != self._spec.output_tokens
-            or flight.prompt_tokens != self._spec.input_tokens
-        ):
-            flight.status = "wrong_length"
-            flight.error = (
-                f"{flight.prompt_tokens} prompt and {flight.completion_tokens} completion tokens; "
-                f"asked for {self._spec.input_tokens} and {self._spec.output_tokens}"
+    def _listen(self, timeout_s: float) -> None:
+        for index, message in self._pool.receive(timeout_s):
+            if isinstance(message, Batch):
+                self._heard.batches.append(msgspec.msgpack.encode(message.ended))
+                for ended in message.ended:
+                    end_ns = ended.t_end_ns if ended.t_end_ns is not None else ended.t_sched_ns
+                    if ended.status != "dropped":
+                        self._protocol.ended(ended.t_sched_ns, ended.status == "ok", end_ns)
+            elif isinstance(message, Ready):
+                self._heard.ready.add(index)
+            elif isinstance(message, Stopped):
+                self._heard.stopped[index] = message.t_stop_ns
+            elif isinstance(message, Finished):
+                self._heard.finished[index] = message
+        self._heard.dead |= self._pool.dead()
+
+    def _listen_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        deadline_ns = monotonic_ns() + s_to_ns(timeout_s)
+        while not done() and not (self._heard.dead and not self._heard.ready):
+            if monotonic_ns() >= deadline_ns:
+                return False
+            self._listen(POLL_S)
+        return True
+
+    def _living(self) -> set[int]:
+        return set(range(self._pool.n)) - self._heard.dead.keys()
+
+    def _tell(self, message: Go | Stop | Abandon) -> None:
+        for index in self._living():
+            self._pool.send(index, message)
+
+    def _poll_abort(self, now_ns: int) -> None:
+        if self._aborted is None and now_ns >= self._next_abort_poll_ns:
+            self._next_abort_poll_ns = now_ns + ABORT_POLL_NS
+            self._aborted = self._abort_reason()
+
+    # The outcome
+
+    def _result(self, window: CellWindow, coordinator_cpu_s: float) -> SessionResult:
+        ended = [e for b in self._heard.batches for e in msgspec.msgpack.decode(b, type=list[Ended])]
+        records = {e.seq: _record(e, window, e.seq % self._pool.n) for e in ended}
+        for index, reason in self._heard.dead.items():
+            records |= {r.seq: r for r in self._lost(index, reason, window, records)}
+        reports = list(self._heard.finished.values())
+        return SessionResult(
+            window=window,
+            requests=[records[seq] for seq in sorted(records)],
+            token_ns={e.seq: e.token_ns for e in ended if e.token_ns is not None},
+            stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
+            stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
+            worker_cpu_s=[r.cpu_s for r in reports],
+            coordinator_cpu_s=coordinator_cpu_s,
+            worker_rss_mib=[r.rss_mib for r in reports],
+            wall_s=(window.drained_ns - window.t0_ns) / 1e9,
+            aborted=self._aborted,
+            deaths=list(self._heard.dead.values()),
+        )
+
+    def _lost(
+        self, index: int, reason: str, window: CellWindow, known: dict[int, RequestRecord]
+    ) -> list[RequestRecord]:
+        """What a dead worker had sent or should have sent, and told nobody about."""
+        share = Share(index, self._pool.n)
+        scheduler = scheduler_for(self._spec, share)
+        if scheduler.drops:
+            due = _scheduled(scheduler, window)
+        else:
+            # When a closed loop would have sent is known to its worker alone.
+            taken = self._pool.counters.taken(index)
+            due = {index + k * self._pool.n: window.t_stop_ns for k in range(taken)}
+        return [
+            RequestRecord(
+                seq=seq,
+                t_sched_ns=t_sched_ns,
+                t_send_ns=None,
+                t_first_token_ns=None,
+                t_last_token_ns=None,
+                t_end_ns=None,
+                status="aborted",
+                prompt_tokens=None,
+                completion_tokens=None,
+                inflight_at_send=0,
+                worker=index,
+                phase=window.phase_of(t_sched_ns),
+                error=reason,
             )
-        now_ns = monotonic_ns()
-        self._protocol.ended(flight.t_sched_ns, flight.status == "ok", now_ns)
-        if self._protocol.stopped(now_ns):
-            self._changed.set()
+            for seq, t_sched_ns in due.items()
+            if seq not in known
+        ]
 
 
-def _record(flight: Flight, window: CellWindow) -> RequestRecord:
-    assert flight.status is not None, "every flight has ended"
+def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
+    due: dict[int, int] = {}
+    for _ in count():
+        scheduler.next_due_ns()
+        sample = scheduler.take()
+        if window.t0_ns + sample.offset_ns >= window.t_stop_ns:
+            return due
+        due[sample.seq] = window.t0_ns + sample.offset_ns
+    raise AssertionError("an open loop's schedule does not end")
+
+
+def _record(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
     return RequestRecord(
-        seq=flight.seq,
-        t_sched_ns=flight.t_sched_ns,
-        t_send_ns=flight.t_send_ns,
-        t_first_token_ns=flight.t_first_token_ns,
-        t_last_token_ns=flight.t_last_token_ns,
-        t_end_ns=flight.t_end_ns,
-        status=flight.status,
-        prompt_tokens=flight.prompt_tokens,
-        completion_tokens=flight.completion_tokens,
-        inflight_at_send=flight.inflight_at_send,
-        worker=0,
-        phase=window.phase_of(flight.t_sched_ns),
-        error=flight.error,
+        seq=ended.seq,
+        t_sched_ns=ended.t_sched_ns,
+        t_send_ns=ended.t_send_ns,
+        t_first_token_ns=ended.t_first_token_ns,
+        t_last_token_ns=ended.t_last_token_ns,
+        t_end_ns=ended.t_end_ns,
+        status=ended.status,
+        prompt_tokens=ended.prompt_tokens,
+        completion_tokens=ended.completion_tokens,
+        inflight_at_send=ended.inflight_at_send,
+        worker=worker,
+        phase=window.phase_of(ended.t_sched_ns),
+        error=ended.error,
     )
+
+
+class _NoLog:
+    def note(self, event: SessionEvent, t_ns: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _session_log(observe: Observe) -> EventLog | _NoLog:
+    return EventLog(observe.event_log / "events_session.jsonl") if observe.event_log is not None else _NoLog()

@@ -32,7 +32,8 @@ class StallWatch:
         self._due_ns += PERIOD_NS * (1 + max(0, (now_ns - self._due_ns) // PERIOD_NS))
         self._timer.arm(self._due_ns)
 
-    def histogram(self) -> dict[str, int]:
-        """``{"<=100us": n, ..., ">100000us": n}``"""
-        names = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
-        return dict(zip(names, self.counts, strict=True))
+
+def histogram(counts: list[int]) -> dict[str, int]:
+    """``{"<=100us": n, ..., ">100000us": n}``"""
+    names = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
+    return dict(zip(names, counts, strict=True)) if counts else {}

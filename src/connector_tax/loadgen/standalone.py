@@ -1,11 +1,15 @@
 """The load generator by itself, against a server that someone else runs."""
 
+from argparse import Namespace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from connector_tax.errors import ConfigError
 from connector_tax.files import append_lines, write_json
 from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.pool import worker_pool
+from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
@@ -41,6 +45,33 @@ def parse_shapes(text: str) -> list[Shape]:
     return shapes
 
 
+def settings_of(args: Namespace) -> dict[str, Any]:
+    """The command line of ``bench_loop.py`` to the fields of ``CellSpec`` that all its cells share.
+
+    Raises:
+        ConfigError: a setting for another load pattern than the one chosen.
+    """
+    if (args.gamma_shape is not None) != (args.arrival == "gamma"):
+        raise ConfigError("--gamma-shape: goes with --arrival gamma, and that with it.")
+    if args.ramp_up is not None and args.concurrency is None:
+        raise ConfigError("--ramp-up: goes with --concurrency.")
+    pattern = {"arrival": args.arrival, "gamma_shape": args.gamma_shape}
+    if args.max_throughput:
+        pattern = {"arrival": "max_throughput"}
+    if args.concurrency is not None:
+        pattern = {"arrival": "concurrency", "concurrency": args.concurrency, "ramp_up_s": args.ramp_up}
+    return {
+        **pattern,
+        "workers": args.workers,
+        "warmup_s": args.warmup,
+        "duration_s": args.duration,
+        "min_completed": args.min_completed,
+        "max_cell_s": args.max_cell,
+        "drain_timeout_s": args.drain_timeout,
+        "inflight_cap": args.inflight_cap,
+    }
+
+
 def bench(
     *,
     base_url: str,
@@ -51,6 +82,7 @@ def bench(
     token_ids: str,
     seed: int,
     settings: dict[str, Any],
+    event_log: bool = False,
 ) -> None:
     """Measure every rate at every shape; write requests and a summary, print one line per cell.
 
@@ -58,12 +90,14 @@ def bench(
         ConfigError: the token-id range or a setting is impossible.
     """
     low, high = _token_range(token_ids)
+    observe = Observe(event_log=out if event_log else None)
+    out.mkdir(parents=True, exist_ok=True)
     summaries: dict[str, Any] = {}
     print(
         f"{'cell':>20} {'n':>5} {'ok':>5} {'req/s':>8} {'TTFT p50':>9} {'p90':>9} {'TPOT p50':>9} {'late p99':>9}  ms"
     )
-    for shape in shapes:
-        for rate in rates_per_s:
+    with worker_pool(settings["workers"]) as pool:
+        for shape, rate in product(shapes, rates_per_s):
             spec = CellSpec(
                 phase="a",
                 rate_per_s=rate,
@@ -74,7 +108,7 @@ def bench(
                 token_id_high=high,
                 **settings,
             )
-            outcome = measure_cell(spec, base_url, model)
+            outcome = measure_cell(spec, base_url, model, pool=pool, observe=observe)
             summary = summarise_cell(spec, outcome.window, outcome.requests)
             summaries[spec.cell_id] = {
                 **summary,

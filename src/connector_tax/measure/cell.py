@@ -11,6 +11,7 @@ from connector_tax.engine.process import RunningEngine
 from connector_tax.engine.supervisor import KILL_WAIT_S
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.measure.verdict import judge
 from connector_tax.records.cell import CellSpec
@@ -23,6 +24,7 @@ def measure_one_cell(
     folder: CellFolder,
     *,
     engine: RunningEngine,
+    pool: WorkerPool,
     raw_metrics: Path,
     step_log: Path | None,
     document: dict[str, Any],
@@ -31,6 +33,7 @@ def measure_one_cell(
     """Measure ``spec`` and publish it at ``folder``.
 
     Args:
+        pool: the load generator's processes, used again for every cell of a launch.
         raw_metrics: where the sampler of this launch writes ``/metrics``.
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
         document: what ``cell.json`` holds about plan, engine and code.
@@ -43,7 +46,7 @@ def measure_one_cell(
     hits_before = _prefix_cache_hits(engine)
     cpu_before = engine.cpu_seconds()
     clock = read_clock_pair()
-    outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
+    outcome = measure_cell(spec, engine.base_url, engine.model, pool=pool, should_abort=engine.death)
     hits_after = _prefix_cache_hits(engine)
     death = engine.death()
     if death is not None and not last_try:

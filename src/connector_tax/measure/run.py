@@ -18,6 +18,8 @@ from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.files import read_json, write_json, write_text
+from connector_tax.loadgen.placement import Placement, discover, place
+from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.sampler import sampling
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
@@ -154,17 +156,30 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     write_text(run.run.env, env_text(config.engine, connector, identity))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
     step_log = run.run.step_log if run.step_timing else None
-    request = LaunchRequest(engine=config.engine, connector=connector, folder=run.run.path, step_log=step_log)
+    placement = _placement(config)
+    if placement is not None and placement.warning is not None:
+        run.progress.say(placement.warning)
+    request = LaunchRequest(
+        engine=config.engine,
+        connector=connector,
+        folder=run.run.path,
+        step_log=step_log,
+        cpus=placement.engine if placement is not None else (),
+    )
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
-    with running_engine(request) as engine:
+    with worker_pool(config.cell.workers, placement) as pool, running_engine(request) as engine:
         engine.wait_ready()
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S):
             about["idle_cpu_share"] = _idle_cpu_share(engine, IDLE_SAMPLE_S[config.engine.kind])
-            return _measure_pending(run, engine, pending, {**about, "attempt": attempt})
+            return _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt})
+
+
+def _placement(config: CampaignConfig) -> Placement | None:
+    return place(discover(), config.cell.workers) if config.engine.pin_cpus else None
 
 
 def _measure_pending(
-    run: Run, engine: RunningEngine, pending: list[CellSpec], about: dict[str, Any]
+    run: Run, engine: RunningEngine, pool: WorkerPool, pending: list[CellSpec], about: dict[str, Any]
 ) -> list[CellSpec]:
     """Cells in order; returns those still missing when the engine died, nothing otherwise."""
     for index, cell in enumerate(pending):
@@ -175,6 +190,7 @@ def _measure_pending(
             cell,
             folder,
             engine=engine,
+            pool=pool,
             raw_metrics=run.run.raw_metrics,
             step_log=run.run.step_log if run.step_timing else None,
             document={**about, "spec_hash": own_hash},

@@ -47,8 +47,10 @@ def judge(
         )
     if prefix_cache_hits_delta is None:
         flags.append("prefix_cache_unchecked")
+    reasons += health.get("bottleneck", [])
     if not window.min_completed_reached:
         flags.append("min_completed_not_reached")
-    if health.get("client_limited"):
-        flags.append("client_limited")
+    flags += [flag for flag in ("client_limited", "client_stalled") if health.get(flag)]
+    if health.get("cores_shared") is not None:
+        flags.append("cores_shared")
     return Verdict(not reasons, tuple(reasons), tuple(flags))

@@ -68,6 +68,7 @@ def launch_spec(config: CampaignConfig, connector_id: str) -> dict[str, Any]:
         "env": {**engine.env, **connector.env},
         "model_file": engine.model_file,
         "step_timing": engine.step_timing,
+        "pin_cpus": engine.pin_cpus,
         "kv_transfer_config": connector.kv_transfer_config,
     }
 

@@ -25,7 +25,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class CellSpec:
-    """Everything that shapes the load of one cell."""
+    """Everything that shapes the load of one cell.
+
+    Attributes:
+        rate_per_s: requests per second; 0 for closed loops, which have none.
+        arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed loop).
+        workers: load-generator processes that share the cell; None is one.
+        gamma_shape: of the gaps, for ``gamma``; 1 is Poisson, above 1 more regular.
+        concurrency: requests in flight, for ``concurrency``.
+        ramp_up_s: how long a closed loop takes to get there, linearly.
+    """
 
     phase: Phase
     rate_per_s: float
@@ -41,18 +50,29 @@ class CellSpec:
     seed: int
     token_id_low: int
     token_id_high: int
+    workers: int | None = None
+    gamma_shape: float | None = None
+    concurrency: int | None = None
+    ramp_up_s: float | None = None
 
     @property
     def cell_id(self) -> str:
-        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``."""
-        return f"r{self.rate_per_s:g}_{self.input_tokens}x{self.output_tokens}"
+        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c64_512x64``."""
+        if self.arrival == "max_throughput":
+            load = "max"
+        elif self.arrival == "concurrency":
+            load = f"c{self.concurrency}"
+        else:
+            load = f"r{self.rate_per_s:g}"
+        return f"{load}_{self.input_tokens}x{self.output_tokens}"
 
     @property
     def shape(self) -> Shape:
         return Shape(self.input_tokens, self.output_tokens)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without the parameters that this load pattern does not have: a new one leaves old hashes alone."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "CellSpec":

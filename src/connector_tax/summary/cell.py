@@ -72,9 +72,9 @@ def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[Reques
         "n_window": len(chosen),
         "n_ok": statuses["ok"],
         "statuses": dict(sorted(statuses.items())),
-        "requested_throughput_per_s": spec.rate_per_s,
+        "requested_throughput_per_s": spec.rate_per_s or None,
         "effective_throughput_per_s": throughput,
-        "throughput_ratio": throughput / spec.rate_per_s,
+        "throughput_ratio": throughput / spec.rate_per_s if spec.rate_per_s else None,
         **{
             name: {f"p{q}": percentile(values, q) for q in PERCENTILES}
             for name, values in latencies_ms(chosen).items()

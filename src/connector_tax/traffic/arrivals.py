@@ -15,20 +15,26 @@ from connector_tax.units import NS_PER_S
 # Gaps are drawn in blocks of this size, always from the start, so that reading one more arrival never
 # changes an earlier one.
 BLOCK = 1024
+OPEN_LOOP = ("fixed", "poisson", "gamma")
 
 Offsets = NDArray[np.int64]
 
 
-def fixed(rate_per_s: float, first: int, count: int, seed: int) -> Offsets:
+def fixed(rate_per_s: float, first: int, count: int) -> Offsets:
     """Arrival k at k / rate exactly; no error adds up over a long cell."""
     k = np.arange(first, first + count, dtype=np.float64)
     return np.round(k * (NS_PER_S / rate_per_s)).astype(np.int64)
 
 
-def poisson_gaps(rate_per_s: float, block: int, seed: int) -> Offsets:
-    """Exponential gaps of one block; the first arrival comes one gap after the start."""
+def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offsets:
+    """Gaps of one block, gamma distributed with mean 1 / rate; the first arrival comes one gap after the start.
+
+    ``shape`` 1 is a Poisson process, above 1 more regular, below 1 more bursty (CV = shape ** -0.5).
+    """
     rng = stream(seed, "arrivals", block)
-    return np.round(rng.exponential(NS_PER_S / rate_per_s, BLOCK)).astype(np.int64)
+    if shape == 1.0:
+        return np.round(rng.exponential(NS_PER_S / rate_per_s, BLOCK)).astype(np.int64)
+    return np.round(rng.gamma(shape, NS_PER_S / (rate_per_s * shape), BLOCK)).astype(np.int64)
 
 
 class Schedule:
@@ -38,10 +44,16 @@ class Schedule:
     seed), however far and in whatever order it is read.
     """
 
-    def __init__(self, arrival: str, rate_per_s: float, seed: int) -> None:
-        self._next_block: Callable[[], Offsets] = {"fixed": self._fixed, "poisson": self._poisson}[arrival]
+    def __init__(self, arrival: str, rate_per_s: float, seed: int, *, shape: float | None = None) -> None:
+        blocks: dict[str, Callable[[], Offsets]] = {
+            "fixed": self._fixed,
+            "poisson": self._gamma,
+            "gamma": self._gamma,
+        }
+        self._next_block = blocks[arrival]
         self._rate_per_s = rate_per_s
         self._seed = seed
+        self._shape = shape if arrival == "gamma" and shape is not None else 1.0
         self._offsets: list[int] = []
 
     def __getitem__(self, k: int) -> int:
@@ -50,8 +62,9 @@ class Schedule:
         return self._offsets[k]
 
     def _fixed(self) -> Offsets:
-        return fixed(self._rate_per_s, len(self._offsets), BLOCK, self._seed)
+        return fixed(self._rate_per_s, len(self._offsets), BLOCK)
 
-    def _poisson(self) -> Offsets:
+    def _gamma(self) -> Offsets:
         last = self._offsets[-1] if self._offsets else 0
-        return last + np.cumsum(poisson_gaps(self._rate_per_s, len(self._offsets) // BLOCK, self._seed))
+        block = len(self._offsets) // BLOCK
+        return last + np.cumsum(gamma_gaps(self._rate_per_s, self._shape, block, self._seed))

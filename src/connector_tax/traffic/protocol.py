@@ -19,7 +19,7 @@ class CellProtocol:
         self._first_end_ns: int | None = None
         self._completed_in_window = 0
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
-        self._give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
+        self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
 
     def may_send(self, inflight: int) -> bool:
         """False: the arrival is dropped and logged. The schedule does not shift."""
@@ -34,6 +34,13 @@ class CellProtocol:
         if ok and self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
             self._completed_in_window += 1
 
+    def end_ns(self) -> int | None:
+        """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
+        completed ones."""
+        if self._window_start_ns is None or self._completed_in_window < self.spec.min_completed:
+            return None
+        return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
+
     def stopped(self, now_ns: int) -> bool:
         """Whether sending is over; the first True fixes ``t_stop_ns``."""
         if self.t_stop_ns is not None:
@@ -44,7 +51,7 @@ class CellProtocol:
             and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
             and self._completed_in_window >= self.spec.min_completed
         )
-        if done or now_ns >= self._give_up_ns:
+        if done or now_ns >= self.give_up_ns:
             self.t_stop_ns = now_ns
             return True
         return False
@@ -57,8 +64,8 @@ class CellProtocol:
     def next_decision_ns(self) -> int:
         """The earliest time at which ``stopped`` can change without another request ending."""
         if self._window_start_ns is None:
-            return min(self._warmup_end_ns, self._give_up_ns)
-        return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self._give_up_ns)
+            return min(self._warmup_end_ns, self.give_up_ns)
+        return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
 
     def window(self, drained_ns: int) -> CellWindow:
         """The cell's times, once sending has stopped and the last request has ended."""

@@ -9,6 +9,7 @@ import pytest
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import load_campaign
 from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.loadgen.pool import worker_pool
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.plan import cells_of
 
@@ -21,7 +22,8 @@ def test_an_engine_killed_between_two_cells_is_a_death(tmp_path: Path, last_try:
     campaign = load_campaign(CONFIG / "demo.yaml")
     run = CampaignFolder(tmp_path).run("2026-01-01", "plain", "a")
     cell = cells_of(campaign, "plain", "a")[0]
-    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), run.path)) as engine:
+    request = LaunchRequest(campaign.engine, campaign.connector("plain"), run.path)
+    with worker_pool(1) as pool, running_engine(request) as engine:
         engine.wait_ready()
         for process in psutil.Process(engine.supervisor.pid).children(recursive=True):
             process.send_signal(signal.SIGKILL)
@@ -29,6 +31,7 @@ def test_an_engine_killed_between_two_cells_is_a_death(tmp_path: Path, last_try:
             cell,
             run.cell(cell.cell_id),
             engine=engine,
+            pool=pool,
             raw_metrics=run.raw_metrics,
             step_log=None,
             document={"idle_cpu_share": {}},

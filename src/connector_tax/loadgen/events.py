@@ -1,0 +1,113 @@
+"""What can be observed of a run, under the names of the load-generator specification.
+
+Hooks are given before a run and stay. Where nobody listens there is nothing to call: the hot path asks for
+None once per event and goes on.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TextIO
+
+from connector_tax.loadgen.issuer import Flight
+
+Hook = Callable[[Flight, int], None]
+
+
+class SessionEvent(StrEnum):
+    """Of a whole cell."""
+
+    TEST_STARTED = "TEST_STARTED"
+    STOP_PERFORMANCE_TRACKING = "STOP_PERFORMANCE_TRACKING"
+    LOADGEN_STOP = "LOADGEN_STOP"
+    TEST_ENDED = "TEST_ENDED"
+    LOADGEN_ISSUE_CALLED = "LOADGEN_ISSUE_CALLED"
+    LOADGEN_DATA_LOAD = "LOADGEN_DATA_LOAD"
+
+
+class SampleEvent(StrEnum):
+    """Of one request."""
+
+    HTTP_REQUEST_ISSUED = "HTTP_REQUEST_ISSUED"
+    HTTP_RESPONSE_COMPLETED = "HTTP_RESPONSE_COMPLETED"
+    FIRST_CHUNK = "FIRST_CHUNK"
+    NON_FIRST_CHUNK = "NON_FIRST_CHUNK"
+    COMPLETE = "COMPLETE"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleEventHandler:
+    """One hook per sample event, called with the flight and the event's CLOCK_MONOTONIC time."""
+
+    issued: Hook | None = None
+    first_chunk: Hook | None = None
+    non_first_chunk: Hook | None = None
+    response_completed: Hook | None = None
+    complete: Hook | None = None
+
+
+SILENT = SampleEventHandler()
+
+
+def keep_token_times(flight: Flight, now_ns: int) -> None:
+    """A hook for both chunk events: every token's time stays with its flight."""
+    flight.token_ns.append(now_ns)
+
+
+class EventLog:
+    """JSONL of events, ``{"t_ns", "event", "seq"}``, written when ``flush`` is called and never in between."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the log
+        self._rows: list[tuple[int, str, int | None]] = []
+
+    def note(self, event: SessionEvent | SampleEvent, t_ns: int, seq: int | None = None) -> None:
+        self._rows.append((t_ns, event.value, seq))
+
+    def hook(self, event: SampleEvent) -> Hook:
+        """A hook that notes ``event``."""
+        rows, name = self._rows, event.value
+        return lambda flight, t_ns: rows.append((t_ns, name, flight.seq))
+
+    def flush(self) -> None:
+        for t_ns, event, seq in self._rows:
+            row = {"t_ns": t_ns, "event": event} | ({} if seq is None else {"seq": seq})
+            self._stream.write(json.dumps(row) + "\n")
+        self._rows.clear()
+        self._stream.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self._stream.close()
+
+
+def handler_for(log: EventLog | None, *, token_times: bool) -> SampleEventHandler:
+    """What a worker listens to: nothing, token times, the log, or both."""
+    if log is None and not token_times:
+        return SILENT
+    times = (keep_token_times,) if token_times else ()
+
+    def hooks(event: SampleEvent, *others: Hook) -> Hook | None:
+        every = (*others, *((log.hook(event),) if log is not None else ()))
+        return _all(every)
+
+    return SampleEventHandler(
+        issued=hooks(SampleEvent.HTTP_REQUEST_ISSUED),
+        first_chunk=hooks(SampleEvent.FIRST_CHUNK, *times),
+        non_first_chunk=hooks(SampleEvent.NON_FIRST_CHUNK, *times),
+        response_completed=hooks(SampleEvent.HTTP_RESPONSE_COMPLETED),
+        complete=hooks(SampleEvent.COMPLETE),
+    )
+
+
+def _all(hooks: tuple[Hook, ...]) -> Hook | None:
+    if len(hooks) < 2:
+        return hooks[0] if hooks else None
+
+    def call(flight: Flight, t_ns: int) -> None:
+        for hook in hooks:
+            hook(flight, t_ns)
+
+    return call

@@ -1,0 +1,220 @@
+"""One worker's share of a cell on an event loop: schedule -> issuer -> batches of ended requests.
+
+The schedule is known ahead, so a request goes out straight from the kernel's wake-up at its deadline: no other
+process, no queue and no task lies in between. A late send delays no other; a stall costs the requests that
+fell into it.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from time import monotonic_ns
+
+from connector_tax.loadgen.counters import Counters
+from connector_tax.loadgen.events import EventLog, SessionEvent
+from connector_tax.loadgen.issuer import Flight, SampleIssuer
+from connector_tax.loadgen.messages import Ended
+from connector_tax.records.cell import CellSpec
+from connector_tax.records.request import Status
+from connector_tax.timer import DeadlineTimer
+from connector_tax.traffic.schedulers import Share, scheduler_for
+from connector_tax.workload.prompts import RequestRenderer
+
+# Ended requests are handed on this often, or when so many have gathered.
+BATCH_S = 0.05
+BATCH_SIZE = 256
+
+
+class LoadGenerator:
+    """Sends one share of a cell.
+
+    Args:
+        counters: where in-flight requests of all workers are counted.
+        on_batch: gets requests that ended; each exactly once.
+        on_stopped: called once, with the time from which on nothing was sent.
+        on_idle: called once, when after that nothing is in flight either.
+    """
+
+    def __init__(
+        self,
+        spec: CellSpec,
+        share: Share,
+        issuer: SampleIssuer,
+        renderer: RequestRenderer,
+        counters: Counters,
+        *,
+        stop_at_ns: int,
+        on_batch: Callable[[list[Ended]], None],
+        on_stopped: Callable[[int], None],
+        on_idle: Callable[[], None],
+        log: EventLog | None = None,
+    ) -> None:
+        self._spec = spec
+        self._share = share
+        self._scheduler = scheduler_for(spec, share)
+        self._issuer = issuer
+        self._renderer = renderer
+        self._counters = counters
+        self._stop_at_ns = stop_at_ns
+        self._on_batch = on_batch
+        self._on_stopped = on_stopped
+        self._on_idle = on_idle
+        self._log = log
+        self._rendered: dict[int, bytes] = {}
+        self._ended: list[Ended] = []
+        self._inflight = 0
+        self._t0_ns = 0
+        self._stopped = False
+        self._flush_handle: asyncio.TimerHandle | None = None
+        self._first_batch = True
+
+    async def prepare(self) -> None:
+        """Open connections, render the first prompts, put everything that lives out of the collector's way."""
+        self._loop = asyncio.get_running_loop()
+        await self._issuer.start(self._flight_ended)
+        for seq in self._scheduler.upcoming():
+            self._rendered[seq] = self._renderer.render(seq)
+        self._timer = DeadlineTimer(self._loop, self._due)
+        # A collection of a large heap takes milliseconds, which would be booked as latency.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def begin(self, t0_ns: int) -> None:
+        """Send from ``t0_ns`` on."""
+        self._t0_ns = t0_ns
+        self._due()
+
+    def stop(self, at_ns: int) -> None:
+        """Send nothing that is due at or after ``at_ns``."""
+        self._stop_at_ns = min(self._stop_at_ns, at_ns)
+        if not self._stopped and (self._t0_ns or at_ns == 0):
+            self._due()
+
+    def abandon(self, status: Status, reason: str) -> None:
+        """End sending and everything in flight."""
+        self.stop(0)
+        self._issuer.abandon(status, reason)
+
+    def close(self) -> None:
+        """Give back what ``prepare`` took."""
+        self._timer.close()
+        self._issuer.shutdown()
+        gc.enable()
+        gc.unfreeze()
+
+    def _due(self) -> None:
+        """Send everything whose time has come; deadlines are absolute."""
+        while not self._stopped:
+            now_ns = monotonic_ns()
+            offset_ns = self._scheduler.next_due_ns()
+            due_ns = self._stop_at_ns if offset_ns is None else self._t0_ns + offset_ns
+            if due_ns >= self._stop_at_ns:
+                if now_ns < self._stop_at_ns:
+                    self._timer.arm(self._stop_at_ns)
+                else:
+                    self._end_sending(now_ns)
+                return
+            if due_ns > now_ns:
+                self._timer.arm(due_ns)
+                return
+            self._send()
+
+    def _send(self) -> None:
+        due = self._scheduler.take()
+        self._counters.count_taken(self._share.index)
+        inflight = self._counters.inflight()
+        flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
+        payload = self._rendered.pop(due.seq, None) or self._renderer.render(due.seq)
+        if inflight >= self._spec.inflight_cap and self._scheduler.drops:
+            flight.status = "dropped"
+            flight.error = f"{self._spec.inflight_cap} requests in flight"
+            self._gather(flight)
+        else:
+            self._inflight += 1
+            self._counters.add_inflight(self._share.index, 1)
+            if self._log is not None:
+                self._log.note(SessionEvent.LOADGEN_ISSUE_CALLED, monotonic_ns(), due.seq)
+            self._issuer.issue(flight, payload)
+        # After the send, not before the next: rendering must never stand between deadline and socket.
+        self._loop.call_soon(self._render_ahead)
+
+    def _render_ahead(self) -> None:
+        # One prompt per turn of the loop, so that responses are stamped in between.
+        for seq in self._scheduler.upcoming():
+            if seq not in self._rendered:
+                self._rendered[seq] = self._renderer.render(seq)
+                if self._log is not None:
+                    self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
+                self._loop.call_soon(self._render_ahead)
+                return
+
+    def _end_sending(self, now_ns: int) -> None:
+        # Woken late, it still has sent nothing since the deadline: what was due before went out above.
+        self._stopped = True
+        self._timer.close()
+        self._on_stopped(now_ns)
+        self._if_idle()
+
+    def _flight_ended(self, flight: Flight) -> None:
+        self._inflight -= 1
+        self._counters.add_inflight(self._share.index, -1)
+        self._check_length(flight)
+        now_ns = monotonic_ns()
+        self._gather(flight)
+        if not self._stopped:
+            before = self._scheduler.next_due_ns()
+            self._scheduler.ended(flight.seq, flight.status == "ok", now_ns - self._t0_ns)
+            if self._scheduler.next_due_ns() != before:
+                # Not from here: this is called in the middle of a connection's work.
+                self._loop.call_soon(self._due)
+        self._if_idle()
+
+    def _check_length(self, flight: Flight) -> None:
+        wanted = (self._spec.input_tokens, self._spec.output_tokens)
+        if flight.status == "ok" and (flight.prompt_tokens, flight.completion_tokens) != wanted:
+            flight.status = "wrong_length"
+            flight.error = (
+                f"{flight.prompt_tokens} prompt and {flight.completion_tokens} completion tokens; "
+                f"asked for {wanted[0]} and {wanted[1]}"
+            )
+
+    def _gather(self, flight: Flight) -> None:
+        assert flight.status is not None, "only ended flights are gathered"
+        self._ended.append(
+            Ended(
+                flight.seq,
+                flight.t_sched_ns,
+                flight.t_send_ns,
+                flight.t_first_token_ns,
+                flight.t_last_token_ns,
+                flight.t_end_ns,
+                flight.status,
+                flight.prompt_tokens,
+                flight.completion_tokens,
+                flight.inflight_at_send,
+                flight.error,
+                flight.token_ns or None,
+            )
+        )
+        # The first one ends warm-up, so it does not wait.
+        if self._first_batch or len(self._ended) >= BATCH_SIZE:
+            self._first_batch = False
+            self._flush()
+        elif self._flush_handle is None:
+            self._flush_handle = self._loop.call_later(BATCH_S, self._flush)
+
+    def _flush(self) -> None:
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        if self._ended:
+            batch, self._ended = self._ended, []
+            self._on_batch(batch)
+        if self._log is not None:
+            self._log.flush()
+
+    def _if_idle(self) -> None:
+        if self._stopped and self._inflight == 0:
+            self._flush()
+            self._on_idle()

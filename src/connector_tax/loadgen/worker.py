@@ -1,0 +1,171 @@
+"""``python -m connector_tax.loadgen.worker``: one load-generating process, for as many cells as it is told.
+
+Talks to its coordinator over one ZeroMQ pair; ends when standard input does, which the kernel closes however the
+coordinator ends.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time_ns
+
+import psutil
+import uvloop
+import zmq
+
+from connector_tax.loadgen.counters import Counters
+from connector_tax.loadgen.events import EventLog, handler_for
+from connector_tax.loadgen.generator import LoadGenerator
+from connector_tax.loadgen.http_issuer import HttpIssuer
+from connector_tax.loadgen.messages import (
+    Abandon,
+    Batch,
+    Finished,
+    Go,
+    Hello,
+    Job,
+    Ready,
+    Stop,
+    Stopped,
+    ToCoordinator,
+    ToWorker,
+    decode_for_worker,
+    encode,
+)
+from connector_tax.loadgen.stalls import StallWatch
+from connector_tax.records.cell import CellSpec
+from connector_tax.traffic.schedulers import Share
+from connector_tax.workload.prompts import RequestRenderer
+
+
+class Mailbox:
+    """A ZeroMQ pair on an event loop: drained whenever its descriptor says so, since it says so once."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, endpoint: str, on_message: Callable[[ToWorker], None]
+    ) -> None:
+        self._loop = loop
+        self._on_message = on_message
+        self._context = zmq.Context(io_threads=1)
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.linger = 1000
+        self._socket.connect(endpoint)
+        loop.add_reader(self._socket.fileno(), self._drain)
+        loop.call_soon(self._drain)
+
+    def send(self, message: ToCoordinator) -> None:
+        self._socket.send(encode(message))
+        # A send may swallow the descriptor's edge of a message that arrived meanwhile.
+        self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                message = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._on_message(decode_for_worker(message))
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._context.term()
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A cell under way and what is measured of this process while it is."""
+
+    generator: LoadGenerator
+    stalls: StallWatch
+    log: EventLog | None
+    cpu_start_ns: int = 0
+
+
+class Worker:
+    """Runs one job after the other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: str, counters: Counters) -> None:
+        self._loop = loop
+        self._counters = counters
+        self._cell: _Cell | None = None
+        self.mailbox = Mailbox(loop, endpoint, self._handle)
+
+    def _handle(self, message: ToWorker) -> None:
+        if isinstance(message, Job):
+            self._loop.create_task(self._prepare(message))
+            return
+        cell = self._cell
+        if cell is None:
+            return  # the cell ended while this was on its way
+        if isinstance(message, Go):
+            cell.cpu_start_ns = process_time_ns()
+            cell.generator.begin(message.t0_ns)
+        elif isinstance(message, Stop):
+            cell.generator.stop(message.at_ns)
+        elif isinstance(message, Abandon):
+            cell.generator.abandon(message.status, message.reason)
+
+    async def _prepare(self, job: Job) -> None:
+        spec = CellSpec.from_json(job.spec)
+        log = EventLog(Path(job.event_log)) if job.event_log is not None else None
+        generator = LoadGenerator(
+            spec,
+            Share(job.share_index, job.share_of),
+            HttpIssuer(job.host, job.port, handler_for(log, token_times=job.token_times)),
+            RequestRenderer(spec, model=job.model, host=f"{job.host}:{job.port}"),
+            self._counters,
+            stop_at_ns=job.stop_at_ns,
+            on_batch=lambda ended: self.mailbox.send(Batch(ended)),
+            on_stopped=lambda at_ns: self.mailbox.send(Stopped(at_ns)),
+            on_idle=self._finish,
+            log=log,
+        )
+        await generator.prepare()
+        self._cell = _Cell(generator, StallWatch(self._loop), log)
+        self.mailbox.send(Ready())
+
+    def _finish(self) -> None:
+        cell, self._cell = self._cell, None
+        if cell is None:
+            return
+        cpu_s = (process_time_ns() - cell.cpu_start_ns) / 1e9
+        cell.stalls.close()
+        # Not from here: the last connection is still in the middle of reporting its end.
+        self._loop.call_soon(cell.generator.close)
+        if cell.log is not None:
+            cell.log.close()
+        rss_mib = psutil.Process().memory_info().rss / 2**20
+        self.mailbox.send(Finished(cell.stalls.counts, cell.stalls.max_us, cpu_s, rss_mib))
+
+
+async def _serve(endpoint: str, counters: Counters) -> None:
+    loop = asyncio.get_running_loop()
+    worker = Worker(loop, endpoint, counters)
+    worker.mailbox.send(Hello())
+    gone = asyncio.Event()
+    # Nothing is ever written to it: readable means that it has ended.
+    loop.add_reader(sys.stdin.fileno(), gone.set)
+    await gone.wait()
+    loop.remove_reader(sys.stdin.fileno())
+    worker.mailbox.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--counters", type=Path, required=True)
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--cpus", default="", help="logical CPUs to stay on, comma-separated")
+    args = parser.parse_args()
+    if args.cpus:
+        os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    uvloop.run(_serve(args.endpoint, Counters(args.counters, args.workers)))
+
+
+if __name__ == "__main__":
+    main()

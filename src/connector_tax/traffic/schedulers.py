@@ -1,0 +1,155 @@
+"""Load patterns: what may be sent next, and when; no clock, no socket.
+
+Every pattern is a heap of samples by the time they become due, filled ahead of need. Open loops fill it from
+an arrival process that knows nothing of the server, closed loops from the ends of requests. A pattern
+registers itself by name; ``scheduler_for`` looks it up.
+
+Times are integer nanoseconds from T0, the start of the cell. Several workers divide one cell: of the
+samples ``seq`` each takes those with ``seq % of == index``, so nothing has to pass between them while it runs.
+"""
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from connector_tax.records.cell import CellSpec
+from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.units import s_to_ns
+
+# How many samples are known ahead, so that their prompts can be rendered before they are due.
+AHEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Worker ``index`` of ``of``."""
+
+    index: int = 0
+    of: int = 1
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Due:
+    """A sample and when it is due; ordered by time, then by ``seq``."""
+
+    offset_ns: int
+    seq: int
+
+
+class Scheduler(ABC):
+    """Samples of one worker's share in the order in which they become due.
+
+    Attributes:
+        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise it cannot
+            happen, since the pattern itself bounds what is in flight.
+    """
+
+    patterns: ClassVar[dict[str, type["Scheduler"]]] = {}
+    drops: ClassVar[bool]
+
+    def __init_subclass__(cls, *, load_pattern: Iterable[str] = (), **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in load_pattern:
+            Scheduler.patterns[name] = cls
+
+    def __init__(self, spec: CellSpec, share: Share) -> None:
+        self._spec = spec
+        self._share = share
+        self._heap: list[Due] = []
+
+    @abstractmethod
+    def _refill(self) -> None:
+        """Push what is known to come, so that up to ``AHEAD`` samples are in the heap."""
+
+    @abstractmethod
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        """Sample ``seq`` ended, well or not, at ``offset_ns``."""
+
+    def next_due_ns(self) -> int | None:
+        """When the next sample is due; None: not before one in flight has ended."""
+        self._refill()
+        return self._heap[0].offset_ns if self._heap else None
+
+    def take(self) -> Due:
+        """The next sample; it counts as sent."""
+        return heapq.heappop(self._heap)
+
+    def upcoming(self) -> list[int]:
+        """``seq`` of the next few samples, soonest first."""
+        self._refill()
+        return [due.seq for due in heapq.nsmallest(AHEAD, self._heap)]
+
+
+class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
+    """Arrivals of a process drawn before the run; the server's answers change nothing."""
+
+    drops = True
+
+    def __init__(self, spec: CellSpec, share: Share) -> None:
+        super().__init__(spec, share)
+        self._schedule = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
+        self._next_seq = share.index
+
+    def _refill(self) -> None:
+        while len(self._heap) < AHEAD:
+            # Offsets never go back, so the heap stays ordered and a push costs nothing.
+            heapq.heappush(self._heap, Due(self._schedule[self._next_seq], self._next_seq))
+            self._next_seq += self._share.of
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        pass
+
+
+class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
+    """A fixed number of requests in flight; the end of one is the arrival of the next.
+
+    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it.
+    """
+
+    drops = False
+
+    def __init__(self, spec: CellSpec, share: Share) -> None:
+        super().__init__(spec, share)
+        target, ramp_ns = self._target(spec), s_to_ns(spec.ramp_up_s or 0.0)
+        slots = range(share.index, target, share.of)
+        self._next_seq = share.index
+        for slot in slots:
+            self._open_slot((slot + 1) * ramp_ns // target)
+
+    @staticmethod
+    def _target(spec: CellSpec) -> int:
+        assert spec.concurrency is not None, "checked where the specification is made"
+        return spec.concurrency
+
+    def _open_slot(self, offset_ns: int) -> None:
+        heapq.heappush(self._heap, Due(offset_ns, self._next_seq))
+        self._next_seq += self._share.of
+
+    def _refill(self) -> None:
+        pass
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        self._open_slot(offset_ns)
+
+    def upcoming(self) -> list[int]:
+        # When the next slot opens is not known, which sample it sends is.
+        next_ones = range(self._next_seq, self._next_seq + AHEAD * self._share.of, self._share.of)
+        return [*super().upcoming(), *next_ones][:AHEAD]
+
+
+class MaxThroughput(ClosedLoop, load_pattern=("max_throughput",)):
+    """As fast as the in-flight cap allows: the offline case, everything due at once."""
+
+    @staticmethod
+    def _target(spec: CellSpec) -> int:
+        return spec.inflight_cap
+
+
+def scheduler_for(spec: CellSpec, share: Share = WHOLE) -> Scheduler:
+    """The scheduler of ``spec.arrival`` for one worker's share."""
+    return Scheduler.patterns[spec.arrival](spec, share)

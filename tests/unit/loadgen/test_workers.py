@@ -1,0 +1,235 @@
+"""Several processes share a cell; none of them may hang it, lose a request or move the schedule."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from truth_server import Reply, answer_well, truth_server, whole_answer
+
+from connector_tax.errors import EngineError
+from connector_tax.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.loadgen.health import dispatch_rate_error
+from connector_tax.loadgen.placement import Placement
+from connector_tax.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.loadgen.session import NOTHING, Observe
+from connector_tax.records.cell import CellSpec
+from connector_tax.records.request import RequestRecord
+
+SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
+
+
+def measure(
+    pool: WorkerPool, script: Any = answer_well, observe: Observe = NOTHING, **changes: Any
+) -> CellOutcome:
+    spec = replace(SPEC, workers=pool.n, **changes)
+    with truth_server(script) as url:
+        return measure_cell(spec, url, "m", pool=pool, observe=observe)
+
+
+def after(seconds: float, act: Any) -> None:
+    threading.Timer(seconds, act).start()
+
+
+async def late(reply: Reply, request: dict[str, Any], number: int) -> None:
+    import asyncio
+
+    await asyncio.sleep(0.1)
+    await answer_well(reply, request, number)
+
+
+def grid_ns(outcome: CellOutcome) -> list[int]:
+    return [r.t_sched_ns - outcome.requests[0].t_sched_ns for r in outcome.requests]
+
+
+def test_two_workers_send_one_schedule() -> None:
+    """Every arrival once, on its grid, every second one by each; the cap counts over both."""
+    with worker_pool(2) as pool:
+        outcome = measure(pool, late)
+        assert {r.status for r in outcome.requests} == {"ok"}
+        assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
+        assert grid_ns(outcome) == [k * 10_000_000 for k in range(len(outcome.requests))]
+        assert [r.worker for r in outcome.requests[:4]] == [0, 1, 0, 1]
+        assert max(r.inflight_at_send for r in outcome.requests) > 5
+        capped = measure(pool, late, inflight_cap=4)
+    assert Counter(r.status for r in capped.requests)["dropped"] > 10
+    assert max(r.inflight_at_send for r in capped.requests) == 4
+
+
+def test_the_same_seed_gives_the_same_bytes_whoever_sends_them() -> None:
+    bodies: dict[int, set[str]] = {1: set(), 3: set()}
+
+    for workers, seen in bodies.items():
+
+        async def script(reply: Reply, request: dict[str, Any], number: int, seen: set[str] = seen) -> None:
+            seen.add(json.dumps(request, sort_keys=True))
+            await answer_well(reply, request, number)
+
+        with worker_pool(workers) as pool:
+            measure(pool, script, max_cell_s=0.3, min_completed=1000)
+    shared = bodies[1] & bodies[3]
+    assert len(shared) >= 25 and len(shared) >= min(map(len, bodies.values())) - 1
+
+
+def test_a_killed_worker_is_noticed_and_nothing_is_lost() -> None:
+    """The cell ends soon, each request that the dead one had or should have sent is there, and says why."""
+    with worker_pool(2) as pool:
+        pool.revive()
+        after(0.6, lambda: os.kill(pool.pid(1), signal.SIGKILL))
+        outcome = measure(pool, late, duration_s=20, max_cell_s=60)
+        assert outcome.window.window_s < 10
+        assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
+        lost = [r for r in outcome.requests if r.status == "aborted"]
+        assert lost and {r.worker for r in lost} == {1}
+        assert {r.error for r in lost} == {"load-generator worker 1 ended by signal 9"}
+        assert outcome.health["bottleneck"] == ["load-generator worker 1 ended by signal 9"]
+        # The next cell has two workers again.
+        assert {r.status for r in measure(pool).requests} == {"ok"}
+
+
+def test_a_worker_killed_in_a_closed_loop_loses_no_count() -> None:
+    with worker_pool(1) as pool:
+        pool.revive()
+        after(0.5, lambda: os.kill(pool.pid(0), signal.SIGKILL))
+        outcome = measure(
+            pool, late, arrival="concurrency", concurrency=3, rate_per_s=0.0, duration_s=20, max_cell_s=60
+        )
+    assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
+    assert Counter(r.status for r in outcome.requests)["aborted"] >= 1
+
+
+def test_a_stalled_worker_is_back_on_its_grid_at_once() -> None:
+    """SIGSTOP for 100 ms: what fell into it goes out together and late, the rest on time, and the cell tells."""
+    with worker_pool(1) as pool:
+        pool.revive()
+        pid = pool.pid(0)
+        after(0.5, lambda: os.kill(pid, signal.SIGSTOP))
+        after(0.6, lambda: os.kill(pid, signal.SIGCONT))
+        outcome = measure(pool, late, duration_s=0.8, min_completed=60)
+    assert grid_ns(outcome) == [k * 10_000_000 for k in range(len(outcome.requests))]
+    late_ms = [(r.t_send_ns - r.t_sched_ns) / 1e6 for r in outcome.requests if r.t_send_ns is not None]
+    stalled = [k for k, ms in enumerate(late_ms) if ms > 15]
+    assert stalled and stalled == list(range(stalled[0], stalled[-1] + 1)), "one run of late requests"
+    assert outcome.health["loop_stall_max_us"] > 50_000
+    assert outcome.health["client_stalled"]
+    assert outcome.health["bottleneck"] == []
+
+
+def test_a_closed_loop_over_two_workers_keeps_its_number() -> None:
+    with worker_pool(2) as pool:
+        outcome = measure(pool, late, arrival="concurrency", concurrency=6, rate_per_s=0.0, ramp_up_s=0.1)
+    assert {r.status for r in outcome.requests} == {"ok"}
+    assert max(r.inflight_at_send for r in outcome.requests) == 5
+
+
+def test_every_event_is_in_the_log_once(tmp_path: Path) -> None:
+    with worker_pool(2) as pool:
+        outcome = measure(pool, observe=Observe(token_times=True, event_log=tmp_path))
+    rows = [
+        json.loads(line) for path in tmp_path.glob("events_*.jsonl") for line in path.read_text().splitlines()
+    ]
+    n = len(outcome.requests)
+    counts = Counter(row["event"] for row in rows)
+    assert {k: v for k, v in counts.items() if k != "LOADGEN_DATA_LOAD"} == {
+        "TEST_STARTED": 1,
+        "STOP_PERFORMANCE_TRACKING": 1,
+        "LOADGEN_STOP": 1,
+        "TEST_ENDED": 1,
+        "LOADGEN_ISSUE_CALLED": n,
+        "HTTP_REQUEST_ISSUED": n,
+        "FIRST_CHUNK": n,
+        "NON_FIRST_CHUNK": 3 * n,
+        "HTTP_RESPONSE_COMPLETED": n,
+        "COMPLETE": n,
+    }
+    sent = {row["seq"]: row["t_ns"] for row in rows if row["event"] == "HTTP_REQUEST_ISSUED"}
+    assert sent == {r.seq: r.t_send_ns for r in outcome.requests}
+    assert all(len(times) == 4 for times in outcome.session.token_ns.values())
+
+
+def test_the_sockets_folder_is_private_and_goes() -> None:
+    with worker_pool(1) as pool:
+        folder = pool._folder
+        assert folder.stat().st_mode & 0o777 == 0o700
+        pid = pool.pid(0)
+    assert not folder.exists()
+    assert not psutil.pid_exists(pid)
+
+
+def test_workers_go_with_their_coordinator() -> None:
+    """kill -9 of the process that measures: the kernel closes the lifeline, the workers end."""
+    code = (
+        "import sys, time\n"
+        "from connector_tax.loadgen.pool import worker_pool\n"
+        "with worker_pool(2) as pool:\n"
+        "    pool.revive()\n"
+        "    print(pool.pid(0), pool.pid(1), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    import subprocess
+
+    coordinator = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert coordinator.stdout is not None
+    pids = [int(p) for p in coordinator.stdout.readline().split()]
+    coordinator.kill()
+    coordinator.wait()
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(p) and psutil.Process(p).status() != "zombie" for p in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_workers_stay_on_the_cores_they_are_given() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    with worker_pool(1, Placement((), ((cpu,),), (), None)) as pool:
+        pool.revive()
+        assert psutil.Process(pool.pid(0)).cpu_affinity() == [cpu]
+
+
+def test_a_worker_that_cannot_start_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with worker_pool(1) as pool, pytest.raises(EngineError, match="exit code 1 before it was up"):
+        pool.revive()
+
+
+def record(seq: int, late_ns: int) -> RequestRecord:
+    t = seq * 10_000_000
+    return RequestRecord(seq, t, t + late_ns, t + 1, t + 2, t + 2, "ok", 8, 4, 0, 0, "window")
+
+
+def test_the_rate_error_is_the_share_by_which_a_client_falls_behind() -> None:
+    """1 % slower than scheduled: each arrival is 1 % of its own time late."""
+    slow = [record(seq, seq * 100_000) for seq in range(200)]
+    assert dispatch_rate_error(slow) == pytest.approx(0.01)
+    stalled = [record(seq, 100_000_000 if 50 <= seq < 60 else 0) for seq in range(200)]
+    assert dispatch_rate_error(stalled) == 0.0
+    assert dispatch_rate_error(slow[:10]) is None
+
+
+def test_memory_does_not_grow_with_the_cell() -> None:
+    """A worker forgets what it has handed on: 5,000 requests leave it as large as 1,000 did."""
+    with worker_pool(1) as pool:
+
+        async def at_once(reply: Reply, request: dict[str, Any], number: int) -> None:
+            reply.head()
+            reply.body(whole_answer(request))
+            reply.end()
+
+        sizes = [
+            measure(pool, at_once, rate_per_s=1000.0, duration_s=s, min_completed=1, max_cell_s=30).health[
+                "worker_rss_mib"
+            ][0]
+            for s in (1.0, 5.0)
+        ]
+    assert sizes[1] - sizes[0] < 8

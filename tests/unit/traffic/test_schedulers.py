@@ -1,0 +1,94 @@
+"""Load patterns: what goes out next and when, without a clock."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from connector_tax.records.cell import CellSpec
+from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
+
+MS = 1_000_000
+OPEN = CellSpec("a", 100.0, 8, 4, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)
+CLOSED = replace(OPEN, rate_per_s=0.0, arrival="concurrency", concurrency=4)
+
+
+def first(scheduler: Scheduler, count: int) -> list[tuple[int, int]]:
+    out = []
+    for _ in range(count):
+        assert scheduler.next_due_ns() is not None
+        due = scheduler.take()
+        out.append((due.offset_ns, due.seq))
+    return out
+
+
+def test_every_pattern_is_known_by_name() -> None:
+    assert sorted(Scheduler.patterns) == ["concurrency", "fixed", "gamma", "max_throughput", "poisson"]
+
+
+def test_an_open_loop_takes_no_notice_of_the_server() -> None:
+    patient, hurried = scheduler_for(OPEN), scheduler_for(OPEN)
+    for seq in range(50):
+        hurried.ended(seq, True, 0)
+    assert first(patient, 50) == first(hurried, 50) == [(k * 10 * MS, k) for k in range(50)]
+
+
+@pytest.mark.parametrize("arrival", ["fixed", "poisson", "gamma"])
+def test_shares_divide_a_schedule_and_change_nothing_in_it(arrival: str) -> None:
+    spec = replace(OPEN, arrival=arrival, gamma_shape=2.0)
+    whole = first(scheduler_for(spec), 300)
+    parts = [first(scheduler_for(spec, Share(index, 3)), 100) for index in range(3)]
+    assert sorted(due for part in parts for due in part) == whole
+    assert [seq for _, seq in parts[1][:3]] == [1, 4, 7]
+
+
+@pytest.mark.parametrize(
+    ("shape", "law"), [(4.0, stats.gamma(4.0)), (0.5, stats.gamma(0.5)), (1.0, stats.expon())]
+)
+def test_gamma_gaps_follow_their_law(shape: float, law: stats.rv_continuous) -> None:
+    """Kolmogorov-Smirnov against scipy's distribution of the same shape, with mean 1 / rate."""
+    spec = replace(OPEN, arrival="gamma", gamma_shape=shape, rate_per_s=50.0)
+    offsets = [0] + [offset for offset, _ in first(scheduler_for(spec), 5000)]
+    scaled = np.diff(offsets) / 1e9 * 50.0 * shape
+    assert stats.kstest(scaled, law.cdf).pvalue > 0.001
+
+
+def test_a_closed_loop_keeps_its_number_in_flight() -> None:
+    """Four go at once; a fifth only when one has ended, and is due from then on."""
+    loop = scheduler_for(CLOSED)
+    assert first(loop, 4) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert loop.next_due_ns() is None
+    loop.ended(2, True, 70 * MS)
+    loop.ended(0, False, 80 * MS)
+    assert first(loop, 2) == [(70 * MS, 4), (80 * MS, 5)]
+    assert loop.next_due_ns() is None
+
+
+def test_a_closed_loop_ramps_up_linearly() -> None:
+    """By half of the ramp half of the target is in flight."""
+    loop = scheduler_for(replace(CLOSED, ramp_up_s=1.0))
+    assert [offset for offset, _ in first(loop, 4)] == [250 * MS, 500 * MS, 750 * MS, 1000 * MS]
+
+
+def test_the_slots_of_a_closed_loop_are_divided_among_workers() -> None:
+    loops = [scheduler_for(replace(CLOSED, concurrency=5), Share(i, 2)) for i in range(2)]
+    assert [len(first(loop, n)) for loop, n in zip(loops, (3, 2), strict=True)] == [3, 2]
+    assert all(loop.next_due_ns() is None for loop in loops)
+
+
+def test_max_throughput_fills_the_cap_at_once() -> None:
+    loop = scheduler_for(replace(OPEN, rate_per_s=0.0, arrival="max_throughput", inflight_cap=7))
+    assert first(loop, 7) == [(0, seq) for seq in range(7)]
+    assert loop.next_due_ns() is None
+
+
+@pytest.mark.parametrize("spec", [OPEN, CLOSED])
+def test_what_comes_next_is_known_ahead(spec: CellSpec) -> None:
+    """Prompts are rendered before they are due, so the next samples are named in order."""
+    scheduler = scheduler_for(spec)
+    for seq in range(20):
+        if scheduler.next_due_ns() is None:
+            scheduler.ended(0, True, 0)
+        assert scheduler.upcoming()[:2] == [seq, seq + 1]
+        assert scheduler.take().seq == seq
