@@ -38,6 +38,8 @@ class Counters:
 
     def inflight(self) -> int:
         """Over all workers."""
+        if self._workers == 1:
+            return self._values[_INFLIGHT]
         return sum(self._values[w * _FIELDS + _INFLIGHT] for w in range(self._workers))
 
     def taken(self, worker: int) -> int:

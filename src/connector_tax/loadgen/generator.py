@@ -7,7 +7,7 @@ fell into it.
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic_ns
 
 from connector_tax.loadgen.counters import Counters
@@ -61,6 +61,8 @@ class LoadGenerator:
         self._on_idle = on_idle
         self._log = log
         self._rendered: dict[int, bytes] = {}
+        self._begun: tuple[int, Iterator[bytes | None]] | None = None
+        self._rendering = False
         self._ended: list[Ended] = []
         self._inflight = 0
         self._t0_ns = 0
@@ -125,7 +127,7 @@ class LoadGenerator:
         self._counters.count_taken(self._share.index)
         inflight = self._counters.inflight()
         flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
-        payload = self._rendered.pop(due.seq, None) or self._renderer.render(due.seq)
+        payload = self._take_rendered(due.seq)
         if inflight >= self._spec.inflight_cap and self._scheduler.drops:
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
@@ -137,17 +139,36 @@ class LoadGenerator:
                 self._log.note(SessionEvent.LOADGEN_ISSUE_CALLED, monotonic_ns(), due.seq)
             self._issuer.issue(flight, payload)
         # After the send, not before the next: rendering must never stand between deadline and socket.
-        self._loop.call_soon(self._render_ahead)
+        if not self._rendering:
+            self._rendering = True
+            self._loop.call_soon(self._render_ahead)
+
+    def _take_rendered(self, seq: int) -> bytes:
+        payload = self._rendered.pop(seq, None)
+        if payload is None:
+            # Sooner than it could be got ready: what has been begun is finished, or all is done now.
+            begun = self._begun if self._begun is not None and self._begun[0] == seq else None
+            payload = _last(begun[1]) if begun is not None else self._renderer.render(seq)
+            self._begun = None if begun is not None else self._begun
+        return payload
 
     def _render_ahead(self) -> None:
-        # One prompt per turn of the loop, so that responses are stamped in between.
-        for seq in self._scheduler.upcoming():
-            if seq not in self._rendered:
-                self._rendered[seq] = self._renderer.render(seq)
-                if self._log is not None:
-                    self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
-                self._loop.call_soon(self._render_ahead)
+        # One piece per turn of the loop, so that responses are stamped in between.
+        if self._begun is None:
+            missing = (seq for seq in self._scheduler.upcoming() if seq not in self._rendered)
+            seq = next(missing, None)
+            if seq is None:
+                self._rendering = False
                 return
+            self._begun = (seq, self._renderer.pieces(seq))
+        seq, pieces = self._begun
+        payload = next(pieces)
+        if payload is not None:
+            self._rendered[seq] = payload
+            self._begun = None
+            if self._log is not None:
+                self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
+        self._loop.call_soon(self._render_ahead)
 
     def _end_sending(self, now_ns: int) -> None:
         # Woken late, it still has sent nothing since the deadline: what was due before went out above.
@@ -194,7 +215,7 @@ class LoadGenerator:
                 flight.completion_tokens,
                 flight.inflight_at_send,
                 flight.error,
-                flight.token_ns or None,
+                flight.token_ns.tobytes() if flight.token_ns else None,
             )
         )
         # The first one ends warm-up, so it does not wait.
@@ -218,3 +239,9 @@ class LoadGenerator:
         if self._stopped and self._inflight == 0:
             self._flush()
             self._on_idle()
+
+
+def _last(pieces: Iterator[bytes | None]) -> bytes:
+    *_, whole = pieces
+    assert whole is not None, "the last piece is the whole"
+    return whole

@@ -1,6 +1,7 @@
 """What a load generator needs of whatever sends its requests."""
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ class Flight:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
-    token_ns: list[int] = field(default_factory=list)
+    token_ns: "array[int]" = field(default_factory=lambda: array("q"))
 
 
 class SampleIssuer(ABC):

@@ -58,7 +58,7 @@ class Ready(msgspec.Struct, array_like=True, tag=11):
 
 
 class Ended(msgspec.Struct, array_like=True):
-    """One request that ended; fields as in ``RequestRecord``."""
+    """One request that ended; fields as in ``RequestRecord``, and token times as native 64-bit integers."""
 
     seq: int
     t_sched_ns: int
@@ -71,7 +71,7 @@ class Ended(msgspec.Struct, array_like=True):
     completion_tokens: int | None
     inflight_at_send: int
     error: str | None
-    token_ns: list[int] | None = None
+    token_ns: bytes | None = None
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):

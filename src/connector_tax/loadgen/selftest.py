@@ -99,7 +99,7 @@ def errors(spec: CellSpec, outcome: CellOutcome, truth: dict[str, Truth]) -> Err
                 record.tpot_ns - true_tpot_ns,
             )
         )
-        times = outcome.session.token_ns.get(record.seq, [])
+        times = outcome.session.token_ns.get(record.seq)
         if times:
             gaps.append((np.diff(times) - np.diff(true.writes_ns)) / 1e3)
     table = np.array(rows, dtype=np.float64) / 1e3

@@ -6,6 +6,7 @@ a thread, so that the caller can be told of signals while a cell runs.
 
 import os
 import threading
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -67,7 +68,7 @@ class SessionResult:
 
     window: CellWindow
     requests: list[RequestRecord]
-    token_ns: dict[int, list[int]]
+    token_ns: "dict[int, array[int]]"
     stall_counts: list[int]
     stall_max_us: float
     worker_cpu_s: list[float]
@@ -316,7 +317,7 @@ class _Cell:
         return SessionResult(
             window=window,
             requests=[records[seq] for seq in sorted(records)],
-            token_ns={e.seq: e.token_ns for e in ended if e.token_ns is not None},
+            token_ns={e.seq: array("q", e.token_ns) for e in ended if e.token_ns is not None},
             stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
             stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
             worker_cpu_s=[r.cpu_s for r in reports],

@@ -6,11 +6,17 @@ those bytes are missing the event is decoded after all, so a server that writes 
 costs time, never truth.
 """
 
-import json
 from typing import Any
+
+import msgspec
 
 _TOKEN = (b'"choices":[{', b'"choices": [{')
 _DONE = b"[DONE]"
+
+
+def has_token(data: bytes) -> bool:
+    """Whether an event with a token begins somewhere in ``data``, as most servers write it."""
+    return _TOKEN[0] in data or _TOKEN[1] in data
 
 
 class MalformedStream(Exception):
@@ -49,13 +55,39 @@ class EventScanner:
             held = buffer.endswith(b"\r")
             buffer = buffer[:-1] if held else buffer
             buffer = buffer.replace(b"\r\n", b"\n")
+            end = "\r" if held else ""
             *events, rest = buffer.split(b"\n\n")
-            self._rest = rest + b"\r" if held else rest
+            self._rest = rest + end.encode()
         else:
+            if not self.tokens:
+                first = buffer.find(b"\n\n")
+                if first < 0:
+                    self._rest = buffer
+                    return 0
+                self._event(buffer[:first])
+                buffer = buffer[first + 2 :]
+            if self.tokens:
+                buffer = self._count_plain(buffer)
             *events, self._rest = buffer.split(b"\n\n")
         for event in events:
             self._event(event)
         return self.tokens - before
+
+    def _count_plain(self, buffer: bytes) -> bytes:
+        """Count leading events that are beyond doubt tokens, without looking at them one by one; returns the rest.
+
+        Beyond doubt: as many events that begin with data as beginnings of a ``choices`` that is not empty.
+        The last of them is not counted but returned: what comes at its end may matter.
+        """
+        marker = _TOKEN[0] if _TOKEN[0] in buffer else _TOKEN[1]
+        boundary = buffer.rfind(b"\n\ndata:", 0, buffer.rfind(marker) + 1)
+        if boundary < 0 or not buffer.startswith(b"data:"):
+            return buffer
+        n = buffer.count(b"\n\ndata:", 0, boundary + 7)
+        if n != buffer.count(marker, 0, boundary):
+            return buffer
+        self.tokens += n
+        return buffer[boundary + 2 :]
 
     def finish(self) -> None:
         """The body has ended: take ``usage`` from the last event if no event of its own had it."""
@@ -99,8 +131,8 @@ def _is_role_only(choice: dict[str, Any]) -> bool:
 
 def _decoded(payload: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(payload)
-    except ValueError as error:
+        value = msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
         raise MalformedStream(
             f"an event that is not JSON: {payload[:200].decode(errors='replace')}"
         ) from error
