@@ -33,6 +33,11 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
         c["reasons"] for c in aggregate["cells"]
     ]
     assert [p["what"] for p in aggregate["problems"]] == []
+    assert {(o["config"], o["phase"]): o["verdict"] for o in aggregate["outputs"]} == {
+        (config, phase): "reference" if (config, phase) == ("plain", "a") else "same"
+        for config in ("plain", "noop_connector", "mooncake_both")
+        for phase in ("a", "b")
+    }
     index = json.loads((results / "figures" / "index.json").read_text())
     assert len(index) == 8 or len(index.get("figures", index)) == 8
     run = next(results.glob("*_plain/phase_a"))

@@ -105,6 +105,11 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def outputs(self) -> Path:
+        """The accuracy pass of this run."""
+        return self.path / "accuracy.json"
+
+    @property
     def step_log(self) -> Path:
         """What AGENTIC_STEP_LOG_PATH is set to; each engine process adds its own name to it."""
         return self.path / "steps" / "engine_step.jsonl"

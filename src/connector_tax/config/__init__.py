@@ -2,6 +2,7 @@
 
 from connector_tax.config.load import load_campaign, parse_campaign
 from connector_tax.config.model import (
+    AccuracyConfig,
     AnalysisConfig,
     CampaignConfig,
     CellConfig,
@@ -10,6 +11,7 @@ from connector_tax.config.model import (
 )
 
 __all__ = [
+    "AccuracyConfig",
     "AnalysisConfig",
     "CampaignConfig",
     "CellConfig",

@@ -17,6 +17,7 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 
 from connector_tax.config.model import (
+    AccuracyConfig,
     AnalysisConfig,
     CampaignConfig,
     CellConfig,
@@ -79,6 +80,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
             tuple(b_prime["configs"]), tuple(Shape(int(s[0]), int(s[1])) for s in b_prime["shapes"])
         ),
         cell=cell,
+        accuracy=AccuracyConfig(**value["accuracy"]),
         analysis=AnalysisConfig(**value["analysis"]),
     )
     _check_rates(config, where)
@@ -155,6 +157,7 @@ def _check_lengths(config: CampaignConfig, where: str) -> None:
             config.phase_a_shape.input_tokens + config.phase_a_shape.output_tokens,
             max(config.phase_b_input_tokens) + max(config.phase_b_output_tokens),
             *(s.input_tokens + s.output_tokens for s in config.phase_b_prime.shapes),
+            config.accuracy.input_tokens + config.accuracy.output_tokens if config.accuracy.prompts else 0,
         ]
     )
     if longest > int(limit):

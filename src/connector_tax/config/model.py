@@ -64,6 +64,15 @@ class PhaseBPrimeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AccuracyConfig:
+    """Prompts whose answers are compared with plain's; none if ``prompts`` is 0."""
+
+    prompts: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class AnalysisConfig:
     bootstrap_draws: int
     confidence: float
@@ -84,6 +93,7 @@ class CampaignConfig:
     phase_b_output_tokens: tuple[int, ...]
     phase_b_prime: PhaseBPrimeConfig
     cell: CellConfig
+    accuracy: AccuracyConfig
     analysis: AnalysisConfig
 
     def connector(self, connector_id: str) -> ConnectorSpec:

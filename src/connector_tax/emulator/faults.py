@@ -10,6 +10,7 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
     reset:K           reset the connection in the middle of every K-th answer
     malformed:K       send an event that is not JSON in every K-th answer
     short:K           end every K-th answer one token early
+    wrong:K           give another last token in every K-th whole answer
     degraded          say so in the log, as LMCache does on a device it does not know
 """
 
@@ -27,6 +28,7 @@ NAMES = (
     "reset",
     "malformed",
     "short",
+    "wrong",
     "degraded",
 )
 
@@ -44,6 +46,7 @@ class Faults:
     reset: int = 0
     malformed: int = 0
     short: int = 0
+    wrong: int = 0
 
     def hits(self, name: str, request_number: int) -> bool:
         """Whether request ``request_number`` (from 1) is one of every K-th."""

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+import zlib
 from typing import Any
 
 from connector_tax.emulator.engine import RealTimeEngine
@@ -15,7 +16,17 @@ from connector_tax.enginemodel.model import StepResult
 class Answer:
     """A completion under way."""
 
-    __slots__ = ("exchange", "number", "pieces", "prefix", "produced", "prompt_tokens", "stream", "usage")
+    __slots__ = (
+        "exchange",
+        "first_id",
+        "ids",
+        "number",
+        "prefix",
+        "produced",
+        "prompt_tokens",
+        "stream",
+        "usage",
+    )
 
     def __init__(
         self, exchange: Exchange, number: int, prompt_tokens: int, model: str, options: dict[str, Any]
@@ -33,7 +44,9 @@ class Answer:
             "model": model,
         }
         self.prefix = json.dumps(frame, separators=(",", ":"))[:-1]
-        self.pieces: list[str] = []
+        self.ids: list[int] = []
+        # Answers depend on the prompt alone, as they do at temperature 0.
+        self.first_id = zlib.crc32(json.dumps(options["prompt"]).encode()) if not self.stream else number * 7
 
     def token_event(self, text: str, finish: str | None) -> bytes:
         choice = f'{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{json.dumps(finish)}}}'
@@ -137,12 +150,14 @@ class Server:
 
     def _emit(self, answer: Answer, last: bool) -> None:
         answer.produced += 1
-        text = f"t{(answer.number * 7 + answer.produced) % 1000} "
+        token_id = (answer.first_id + answer.produced) % 1000
+        text = f"t{token_id} "
         if last:
             del self._answers[answer.number]
             answer.exchange.request_id = None
         if not answer.stream:
-            answer.pieces.append(text)
+            wrong = last and self._faults.hits("wrong", answer.number)
+            answer.ids.append(token_id + 1 if wrong else token_id)
             if last:
                 self._answer_whole(answer)
             return
@@ -161,7 +176,8 @@ class Server:
 
     def _answer_whole(self, answer: Answer) -> None:
         value = json.loads(answer.prefix + "}")
-        value["choices"] = [{"index": 0, "text": "".join(answer.pieces), "finish_reason": "length"}]
+        text = "".join(f"t{token_id} " for token_id in answer.ids)
+        value["choices"] = [{"index": 0, "text": text, "token_ids": answer.ids, "finish_reason": "length"}]
         value["usage"] = json.loads(answer.usage_json())
         answer.exchange.answer_json(value)
 

@@ -63,11 +63,12 @@ class CellData:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One (configuration, phase): its receipt if it has ended, and its readable cells."""
+    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it has one."""
 
     folder: RunFolder
     receipt: Receipt | None
     cells: tuple[CellData, ...]
+    outputs: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,24 @@ def _run(folder: RunFolder, campaign: str, steps: bool, problems: list[Problem])
         cells.append(cell)
     for cell_id in sorted(set(wanted or ()) - {c.cell_id for c in folder.finished_cells()}):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
-    return RunData(folder, receipt, tuple(cells))
+    return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign, problems))
+
+
+def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[dict[str, Any]] | None:
+    """None where this run had no accuracy pass, or what lies there is not one of this run."""
+    if not folder.outputs.exists():
+        return None
+    try:
+        document = read_json(folder.outputs)
+        named = (document["campaign"], document["connector"])
+        outputs = document["outputs"]
+        if named == (campaign, folder.connector_id) and all(isinstance(o, dict) for o in outputs):
+            return list(outputs)
+        fault = f"is of {' '.join(map(str, named))}; not used"
+    except (ArtifactError, LookupError, TypeError) as error:
+        fault = f"cannot be read: {_said(error)}"
+    problems.append(Problem(str(folder.outputs), fault))
+    return None
 
 
 def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Receipt | None:

@@ -18,6 +18,7 @@ from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.files import read_json, write_json, write_text
+from connector_tax.loadgen.outputs import collect_outputs
 from connector_tax.loadgen.placement import Placement, discover, place
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.sampler import sampling
@@ -25,7 +26,7 @@ from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
 from connector_tax.measure.locks import cache_folder, held
 from connector_tax.measure.progress import Progress
-from connector_tax.plan import cells_of, config_of, launch_spec, spec_hash
+from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
 from connector_tax.records.cell import CellSpec, Phase
 
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
@@ -85,7 +86,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     ):
         pending = _pending(run, cells)
         failed_launches = 0
-        while pending:
+        while pending or not _outputs_collected(run):
             try:
                 pending = _one_launch(run, pending)
             except LaunchError as error:
@@ -171,7 +172,10 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         engine.wait_ready()
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S):
             about["idle_cpu_share"] = _idle_cpu_share(engine, IDLE_SAMPLE_S[config.engine.kind])
-            return _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt})
+            missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt})
+        if not missing:
+            _collect_outputs(run, engine)
+        return missing
 
 
 def _placement(config: CampaignConfig) -> Placement | None:
@@ -201,6 +205,34 @@ def _measure_pending(
             _count_death(run.run, cell)
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
+
+
+def _outputs_collected(run: Run) -> bool:
+    """Whether this run's accuracy pass is done, or wanted by nobody."""
+    # Two launches of each configuration are enough to see what repeats; those of B' are the shortest.
+    if run.config.accuracy.prompts == 0 or run.run.phase == "b_prime":
+        return True
+    wanted = outputs_hash(run.config, run.connector_id)
+    return run.run.outputs.exists() and read_json(run.run.outputs).get("spec_hash") == wanted
+
+
+def _collect_outputs(run: Run, engine: RunningEngine) -> None:
+    if _outputs_collected(run):
+        return
+    accuracy, cell = run.config.accuracy, run.config.cell
+    run.progress.say(f"accuracy pass: {accuracy.prompts} prompts")
+    outputs = collect_outputs(
+        engine.base_url,
+        engine.model,
+        seed=run.config.seed,
+        prompts=accuracy.prompts,
+        input_tokens=accuracy.input_tokens,
+        output_tokens=accuracy.output_tokens,
+        token_ids=(cell.token_id_low, cell.token_id_high),
+    )
+    document = {"schema": 1, "campaign": run.config.campaign, "connector": run.connector_id}
+    document |= {"spec_hash": outputs_hash(run.config, run.connector_id), "outputs": outputs}
+    write_json(run.run.outputs, document)
 
 
 def _archive_earlier_attempt(run: RunFolder) -> int:

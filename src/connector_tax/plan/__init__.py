@@ -1,7 +1,7 @@
 """The campaign as a list of what to do: a pure function of the config."""
 
 from connector_tax.plan.campaign import campaign_document, config_of, document_hash
-from connector_tax.plan.cells import cells_of, launch_spec, run_spec_hash, spec_hash
+from connector_tax.plan.cells import cells_of, launch_spec, outputs_hash, run_spec_hash, spec_hash
 from connector_tax.plan.order import run_order
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "document_hash",
     "launch_spec",
     "run_order",
+    "outputs_hash",
     "run_spec_hash",
     "spec_hash",
 ]

@@ -78,6 +78,12 @@ def spec_hash(config: CampaignConfig, connector_id: str, cell: CellSpec) -> str:
     return hash_of({"launch": launch_spec(config, connector_id), "cell": cell.to_json()})
 
 
+def outputs_hash(config: CampaignConfig, connector_id: str) -> str:
+    """Identifies an accuracy pass as ``spec_hash`` does a cell."""
+    accuracy = {**asdict(config.accuracy), "seed": config.seed, "model": config.engine.model}
+    return hash_of({"launch": launch_spec(config, connector_id), "accuracy": accuracy})
+
+
 def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> str:
     """What a rule's ``params`` hold, so that a changed parameter reruns exactly what it touches.
 

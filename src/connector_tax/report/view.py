@@ -49,6 +49,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "taxes": [t for r in REFERENCES if (t := _tax_table(aggregate, r)) is not None],
         "amplification": _amplification(aggregate),
         "shape_taxes": _shape_taxes(aggregate),
+        "outputs": [_outputs(aggregate, r) for r in rows(aggregate.get("outputs"))],
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
         "cells": [_cell(aggregate, c) for c in sorted(all_cells(aggregate), key=_cell_place(aggregate))],
@@ -57,6 +58,20 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         ],
         "provenance": _provenance(provenance, campaign, config_hash),
         "reproduce": _reproduce(aggregate),
+    }
+
+
+def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+    moods = {"same": "good", "reference": "open", "not repeatable": "open"}
+    first = mapping(row.get("first_difference"))
+    where = "" if not first else f"prompt {first.get('prompt')}"
+    return {
+        "label": label_of(aggregate, str(row.get("config"))),
+        "phase": PHASE_NAMES.get(str(row.get("phase")), ""),
+        "same": f"{row.get('n_same')} of {row.get('n_prompts')}",
+        "first": where if first.get("token") is None else f"{where}, token {first.get('token')}",
+        "verdict": str(row.get("verdict")),
+        "mood": moods.get(str(row.get("verdict")), "bad"),
     }
 
 

@@ -13,6 +13,7 @@ from connector_tax.stats.bootstrap import Estimate, combine
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
 
@@ -34,6 +35,7 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
     }
     taxes = _taxes(estimates, rates)
     absent = _absent(data)
+    outputs, output_problems = compare_outputs(data)
     verdicts = judge_hypotheses(_evidence(taxes, absent, config, confidence))
     return {
         "schema_version": SCHEMA_VERSION,
@@ -49,8 +51,9 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         "taxes": [t.to_json(confidence) for t in taxes],
         "amplification": _amplification(taxes, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
+        "outputs": outputs,
         "criteria": judge_criteria(data, verdicts),
-        "problems": [{"where": p.where, "what": p.what} for p in (*data.problems, *doubts)],
+        "problems": [{"where": p.where, "what": p.what} for p in (*data.problems, *doubts, *output_problems)],
     }
 
 
