@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from connector_tax.config import (
+    AccuracyConfig,
     AnalysisConfig,
     CampaignConfig,
     CellConfig,
@@ -67,6 +68,7 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
                     tuple(prime["configs"]), tuple(Shape(**s) for s in prime["shapes"])
                 ),
                 "cell": CellConfig(**value["cell"]),
+                "accuracy": AccuracyConfig(**value["accuracy"]),
                 "analysis": AnalysisConfig(**value["analysis"]),
             }
         )

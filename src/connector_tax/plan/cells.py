@@ -91,4 +91,5 @@ def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> st
     and Snakemake follows the real rate through ``reference_rates.json``.
     """
     cells = cells_of(config, connector_id, phase, ref_safe_per_s=1.0, ref_load_per_s=1.0)
-    return hash_of([spec_hash(config, connector_id, cell) for cell in cells])
+    parts = [spec_hash(config, connector_id, cell) for cell in cells]
+    return hash_of([*parts, outputs_hash(config, connector_id)])
