@@ -43,6 +43,7 @@ def usage_event(prompt_tokens: int, completion_tokens: int) -> bytes:
     return b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
 
 
+MODELS = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"data":[{"id":"m"}]}'
 DONE = b"data: [DONE]\n\n"
 
 
@@ -68,6 +69,9 @@ def truth_server(script: Script = answer_well):  # type: ignore[no-untyped-def]
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                if head.startswith(b"GET "):
+                    writer.write(MODELS)
+                    continue
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 request = json.loads(await reader.readexactly(length))
                 count += 1

@@ -5,6 +5,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from connector_tax.errors import ConfigError
 from connector_tax.files import append_lines, write_json
 from connector_tax.loadgen.cell import measure_cell
@@ -92,6 +94,7 @@ def bench(
     low, high = _token_range(token_ids)
     observe = Observe(event_log=out if event_log else None)
     out.mkdir(parents=True, exist_ok=True)
+    _check_server(base_url, model)
     summaries: dict[str, Any] = {}
     print(
         f"{'cell':>20} {'n':>5} {'ok':>5} {'req/s':>8} {'TTFT p50':>9} {'p90':>9} {'TPOT p50':>9} {'late p99':>9}  ms"
@@ -120,6 +123,21 @@ def bench(
             append_lines(requests, [r.to_line() for r in outcome.requests])
             write_json(out / "summary.json", summaries)
             print(_row(spec.cell_id, summary, outcome.health), flush=True)
+
+
+def _check_server(base_url: str, model: str) -> None:
+    """A cell takes minutes to find out what one question tells."""
+    try:
+        answer = httpx.get(f"{base_url}/v1/models", timeout=10.0)
+        answer.raise_for_status()
+        served = [card["id"] for card in answer.json()["data"]]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"--base-url {base_url}: no OpenAI-compatible server answers /v1/models there "
+            f"({error or type(error).__name__}). Start it first, or give its http://host:port."
+        ) from error
+    if model not in served:
+        raise ConfigError(f"--model {model}: {base_url} serves {', '.join(served) or 'nothing'}.")
 
 
 def _token_range(text: str) -> tuple[int, int]:

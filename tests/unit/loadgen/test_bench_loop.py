@@ -44,13 +44,40 @@ def test_several_shapes_at_one_rate(tmp_path: Path) -> None:
     assert list(json.loads((tmp_path / "summary.json").read_text())) == ["r40_8x4", "r40_16x2"]
 
 
+def test_a_closed_loop_has_a_concurrency_for_a_name(tmp_path: Path) -> None:
+    with truth_server() as base_url:
+        done = bench(
+            *("--base-url", base_url, "--concurrency", "4", "--shape", "8,4", "--out", str(tmp_path)),
+            *("--duration", "0.3", "--warmup", "0.1", "--min-completed", "2", "--ramp-up", "0.1", "--event-log"),
+        )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text())["c4_8x4"]
+    assert summary["throughput_ratio"] is None
+    assert summary["health"]["max_inflight"] == 4
+    assert (tmp_path / "events_session.jsonl").exists()
+
+
+def test_nobody_listening_is_said_at_once(tmp_path: Path) -> None:
+    done = bench("--base-url", "http://127.0.0.1:9", "--out", str(tmp_path), "--rate", "1")
+    assert done.returncode == 2
+    assert "no OpenAI-compatible server answers /v1/models there" in done.stderr
+
+
+def test_a_model_that_is_not_served_is_named(tmp_path: Path) -> None:
+    with truth_server() as base_url:
+        done = bench("--base-url", base_url, "--out", str(tmp_path), "--rate", "1", "--model", "other")
+    assert done.returncode == 2
+    assert f"--model other: {base_url} serves m." in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--rates", "1,fast"], "give numbers separated by commas"),
         (["--rates", "-1"], "must be above 0"),
         (["--rate", "1", "--shapes", "8by4"], "give INPUTxOUTPUT in tokens"),
-        (["--rate", "1", "--token-ids", "9,3"], "give LOW,HIGH with LOW below HIGH"),
+        (["--rate", "1", "--gamma-shape", "2"], "goes with --arrival gamma"),
+        (["--rate", "1", "--ramp-up", "2"], "goes with --concurrency"),
     ],
 )
 def test_a_bad_flag_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
