@@ -6,6 +6,7 @@ and Snakemake, and the shell would not die with it.
 
 import sys
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import TextIO
 
@@ -13,20 +14,25 @@ from connector_tax.errors import ConnectorTaxError
 
 
 class _Both:
-    """A text stream that goes to two."""
+    """A text stream that also goes to a log; a log that cannot be written any more is given up, in words."""
 
-    def __init__(self, first: TextIO, second: TextIO) -> None:
-        self._streams = (first, second)
+    def __init__(self, stream: TextIO, log: FileIO) -> None:
+        self._stream = stream
+        self._log: FileIO | None = log
 
     def write(self, text: str) -> int:
-        for stream in self._streams:
-            stream.write(text)
-            stream.flush()
+        self._stream.write(text)
+        if self._log is not None:
+            try:
+                self._log.write(text.encode())
+            except OSError as error:
+                log, self._log = self._log, None
+                self._stream.write(f"{log.name}: log ends here, it cannot be written ({error})\n")
+        self._stream.flush()
         return len(text)
 
     def flush(self) -> None:
-        for stream in self._streams:
-            stream.flush()
+        self._stream.flush()
 
 
 def log_to(path: Path | None) -> None:
@@ -34,7 +40,8 @@ def log_to(path: Path | None) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    log = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+    # Unbuffered: what a full disk refused must not be tried again while the interpreter ends.
+    log = FileIO(path, "a")
     sys.stdout = _Both(sys.stdout, log)
     sys.stderr = _Both(sys.stderr, log)
 

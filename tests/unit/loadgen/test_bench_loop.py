@@ -48,7 +48,17 @@ def test_a_closed_loop_has_a_concurrency_for_a_name(tmp_path: Path) -> None:
     with truth_server() as base_url:
         done = bench(
             *("--base-url", base_url, "--concurrency", "4", "--shape", "8,4", "--out", str(tmp_path)),
-            *("--duration", "0.3", "--warmup", "0.1", "--min-completed", "2", "--ramp-up", "0.1", "--event-log"),
+            *(
+                "--duration",
+                "0.3",
+                "--warmup",
+                "0.1",
+                "--min-completed",
+                "2",
+                "--ramp-up",
+                "0.1",
+                "--event-log",
+            ),
         )
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "summary.json").read_text())["c4_8x4"]
