@@ -12,7 +12,7 @@ from connector_tax.loadgen.standalone import bench, parse_rates, parse_shapes, s
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--base-url", required=True, help="http://host:port")
     parser.add_argument("--model", required=True, help="the name the server serves")
@@ -28,11 +28,13 @@ def main() -> None:
     shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
     shapes.add_argument("--shapes", help="comma-separated: 512x64,512x256")
     parser.add_argument("--duration", type=float, default=60, help="seconds of window at least")
-    parser.add_argument("--min-completed", type=int, default=200)
-    parser.add_argument("--warmup", type=float, default=10)
-    parser.add_argument("--max-cell", type=float, default=900)
-    parser.add_argument("--drain-timeout", type=float, default=120)
-    parser.add_argument("--inflight-cap", type=int, default=256)
+    parser.add_argument("--min-completed", type=int, default=200, help="requests of the window at least")
+    parser.add_argument("--warmup", type=float, default=10, help="seconds, not counted")
+    parser.add_argument("--max-cell", type=float, default=900, help="seconds a cell may take")
+    parser.add_argument("--drain-timeout", type=float, default=120, help="seconds for what is in flight")
+    parser.add_argument(
+        "--inflight-cap", type=int, default=256, help="arrivals beyond are dropped and logged"
+    )
     parser.add_argument("--arrival", choices=["fixed", "poisson", "gamma"], default="fixed")
     parser.add_argument("--gamma-shape", type=float, help="for --arrival gamma: above 1 more regular")
     parser.add_argument("--ramp-up", type=float, help="seconds until --concurrency is reached, linearly")

@@ -121,14 +121,21 @@ def _title(aggregate: Aggregate, taxes: Mapping[str, Taxes]) -> str:
     """The framework's tax, as a share of the largest one where that one is above zero."""
     metric, found = next(iter(taxes.items()))
     framework = found[NOOP].point
+    unclear = found[NOOP].covers_zero
     what = "TTFT p90" if metric == "ttft_p90" else "the median step"
     amount = percent(framework) if metric == "ttft_p90" else microseconds(framework)
     worst = max((c for c in found if c != NOOP), key=lambda c: found[c].point)
     whole = found[worst]
     if whole.low is None or whole.low <= 0:
+        if unclear:
+            return f"No tax on {what} is told apart from zero, neither the framework's nor a connector's"
         return (
             f"The framework alone adds {amount} to {what}; no connector's whole tax is told apart from zero"
         )
+    if unclear:
+        total = percent(whole.point) if metric == "ttft_p90" else microseconds(whole.point)
+        name = clean(label_of(aggregate, worst), 40)
+        return f"The framework alone adds nothing to {what} that is told apart from zero; {name} adds {total}"
     share = framework / whole.point
     total = percent(whole.point) if metric == "ttft_p90" else microseconds(whole.point)
     return (

@@ -158,8 +158,6 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
     step_log = run.run.step_log if run.step_timing else None
     placement = _placement(config)
-    if placement is not None and placement.warning is not None:
-        run.progress.say(placement.warning)
     request = LaunchRequest(
         engine=config.engine,
         connector=connector,

@@ -19,11 +19,26 @@ def outlook(root: Path, times: list[PhaseTime]) -> str:
             f"phase {PHASE_LABELS[t.phase]:<3} {t.runs} runs, {duration_text(t.cells_s)} of cells and about "
             f"{duration_text(t.overhead_s)} of launches and releases"
         )
-    lines.append(f"together about {duration_text(sum(t.total_s for t in times))}, preflight not counted")
+    together_s = sum(t.total_s for t in times)
+    lines.append(f"together about {duration_text(together_s)}, preflight not counted")
+    budget_h = read_json(folder.campaign_file)["config"]["analysis"]["time_budget_h"]
+    if together_s > budget_h * 3600:
+        lines.append(
+            f"That is more than analysis.time_budget_h ({budget_h:g} h). Cells that cannot complete cell.min_completed "
+            "in time run to cell.max_cell_s: shorten the longest shapes, or lower one of the two."
+        )
+    if not rates["b_prime_needed"]:
+        lines.append("Phase B' is not needed: ref_load equals ref_safe")
     lines.append(f"ref_safe {rates['ref_safe_per_s']:g} req/s, ref_load {rates['ref_load_per_s']:g} req/s")
     if folder.aggregate.exists():
         lines += ["", f"{'headline tax at ref_safe':<28} {'TTFT p90':>22} {'TPOT p90':>22}"]
         lines += _taxes(folder)
+        lines.append("+- is the 95 % interval of one launch each; what differs between launches comes on top")
+    size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
+    lines += [
+        "",
+        f"{root} holds {size_mib:.0f} MiB of simulated results; remove it when you have seen enough",
+    ]
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """``aggregate.json`` to what the page shows: formatted text in lists, so that the template only lays out."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,6 +35,15 @@ LATENCY_METRICS = ("ttft_p90", "tpot_p90")
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'"}
 VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
 
+OVERLOADED = {True: "did not keep up", False: ""}
+FLAG_MEANINGS = {
+    "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
+    "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
+    "and from the actual send",
+    "client_stalled": "a load-generating process was away for over 10 ms at once",
+    "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
+    "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
+}
 Text = dict[str, Any]
 
 
@@ -49,6 +59,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "taxes": [t for r in REFERENCES if (t := _tax_table(aggregate, r)) is not None],
         "amplification": _amplification(aggregate),
         "shape_taxes": _shape_taxes(aggregate),
+        "flags": _flags(aggregate),
         "outputs": [_outputs(aggregate, r) for r in rows(aggregate.get("outputs"))],
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
@@ -59,6 +70,16 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "provenance": _provenance(provenance, campaign, config_hash),
         "reproduce": _reproduce(aggregate),
     }
+
+
+def _flags(aggregate: Aggregate) -> list[Text]:
+    """What qualifies cells, most frequent first, and how many of them."""
+    cells = list(all_cells(aggregate))
+    counts = Counter(flag for cell in cells for flag in cell.get("flags") or [])
+    return [
+        {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
+        for flag, n in counts.most_common()
+    ]
 
 
 def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
@@ -130,7 +151,14 @@ def _tax(row: Mapping[str, Any] | None) -> Text:
     value = interval(row)
     if row is None or value is None:
         reason = str(mapping(row).get("reason") or "not measured")
-        return {"text": "not available", "range": reason, "n": "", "verdict": "", "mood": "none"}
+        return {
+            "text": "not available",
+            "range": reason,
+            "n": "",
+            "verdict": "",
+            "mood": "none",
+            "overloaded": "",
+        }
     text = with_interval(value, str(row.get("unit")))
     head, _, rest = text.partition(" [")
     verdict = str(row.get("verdict") or "")
@@ -138,6 +166,7 @@ def _tax(row: Mapping[str, Any] | None) -> Text:
         "text": head,
         "range": f"[{rest}" if rest else "",
         "n": _sizes(row),
+        "overloaded": OVERLOADED[bool(row.get("overloaded"))],
         "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
         "mood": {"tax": "bad", "gain": "good", "negative": "good"}.get(verdict, "none"),
     }

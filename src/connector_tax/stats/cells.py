@@ -15,7 +15,7 @@ from connector_tax.stats.bootstrap import (
     estimate_percentiles,
     unavailable,
 )
-from connector_tax.stats.saturation import Saturation
+from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
@@ -137,6 +137,10 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
     if cell.phase == "a" and saturation is not None and cell.usable:
         entry["saturation_criteria"] = saturation.criteria[cell.spec.rate_per_s]
         entry["saturated"] = saturation.saturated(cell.spec.rate_per_s)
+    elif cell.phase != "a":
+        # The reference rates were chosen at one shape; a longer one may be too much at the same rate.
+        entry["saturation_criteria"] = overload_criteria(cell)
+        entry["saturated"] = any(entry["saturation_criteria"].values())
     return entry
 
 

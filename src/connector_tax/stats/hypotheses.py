@@ -138,7 +138,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         None,
         {"gap": _numbers(gap, evidence), "range": list(H2_RANGE)},
         f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
-        f"5 to 10 points were replayed: {outcome}.",
+        f"5 to 10 points were expected from an earlier replay: {outcome}.",
     )
 
 

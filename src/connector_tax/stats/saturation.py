@@ -65,6 +65,15 @@ def rate_point(cell: CellData) -> RatePoint:
     )
 
 
+def overload_criteria(cell: CellData) -> dict[str, bool | None]:
+    """The criteria that a cell can be judged by on its own, without one at half its rate."""
+    point = rate_point(cell)
+    return {
+        "throughput": point.throughput_ratio < MIN_THROUGHPUT_RATIO,
+        "waiting": None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
+    }
+
+
 def judge_saturation(points: list[RatePoint]) -> Saturation:
     """Apply the three criteria to the rates of one configuration.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from connector_tax.stats.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.cells import CellEstimates
+from connector_tax.stats.saturation import overload_criteria
 
 LATENCY_METRICS = {"ttft_p90": ("ttft_ms", 90.0), "tpot_p90": ("tpot_ms", 90.0)}
 STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
@@ -24,6 +25,8 @@ class Tax:
     Attributes:
         reference: ``ref_safe`` or ``ref_load``.
         headline: measured in Phase A, at the shape that the reference rates were chosen with.
+        overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
+            median step that has moved to another mixture of steps.
     """
 
     config: str
@@ -35,6 +38,7 @@ class Tax:
     metric: str
     estimate: Estimate
     n_plain: int
+    overloaded: tuple[str, ...] = ()
 
     @property
     def headline(self) -> bool:
@@ -59,6 +63,7 @@ class Tax:
             "n_plain": self.n_plain,
             "available": self.estimate.point is not None,
             "reason": self.estimate.reason,
+            "overloaded": list(self.overloaded),
             "verdict": verdict(self.estimate, confidence),
         }
 
@@ -78,6 +83,8 @@ def verdict(estimate: Estimate, confidence: float) -> str:
 def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) -> list[Tax]:
     """Every tax of one cell; with a reason where it cannot be had."""
     cell = own.cell
+    sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
+    overloaded = tuple(name for name, side in sides.items() if any(overload_criteria(side).values()))
     found = []
     for metric in METRICS:
         found.append(
@@ -91,6 +98,7 @@ def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) ->
                 metric=metric,
                 estimate=_tax(metric, own, plain),
                 n_plain=_n_plain(metric, plain),
+                overloaded=overloaded,
             )
         )
     return found

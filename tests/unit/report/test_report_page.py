@@ -246,3 +246,27 @@ def test_an_unavailable_tax_gives_its_reason(aggregate: dict[str, Any]) -> None:
         for t in aggregate["taxes"]
     ]
     assert "not available p90 falls on a dropped request" in words(page(aggregate))
+
+
+def test_flags_are_counted_and_explained_and_an_overload_is_marked(aggregate: dict[str, Any]) -> None:
+    """What qualifies half the cells must not be found only in the last column of a long table."""
+    assert 'id="flags"' not in page({**aggregate, "cells": []})
+    for cell in aggregate["cells"]:
+        cell["flags"] = []
+    for cell in aggregate["cells"][:3]:
+        cell["flags"] = ["cores_shared"]
+    chosen = ("a", "ref_safe", "ttft_p90")
+    row = next(t for t in aggregate["taxes"] if (t["phase"], t["reference"], t["metric"]) == chosen)
+    row["overloaded"] = ["plain"]
+    text = page(aggregate)
+    assert f"3 of {len(aggregate['cells'])}" in words(text)
+    assert "client and engine had too few cores to be pinned apart" in words(text)
+    assert text.count("did not keep up</small>") == 1
+
+
+def test_outputs_that_differ_are_shown_with_their_place(aggregate: dict[str, Any]) -> None:
+    assert "Outputs were not compared" in words(page(aggregate))
+    row = {"config": "nixl_both", "phase": "a", "n_prompts": 16, "n_same": 15, "verdict": "differs"}
+    row["first_difference"] = {"prompt": 3, "token": 7}
+    text = words(page({**aggregate, "outputs": [row]}))
+    assert "15 of 16 prompt 3, token 7 differs" in text
