@@ -1,6 +1,5 @@
 """``aggregate.json`` to what the page shows: formatted text in lists, so that the template only lays out."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from connector_tax.figures.lookup import (
 )
 from connector_tax.figures.words import rate, with_interval
 from connector_tax.report.headline import headline
+from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -32,18 +32,9 @@ TAX_COLUMNS = {
     "unexplained_us": "of it elsewhere",
 }
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
-PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'"}
 VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
 
 OVERLOADED = {True: "did not keep up", False: ""}
-FLAG_MEANINGS = {
-    "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
-    "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
-    "and from the actual send",
-    "client_stalled": "a load-generating process was away for over 10 ms at once",
-    "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
-    "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
-}
 Text = dict[str, Any]
 
 
@@ -57,10 +48,11 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "headline": headline(aggregate),
         "hypotheses": [_hypothesis(h) for h in rows(aggregate.get("hypotheses"))],
         "taxes": [t for r in REFERENCES if (t := _tax_table(aggregate, r)) is not None],
+        "repeats": _repeats(aggregate),
         "amplification": _amplification(aggregate),
         "shape_taxes": _shape_taxes(aggregate),
-        "flags": _flags(aggregate),
-        "outputs": [_outputs(aggregate, r) for r in rows(aggregate.get("outputs"))],
+        "flags": flags_view(aggregate),
+        "outputs": outputs_view(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
         "cells": [_cell(aggregate, c) for c in sorted(all_cells(aggregate), key=_cell_place(aggregate))],
@@ -69,30 +61,6 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         ],
         "provenance": _provenance(provenance, campaign, config_hash),
         "reproduce": _reproduce(aggregate),
-    }
-
-
-def _flags(aggregate: Aggregate) -> list[Text]:
-    """What qualifies cells, most frequent first, and how many of them."""
-    cells = list(all_cells(aggregate))
-    counts = Counter(flag for cell in cells for flag in cell.get("flags") or [])
-    return [
-        {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
-        for flag, n in counts.most_common()
-    ]
-
-
-def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
-    moods = {"same": "good", "reference": "open", "not repeatable": "open"}
-    first = mapping(row.get("first_difference"))
-    where = "" if not first else f"prompt {first.get('prompt')}"
-    return {
-        "label": label_of(aggregate, str(row.get("config"))),
-        "phase": PHASE_NAMES.get(str(row.get("phase")), ""),
-        "same": f"{row.get('n_same')} of {row.get('n_prompts')}",
-        "first": where if first.get("token") is None else f"{where}, token {first.get('token')}",
-        "verdict": str(row.get("verdict")),
-        "mood": moods.get(str(row.get("verdict")), "bad"),
     }
 
 
@@ -177,6 +145,30 @@ def _sizes(row: Mapping[str, Any]) -> str:
     if row.get("unit") == "us":
         return f"n {_tokens(row.get('n'))}"
     return f"n {_tokens(row.get('n'))} and {_tokens(row.get('n_plain'))}"
+
+
+def _repeats(aggregate: Aggregate) -> list[Text]:
+    """Taxes at ref_safe that two launches measured: Phase A's, and the same rate and shape in Phase B."""
+    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for row in rows(aggregate.get("taxes")):
+        if row.get("reference") == "ref_safe" and row.get("metric") in LATENCY_METRICS:
+            key = tuple(
+                row.get(k) for k in ("config", "rate_per_s", "input_tokens", "output_tokens", "metric")
+            )
+            found.setdefault(key, {})[str(row.get("phase"))] = row
+    table: dict[str, Text] = {}
+    for (config, *_, metric), by_phase in found.items():
+        if {"a", "b"} <= by_phase.keys():
+            entry = table.setdefault(str(config), {"label": label_of(aggregate, str(config)), "taxes": {}})
+            entry["taxes"][str(metric)] = [_tax(by_phase["a"]), _tax(by_phase["b"])]
+    order = [c.id for c in configs(aggregate) if c.id in table]
+    return [
+        {
+            "label": table[c]["label"],
+            "taxes": [t for m in LATENCY_METRICS for t in table[c]["taxes"].get(m, [])],
+        }
+        for c in order
+    ]
 
 
 def _amplification(aggregate: Aggregate) -> list[Text]:

@@ -261,7 +261,7 @@ def test_flags_are_counted_and_explained_and_an_overload_is_marked(aggregate: di
     text = page(aggregate)
     assert f"3 of {len(aggregate['cells'])}" in words(text)
     assert "client and engine had too few cores to be pinned apart" in words(text)
-    assert text.count("did not keep up</small>") == 1
+    assert "did not keep up</small>" in text
 
 
 def test_outputs_that_differ_are_shown_with_their_place(aggregate: dict[str, Any]) -> None:
@@ -270,3 +270,14 @@ def test_outputs_that_differ_are_shown_with_their_place(aggregate: dict[str, Any
     row["first_difference"] = {"prompt": 3, "token": 7}
     text = words(page({**aggregate, "outputs": [row]}))
     assert "15 of 16 prompt 3, token 7 differs" in text
+
+
+def test_what_two_launches_measured_stands_side_by_side(aggregate: dict[str, Any]) -> None:
+    """The only look at launch-to-launch variance that one campaign gives."""
+    rows = [t for t in aggregate["taxes"] if t["reference"] == "ref_safe" and t["config"] == "nixl_both"]
+    a = next(t for t in rows if t["phase"] == "a" and t["metric"] == "ttft_p90")
+    aggregate["taxes"] = [a, {**a, "phase": "b", "point": 0.5, "low": 0.4, "high": 0.6}]
+    found = page_view(aggregate, {}, "abcd")["repeats"]
+    assert [t["text"] for t in found[0]["taxes"]][1] == "+50 %"
+    aggregate["taxes"][1]["input_tokens"] = 17
+    assert page_view(aggregate, {}, "abcd")["repeats"] == []

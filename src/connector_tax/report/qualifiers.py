@@ -1,0 +1,47 @@
+"""What qualifies the numbers on the page: flags of cells, and whether the engine still computed the same."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from connector_tax.figures.lookup import Aggregate, all_cells, label_of, mapping, rows
+
+PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'"}
+FLAG_MEANINGS = {
+    "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
+    "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
+    "and from the actual send",
+    "client_stalled": "a load-generating process was away for over 10 ms at once",
+    "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
+    "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
+}
+Text = dict[str, Any]
+
+
+def flags_view(aggregate: Aggregate) -> list[Text]:
+    """What qualifies cells, most frequent first, and how many of them."""
+    cells = list(all_cells(aggregate))
+    counts = Counter(flag for cell in cells for flag in cell.get("flags") or [])
+    return [
+        {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
+        for flag, n in counts.most_common()
+    ]
+
+
+def outputs_view(aggregate: Aggregate) -> list[Text]:
+    """One row per launch that ran the accuracy pass."""
+    return [_outputs(aggregate, row) for row in rows(aggregate.get("outputs"))]
+
+
+def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+    moods = {"same": "good", "reference": "open", "not repeatable": "open"}
+    first = mapping(row.get("first_difference"))
+    where = "" if not first else f"prompt {first.get('prompt')}"
+    return {
+        "label": label_of(aggregate, str(row.get("config"))),
+        "phase": PHASE_NAMES.get(str(row.get("phase")), ""),
+        "same": f"{row.get('n_same')} of {row.get('n_prompts')}",
+        "first": where if first.get("token") is None else f"{where}, token {first.get('token')}",
+        "verdict": str(row.get("verdict")),
+        "mood": moods.get(str(row.get("verdict")), "bad"),
+    }
