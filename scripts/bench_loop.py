@@ -11,14 +11,11 @@ from connector_tax.loadgen.standalone import bench, parse_rates, parse_shapes, s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--base-url", required=True, help="http://host:port")
     parser.add_argument("--model", required=True, help="the name the server serves")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for requests_*.jsonl and summary.json"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for requests and summary.json")
     rates = parser.add_mutually_exclusive_group(required=True)
     rates.add_argument("--rates", help="requests per second, comma-separated: 0.5,1,2")
     rates.add_argument("--rate", help="one rate, for several shapes")
@@ -27,14 +24,14 @@ def main() -> None:
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
     shapes.add_argument("--shapes", help="comma-separated: 512x64,512x256")
+    shapes.add_argument("--sessions", type=Path, help="conversations (JSONL) at --rate or --concurrency")
+    parser.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
     parser.add_argument("--duration", type=float, default=60, help="seconds of window at least")
     parser.add_argument("--min-completed", type=int, default=200, help="requests of the window at least")
     parser.add_argument("--warmup", type=float, default=10, help="seconds, not counted")
     parser.add_argument("--max-cell", type=float, default=900, help="seconds a cell may take")
     parser.add_argument("--drain-timeout", type=float, default=120, help="seconds for what is in flight")
-    parser.add_argument(
-        "--inflight-cap", type=int, default=256, help="arrivals beyond are dropped and logged"
-    )
+    parser.add_argument("--inflight-cap", type=int, default=256, help="arrivals beyond it are dropped")
     parser.add_argument("--arrival", choices=["fixed", "poisson", "gamma"], default="fixed")
     parser.add_argument("--gamma-shape", type=float, help="for --arrival gamma: above 1 more regular")
     parser.add_argument("--ramp-up", type=float, help="seconds until --concurrency is reached, linearly")
@@ -48,7 +45,7 @@ def main() -> None:
         model=args.model,
         out=args.out,
         rates_per_s=parse_rates(args.rates or args.rate) if args.rates or args.rate else [0.0],
-        shapes=parse_shapes(args.shapes or args.shape.replace(",", "x")),
+        shapes=parse_shapes(args.shapes or args.shape.replace(",", "x"), none=args.sessions is not None),
         token_ids=args.token_ids,
         seed=args.seed,
         event_log=args.event_log,

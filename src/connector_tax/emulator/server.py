@@ -26,6 +26,7 @@ class Answer:
         "prompt_tokens",
         "stream",
         "usage",
+        "with_ids",
     )
 
     def __init__(
@@ -36,6 +37,7 @@ class Answer:
         self.prompt_tokens = prompt_tokens
         self.produced = 0
         self.stream = bool(options.get("stream"))
+        self.with_ids = bool(options.get("return_token_ids"))
         self.usage = bool((options.get("stream_options") or {}).get("include_usage"))
         frame = {
             "id": f"cmpl-{number}",
@@ -48,8 +50,9 @@ class Answer:
         # Answers depend on the prompt alone, as they do at temperature 0.
         self.first_id = zlib.crc32(json.dumps(options["prompt"]).encode()) if not self.stream else number * 7
 
-    def token_event(self, text: str, finish: str | None) -> bytes:
-        choice = f'{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{json.dumps(finish)}}}'
+    def token_event(self, text: str, token_id: int, finish: str | None) -> bytes:
+        ids = f',"token_ids":[{token_id}]' if self.with_ids else ""
+        choice = f'{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{json.dumps(finish)}{ids}}}'
         return event(f'{self.prefix},"choices":[{choice}]}}'.encode())
 
     def usage_json(self) -> str:
@@ -167,7 +170,7 @@ class Server:
         if answer.produced == 2 and self._faults.hits("malformed", answer.number):
             answer.exchange.write(chunk(event(b'{"choices": [{')))
             return
-        data = chunk(answer.token_event(text, "length" if last else None))
+        data = chunk(answer.token_event(text, token_id, "length" if last else None))
         if last:
             if answer.usage:
                 data += chunk(event(f'{answer.prefix},"choices":[],"usage":{answer.usage_json()}}}'.encode()))

@@ -29,6 +29,7 @@ class Owner(Protocol):
     """What a connection tells the pool it belongs to."""
 
     events: SampleEventHandler
+    collect_ids: bool
 
     def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
 
@@ -70,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._flight = flight
         self.payload = payload
         self._parser = httptools.HttpResponseParser(self)
-        self._scanner = EventScanner()
+        self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
         self._body = b""
         self._bodies.clear()
         self._answered = False
@@ -221,6 +222,15 @@ class Connection(asyncio.Protocol):
             return
         flight.prompt_tokens = usage["prompt_tokens"]
         flight.completion_tokens = usage["completion_tokens"]
+        if self._scanner.output_ids is not None:
+            flight.output_ids = self._scanner.output_ids
+            if len(flight.output_ids) != flight.completion_tokens:
+                self._end(
+                    "malformed",
+                    f"{len(flight.output_ids)} token ids for {flight.completion_tokens} tokens; conversations need a "
+                    "server that honours return_token_ids (vLLM 0.10.2 or newer)",
+                )
+                return
         self._end("ok", None)
 
     def _end(self, status: Status, error: str | None) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
+from typing import Protocol
 
 from connector_tax.loadgen.counters import Counters
 from connector_tax.loadgen.events import EventLog, SessionEvent
@@ -17,12 +18,34 @@ from connector_tax.loadgen.messages import Ended
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import Status
 from connector_tax.timer import DeadlineTimer
-from connector_tax.traffic.schedulers import Share, scheduler_for
-from connector_tax.workload.prompts import RequestRenderer
+from connector_tax.traffic.schedulers import Scheduler, Share
 
 # Ended requests are handed on this often, or when so many have gathered.
 BATCH_S = 0.05
 BATCH_SIZE = 256
+
+
+class Workload(Protocol):
+    """What is sent: one payload per sample, and what is known of its answer.
+
+    Attributes:
+        collects_ids: whether ``answered`` needs the answer's token ids.
+    """
+
+    @property
+    def collects_ids(self) -> bool: ...
+
+    def render(self, seq: int) -> bytes: ...
+
+    def pieces(self, seq: int) -> Iterator[bytes | None]: ...
+
+    def lengths(self, seq: int) -> tuple[int, int]: ...
+
+    def place(self, seq: int) -> tuple[int, int] | None: ...
+
+    def answered(self, seq: int, output_ids: list[int]) -> None: ...
+
+    def ended(self, seq: int) -> None: ...
 
 
 class LoadGenerator:
@@ -39,8 +62,9 @@ class LoadGenerator:
         self,
         spec: CellSpec,
         share: Share,
+        scheduler: Scheduler,
         issuer: SampleIssuer,
-        renderer: RequestRenderer,
+        workload: Workload,
         counters: Counters,
         *,
         stop_at_ns: int,
@@ -51,9 +75,9 @@ class LoadGenerator:
     ) -> None:
         self._spec = spec
         self._share = share
-        self._scheduler = scheduler_for(spec, share)
+        self._scheduler = scheduler
         self._issuer = issuer
-        self._renderer = renderer
+        self._workload = workload
         self._counters = counters
         self._stop_at_ns = stop_at_ns
         self._on_batch = on_batch
@@ -75,7 +99,7 @@ class LoadGenerator:
         self._loop = asyncio.get_running_loop()
         await self._issuer.start(self._flight_ended)
         for seq in self._scheduler.upcoming():
-            self._rendered[seq] = self._renderer.render(seq)
+            self._rendered[seq] = self._workload.render(seq)
         self._timer = DeadlineTimer(self._loop, self._due)
         # A collection of a large heap takes milliseconds, which would be booked as latency.
         gc.collect()
@@ -132,6 +156,7 @@ class LoadGenerator:
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
             self._gather(flight)
+            self._over(flight)
         else:
             self._inflight += 1
             self._counters.add_inflight(self._share.index, 1)
@@ -148,7 +173,7 @@ class LoadGenerator:
         if payload is None:
             # Sooner than it could be got ready: what has been begun is finished, or all is done now.
             begun = self._begun if self._begun is not None and self._begun[0] == seq else None
-            payload = _last(begun[1]) if begun is not None else self._renderer.render(seq)
+            payload = _last(begun[1]) if begun is not None else self._workload.render(seq)
             self._begun = None if begun is not None else self._begun
         return payload
 
@@ -160,7 +185,7 @@ class LoadGenerator:
             if seq is None:
                 self._rendering = False
                 return
-            self._begun = (seq, self._renderer.pieces(seq))
+            self._begun = (seq, self._workload.pieces(seq))
         seq, pieces = self._begun
         payload = next(pieces)
         if payload is not None:
@@ -181,19 +206,28 @@ class LoadGenerator:
         self._inflight -= 1
         self._counters.add_inflight(self._share.index, -1)
         self._check_length(flight)
-        now_ns = monotonic_ns()
         self._gather(flight)
         if not self._stopped:
             before = self._scheduler.next_due_ns()
-            self._scheduler.ended(flight.seq, flight.status == "ok", now_ns - self._t0_ns)
+            self._over(flight)
             if self._scheduler.next_due_ns() != before:
                 # Not from here: this is called in the middle of a connection's work.
                 self._loop.call_soon(self._due)
         self._if_idle()
 
+    def _over(self, flight: Flight) -> None:
+        """Tell workload and scheduler, in this order: what becomes due now may need the answer."""
+        ok = flight.status == "ok"
+        if ok:
+            self._workload.answered(flight.seq, flight.output_ids)
+        self._workload.ended(flight.seq)
+        self._scheduler.ended(flight.seq, ok, monotonic_ns() - self._t0_ns)
+
     def _check_length(self, flight: Flight) -> None:
-        wanted = (self._spec.input_tokens, self._spec.output_tokens)
-        if flight.status == "ok" and (flight.prompt_tokens, flight.completion_tokens) != wanted:
+        if flight.status != "ok":
+            return
+        wanted = self._workload.lengths(flight.seq)
+        if (flight.prompt_tokens, flight.completion_tokens) != wanted:
             flight.status = "wrong_length"
             flight.error = (
                 f"{flight.prompt_tokens} prompt and {flight.completion_tokens} completion tokens; "
@@ -202,6 +236,7 @@ class LoadGenerator:
 
     def _gather(self, flight: Flight) -> None:
         assert flight.status is not None, "only ended flights are gathered"
+        session, turn = self._workload.place(flight.seq) or (None, None)
         self._ended.append(
             Ended(
                 flight.seq,
@@ -216,6 +251,8 @@ class LoadGenerator:
                 flight.inflight_at_send,
                 flight.error,
                 flight.token_ns.tobytes() if flight.token_ns else None,
+                session,
+                turn,
             )
         )
         # The first one ends warm-up, so it does not wait.

@@ -5,6 +5,7 @@ client was the bottleneck, ``bottleneck`` says so in words and the cell is inval
 """
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 
 from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.session import SessionResult
+from connector_tax.loadgen.session_health import session_health
 from connector_tax.loadgen.stalls import histogram
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
 from connector_tax.summary.cell import in_window, latencies_ms
 from connector_tax.summary.percentiles import percentile
+from connector_tax.workload.sessions import read_sessions
 
 # TTFT from the intended and from the actual send may differ by this much before the cell is marked.
 LIMIT_P50 = 0.01
@@ -67,6 +70,8 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         "aborted": result.aborted,
         "cores_shared": placement.warning if placement is not None else None,
     }
+    if spec.sessions is not None:
+        figures["sessions"] = session_health(result.requests, read_sessions(Path(spec.sessions)))
     return {**figures, "bottleneck": [*result.deaths, *_bottleneck(figures)]}
 
 

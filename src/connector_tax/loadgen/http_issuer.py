@@ -20,11 +20,18 @@ class HttpIssuer(SampleIssuer):
     """OpenAI-compatible HTTP over loopback or a network, one flight per connection at a time."""
 
     def __init__(
-        self, host: str, port: int, events: SampleEventHandler = SILENT, *, spare_connections: int = 8
+        self,
+        host: str,
+        port: int,
+        events: SampleEventHandler = SILENT,
+        *,
+        collect_ids: bool = False,
+        spare_connections: int = 8,
     ) -> None:
         self._host = host
         self._port = port
         self.events = events
+        self.collect_ids = collect_ids
         self._spare_connections = spare_connections
         self._opening: asyncio.Task[None] | None = None
         self._idle: list[Connection] = []

@@ -13,6 +13,7 @@ class Flight:
     """One request on its way; becomes a ``RequestRecord`` when it has ended.
 
     Attributes:
+        output_ids: the answer's token ids, where the workload needs them.
         token_ns: time of every token, where someone asked for them (``events.keep_token_times``).
     """
 
@@ -27,6 +28,7 @@ class Flight:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
+    output_ids: list[int] = field(default_factory=list)
     token_ns: "array[int]" = field(default_factory=lambda: array("q"))
 
 

@@ -72,6 +72,8 @@ class Ended(msgspec.Struct, array_like=True):
     inflight_at_send: int
     error: str | None
     token_ns: bytes | None = None
+    session: int | None = None
+    turn: int | None = None
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):

@@ -21,6 +21,7 @@ from connector_tax.loadgen.messages import Abandon, Batch, Ended, Finished, Go, 
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
+from connector_tax.traffic.arrivals import OPEN_LOOP
 from connector_tax.traffic.protocol import CellProtocol
 from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
 from connector_tax.units import s_to_ns
@@ -333,13 +334,14 @@ class _Cell:
     ) -> list[RequestRecord]:
         """What a dead worker had sent or should have sent, and told nobody about."""
         share = Share(index, self._pool.n)
-        scheduler = scheduler_for(self._spec, share)
-        if scheduler.drops:
-            due = _scheduled(scheduler, window)
+        if self._spec.sessions is None and self._spec.arrival in OPEN_LOOP:
+            due = _scheduled(scheduler_for(self._spec, share), window)
         else:
-            # When a closed loop would have sent is known to its worker alone.
-            taken = self._pool.counters.taken(index)
-            due = {index + k * self._pool.n: window.t_stop_ns for k in range(taken)}
+            # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
+            told = sum(seq % self._pool.n == index for seq in known)
+            unknown = (seq for seq in count(index, self._pool.n) if seq not in known)
+            lost = max(self._pool.counters.taken(index) - told, 0)
+            due = {next(unknown): window.t_stop_ns for _ in range(lost)}
         return [
             RequestRecord(
                 seq=seq,
@@ -387,6 +389,8 @@ def _record(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
         worker=worker,
         phase=window.phase_of(ended.t_sched_ns),
         error=ended.error,
+        session=ended.session,
+        turn=ended.turn,
     )
 
 

@@ -31,11 +31,13 @@ class EventScanner:
             several tokens into one event).
         usage: the last ``usage`` object seen.
         done: ``[DONE]`` has come.
+        output_ids: the ``token_ids`` of all events, where they are collected; every event is decoded then.
     """
 
-    __slots__ = ("_last_payload", "_rest", "done", "tokens", "usage")
+    __slots__ = ("_last_payload", "_rest", "done", "output_ids", "tokens", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, *, collect_ids: bool = False) -> None:
+        self.output_ids: list[int] | None = [] if collect_ids else None
         self._rest = b""
         self._last_payload = b""
         self.tokens = 0
@@ -66,7 +68,7 @@ class EventScanner:
                     return 0
                 self._event(buffer[:first])
                 buffer = buffer[first + 2 :]
-            if self.tokens:
+            if self.tokens and self.output_ids is None:
                 buffer = self._count_plain(buffer)
             *events, self._rest = buffer.split(b"\n\n")
         for event in events:
@@ -105,7 +107,12 @@ class EventScanner:
             payload = b"\n".join(lines)
         if payload == _DONE:
             self.done = True
-        elif self.tokens and payload.endswith(b"}") and (_TOKEN[0] in payload or _TOKEN[1] in payload):
+        elif (
+            self.tokens
+            and self.output_ids is None
+            and payload.endswith(b"}")
+            and (_TOKEN[0] in payload or _TOKEN[1] in payload)
+        ):
             self.tokens += 1
             self._last_payload = payload
         else:
@@ -122,6 +129,8 @@ class EventScanner:
         if choices and not _is_role_only(choices[0]):
             self.tokens += 1
             self._last_payload = payload
+            if self.output_ids is not None:
+                self.output_ids += choices[0].get("token_ids") or []
 
 
 def _is_role_only(choice: dict[str, Any]) -> bool:

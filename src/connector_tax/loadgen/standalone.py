@@ -15,6 +15,7 @@ from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
+from connector_tax.workload.sessions import read_sessions
 
 
 def parse_rates(text: str) -> list[float]:
@@ -32,12 +33,14 @@ def parse_rates(text: str) -> list[float]:
     return rates
 
 
-def parse_shapes(text: str) -> list[Shape]:
-    """``"512x64,512x256"`` to shapes.
+def parse_shapes(text: str, *, none: bool = False) -> list[Shape]:
+    """``"512x64,512x256"`` to shapes; one of no length if there is ``none``, since a session file has its own.
 
     Raises:
         ConfigError: something in it is not INPUTxOUTPUT.
     """
+    if none:
+        return [Shape(0, 0)]
     shapes = []
     for part in text.split(","):
         numbers = part.split("x")
@@ -62,8 +65,12 @@ def settings_of(args: Namespace) -> dict[str, Any]:
         pattern = {"arrival": "max_throughput"}
     if args.concurrency is not None:
         pattern = {"arrival": "concurrency", "concurrency": args.concurrency, "ramp_up_s": args.ramp_up}
+    if args.sessions is not None:
+        read_sessions(args.sessions)
+        pattern["sessions"] = str(args.sessions)
     return {
         **pattern,
+        "keep_failed_sessions": args.keep_failed_sessions or None,
         "workers": args.workers,
         "warmup_s": args.warmup,
         "duration_s": args.duration,

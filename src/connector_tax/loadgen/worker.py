@@ -19,7 +19,7 @@ import zmq
 
 from connector_tax.loadgen.counters import Counters
 from connector_tax.loadgen.events import EventLog, handler_for
-from connector_tax.loadgen.generator import LoadGenerator
+from connector_tax.loadgen.generator import LoadGenerator, Workload
 from connector_tax.loadgen.http_issuer import HttpIssuer
 from connector_tax.loadgen.messages import (
     Abandon,
@@ -38,8 +38,11 @@ from connector_tax.loadgen.messages import (
 )
 from connector_tax.loadgen.stalls import StallWatch
 from connector_tax.records.cell import CellSpec
-from connector_tax.traffic.schedulers import Share
+from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
+from connector_tax.traffic.sessions import SessionScheduler
+from connector_tax.workload.conversations import ConversationRenderer
 from connector_tax.workload.prompts import RequestRenderer
+from connector_tax.workload.sessions import read_sessions
 
 
 class Mailbox:
@@ -113,11 +116,15 @@ class Worker:
     async def _prepare(self, job: Job) -> None:
         spec = CellSpec.from_json(job.spec)
         log = EventLog(Path(job.event_log)) if job.event_log is not None else None
+        share = Share(job.share_index, job.share_of)
+        scheduler, workload = _what_to_send(spec, share, job.model, f"{job.host}:{job.port}")
+        events = handler_for(log, token_times=job.token_times)
         generator = LoadGenerator(
             spec,
-            Share(job.share_index, job.share_of),
-            HttpIssuer(job.host, job.port, handler_for(log, token_times=job.token_times)),
-            RequestRenderer(spec, model=job.model, host=f"{job.host}:{job.port}"),
+            share,
+            scheduler,
+            HttpIssuer(job.host, job.port, events, collect_ids=workload.collects_ids),
+            workload,
             self._counters,
             stop_at_ns=job.stop_at_ns,
             on_batch=lambda ended: self.mailbox.send(Batch(ended)),
@@ -141,6 +148,18 @@ class Worker:
             cell.log.close()
         rss_mib = psutil.Process().memory_info().rss / 2**20
         self.mailbox.send(Finished(cell.stalls.counts, cell.stalls.max_us, cpu_s, rss_mib))
+
+
+def _what_to_send(spec: CellSpec, share: Share, model: str, host: str) -> tuple[Scheduler, Workload]:
+    if spec.sessions is None:
+        return scheduler_for(spec, share), RequestRenderer(spec, model=model, host=host)
+    sessions = read_sessions(Path(spec.sessions))
+    scheduler = SessionScheduler(spec, share, sessions, cancel_on_failure=not spec.keep_failed_sessions)
+    renderer = ConversationRenderer(
+        spec, model=model, host=host, turn_of=scheduler.turn_of, session_of=scheduler.session
+    )
+    scheduler.on_over = renderer.forget
+    return scheduler, renderer
 
 
 async def _serve(endpoint: str, counters: Counters) -> None:

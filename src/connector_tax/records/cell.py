@@ -5,6 +5,7 @@ disk is used again only if that hash is the same.
 """
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 Phase = Literal["a", "b", "b_prime"]
@@ -34,6 +35,8 @@ class CellSpec:
         gamma_shape: of the gaps, for ``gamma``; 1 is Poisson, above 1 more regular.
         concurrency: requests in flight, for ``concurrency``.
         ramp_up_s: how long a closed loop takes to get there, linearly.
+        sessions: a session file; rate and concurrency then count sessions, and lengths are the file's.
+        keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
     """
 
     phase: Phase
@@ -54,6 +57,8 @@ class CellSpec:
     gamma_shape: float | None = None
     concurrency: int | None = None
     ramp_up_s: float | None = None
+    sessions: str | None = None
+    keep_failed_sessions: bool | None = None
 
     @property
     def cell_id(self) -> str:
@@ -64,7 +69,10 @@ class CellSpec:
             load = f"c{self.concurrency}"
         else:
             load = f"r{self.rate_per_s:g}"
-        return f"{load}_{self.input_tokens}x{self.output_tokens}"
+        what = (
+            f"{self.input_tokens}x{self.output_tokens}" if self.sessions is None else Path(self.sessions).stem
+        )
+        return f"{load}_{what}"
 
     @property
     def shape(self) -> Shape:

@@ -35,6 +35,7 @@ class RequestRecord:
         prompt_tokens, completion_tokens: from the server's ``usage``; None if it never came.
         inflight_at_send: requests in flight just before this one.
         phase: ``warmup`` or ``window``, by ``t_sched_ns``.
+        session, turn: where it stands in a conversation; None for independent requests.
     """
 
     seq: int
@@ -50,6 +51,8 @@ class RequestRecord:
     worker: int
     phase: str
     error: str | None = None
+    session: int | None = None
+    turn: int | None = None
 
     @property
     def ttft_ns(self) -> int | None:
@@ -75,7 +78,10 @@ class RequestRecord:
         return (self.t_last_token_ns - self.t_first_token_ns) / (self.completion_tokens - 1)
 
     def to_line(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        value = asdict(self)
+        if self.session is None:
+            del value["session"], value["turn"]
+        return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "RequestRecord":

@@ -62,6 +62,8 @@ def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[Reques
     """Counts, throughput and percentiles of one cell; no intervals, those are the analysis's."""
     chosen = in_window(requests, window)
     statuses = Counter(r.status for r in chosen)
+    # Sessions have a rate, their requests have none.
+    rate_per_s = spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None
     throughput = effective_throughput_per_s(requests, window)
     return {
         "rate_per_s": spec.rate_per_s,
@@ -72,9 +74,9 @@ def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[Reques
         "n_window": len(chosen),
         "n_ok": statuses["ok"],
         "statuses": dict(sorted(statuses.items())),
-        "requested_throughput_per_s": spec.rate_per_s or None,
+        "requested_throughput_per_s": rate_per_s,
         "effective_throughput_per_s": throughput,
-        "throughput_ratio": throughput / spec.rate_per_s if spec.rate_per_s else None,
+        "throughput_ratio": throughput / rate_per_s if rate_per_s else None,
         **{
             name: {f"p{q}": percentile(values, q) for q in PERCENTILES}
             for name, values in latencies_ms(chosen).items()

@@ -20,6 +20,51 @@ PATH = "/v1/completions"
 PIECE_TOKENS = 512
 
 
+class TokenSource:
+    """Seeded token ids, any of them without the ones before, and their decimal text.
+
+    Philox is a function of (key, counter), so any piece of any prompt is drawn by itself, for a sixth of what a
+    generator of its own would cost. 32 random bits are scaled to the range; the bias is below range / 2^32.
+    """
+
+    def __init__(self, seed: int, low: int, high: int) -> None:
+        self._low = low
+        self._span = np.uint64(high - low)
+        self._philox = np.random.Philox(key=seed)
+        self._state = self._philox.state
+        # Its buffer is marked as used up, so that a new counter takes effect with the first draw.
+        self._state["buffer_pos"] = 4
+        self._counter = self._state["state"]["counter"]
+        self._table = _number_table(low, high)
+
+    def rows(self, stream: int, item: int, count: int) -> Iterator[NDArray[np.uint64]]:
+        """``count`` ids less ``low``, in pieces of at most ``PIECE_TOKENS``; the same for the same arguments."""
+        for piece, start in enumerate(range(0, count, PIECE_TOKENS)):
+            n = min(PIECE_TOKENS, count - start)
+            self._counter[1:4] = piece, item, stream
+            self._philox.state = self._state
+            bits = self._philox.random_raw((n + 1) // 2).view(np.uint32)[:n].astype(np.uint64)
+            bits *= self._span
+            bits >>= np.uint64(32)
+            yield bits
+
+    def ids(self, stream: int, item: int, count: int) -> Iterator[NDArray[np.int64]]:
+        """The same as token ids."""
+        for rows in self.rows(stream, item, count):
+            yield rows.astype(np.int64) + self._low
+
+    def row_text(self, rows: NDArray[np.uint64]) -> bytes:
+        """Decimal numbers, each with a comma behind it and padded with blanks."""
+        return self._table[rows].tobytes()
+
+    def text(self, ids: NDArray[np.int64]) -> bytes:
+        """The same for ids, which a server may have answered from beyond the range."""
+        inside = (ids >= self._low) & (ids < self._low + int(self._span))
+        if inside.all():
+            return self.row_text((ids - self._low).astype(np.uint64))
+        return b"".join(b"%d," % i for i in ids)
+
+
 class RequestRenderer:
     """Renders the requests of one cell.
 
@@ -30,19 +75,19 @@ class RequestRenderer:
 
     def __init__(self, spec: CellSpec, *, model: str, host: str) -> None:
         self._spec = spec
-        self._philox = np.random.Philox(key=spec.seed)
-        self._state = self._philox.state
-        # Its buffer is marked as used up, so that a new counter takes effect with the first draw.
-        self._state["buffer_pos"] = 4
-        self._counter = self._state["state"]["counter"]
-        self._table = _number_table(spec.token_id_low, spec.token_id_high)
+        self._source = TokenSource(spec.seed, spec.token_id_low, spec.token_id_high)
         options = (
             f'"model":{json.dumps(model)},"max_tokens":{spec.output_tokens},"temperature":0,"ignore_eos":true,'
             '"stream":true,"stream_options":{"include_usage":true}'
         )
         self._before = ("{" + options + ',"prompt":[').encode()
         self._after = b"]}"
-        length = len(self._before) + self._table.itemsize * spec.input_tokens - 1 + len(self._after)
+        length = (
+            len(self._before)
+            + len(self._source.row_text(np.zeros(1, dtype=np.uint64))) * spec.input_tokens
+            - 1
+            + len(self._after)
+        )
         self._head = (
             f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
             f"Accept: text/event-stream\r\nContent-Length: {length}\r\nX-Request-Id: {spec.seed:x}-"
@@ -50,7 +95,7 @@ class RequestRenderer:
 
     def token_ids(self, seq: int) -> NDArray[np.int64]:
         """The prompt of arrival ``seq``; shape (input_tokens,)."""
-        return np.concatenate(list(self._indices(seq))).astype(np.int64) + self._spec.token_id_low
+        return np.concatenate(list(self._source.ids(0, seq, self._spec.input_tokens)))
 
     def render(self, seq: int) -> bytes:
         """Head and body of arrival ``seq``; the same bytes for the same cell and index, always."""
@@ -62,27 +107,25 @@ class RequestRenderer:
     def pieces(self, seq: int) -> Iterator[bytes | None]:
         """The same in steps: None until the whole is there, which comes last."""
         numbers = []
-        for indices in self._indices(seq):
-            numbers.append(self._table[indices].tobytes())
+        for rows in self._source.rows(0, seq, self._spec.input_tokens):
+            numbers.append(self._source.row_text(rows))
             yield None
         numbers[-1] = numbers[-1][:-1]
         yield b"".join((self._head, b"%d\r\n\r\n" % seq, self._before, *numbers, self._after))
 
-    def _indices(self, seq: int) -> Iterator[NDArray[np.uint64]]:
-        """Rows of the table, a piece at a time.
+    # What a workload of independent requests has to say about itself; see ``loadgen.generator.Workload``.
 
-        Philox is a function of (key, counter), so any piece of any prompt is drawn by itself, for a sixth of what a
-        generator of its own would cost. 32 random bits are scaled to the range; the bias is below range / 2^32.
-        """
-        span = np.uint64(self._spec.token_id_high - self._spec.token_id_low)
-        for piece, start in enumerate(range(0, self._spec.input_tokens, PIECE_TOKENS)):
-            n = min(PIECE_TOKENS, self._spec.input_tokens - start)
-            self._counter[1:3] = piece, seq
-            self._philox.state = self._state
-            bits = self._philox.random_raw((n + 1) // 2).view(np.uint32)[:n].astype(np.uint64)
-            bits *= span
-            bits >>= np.uint64(32)
-            yield bits
+    collects_ids = False
+
+    def lengths(self, seq: int) -> tuple[int, int]:
+        return self._spec.input_tokens, self._spec.output_tokens
+
+    def place(self, seq: int) -> tuple[int, int] | None:
+        return None
+
+    def answered(self, seq: int, output_ids: list[int]) -> None: ...
+
+    def ended(self, seq: int) -> None: ...
 
 
 @cache

@@ -95,6 +95,7 @@ class Pool:
     """What a connection reports to."""
 
     events = SILENT
+    collect_ids = False
 
     def __init__(self) -> None:
         self.ended: list[Flight] = []

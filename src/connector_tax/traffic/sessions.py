@@ -1,0 +1,135 @@
+"""Sessions as a load pattern: when each turn of each conversation goes out; no clock, no socket.
+
+Sessions arrive by a process of their own, or a fixed number of them is kept under way; inside one, a turn becomes due
+``wait_s`` after the last turn it waits for has ended. What is due lies in one heap, ordered by time.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from connector_tax.records.cell import CellSpec
+from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.traffic.schedulers import AHEAD, Due, Scheduler, Share
+from connector_tax.units import s_to_ns
+from connector_tax.workload.sessions import Session
+
+
+@dataclass(slots=True)
+class _Running:
+    """A session under way."""
+
+    session: Session
+    number: int
+    complete: set[int] = field(default_factory=set)
+    under_way: set[int] = field(default_factory=set)
+    failed: bool = False
+
+    @property
+    def over(self) -> bool:
+        rest = len(self.session.turns) - len(self.complete)
+        return not self.under_way and (self.failed or rest == 0)
+
+
+class SessionScheduler(Scheduler):
+    """One worker's sessions: numbers ``share.index``, ``+ share.of``, ...; sessions are taken from a list in turn.
+
+    Attributes:
+        on_over: called with the number of each session that is over.
+        cancelled: turns that were never sent because a turn of their session had failed.
+    """
+
+    drops = True
+
+    def __init__(
+        self, spec: CellSpec, share: Share, sessions: tuple[Session, ...], *, cancel_on_failure: bool = True
+    ) -> None:
+        super().__init__(spec, share)
+        self._sessions = sessions
+        self._cancel_on_failure = cancel_on_failure
+        self._next_session = share.index
+        self._next_seq = share.index
+        self._arrivals: Schedule | None = None
+        self._running: dict[int, _Running] = {}
+        self._turn_of: dict[int, tuple[int, int]] = {}
+        self._waiting_roots = 0
+        self.cancelled = 0
+        self.on_over: Callable[[int], None] = lambda number: None
+        if spec.arrival in OPEN_LOOP:
+            self._arrivals = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
+        else:
+            assert spec.concurrency is not None, "checked where the specification is made"
+            ramp_ns = s_to_ns(spec.ramp_up_s or 0.0)
+            for slot in range(share.index, spec.concurrency, share.of):
+                self._start_session((slot + 1) * ramp_ns // spec.concurrency)
+
+    def turn_of(self, seq: int) -> tuple[int, int]:
+        """(session number, index of the turn) of a sample that is due, under way or ended."""
+        return self._turn_of[seq]
+
+    def session(self, number: int) -> Session:
+        return self._sessions[number % len(self._sessions)]
+
+    def _refill(self) -> None:
+        while self._arrivals is not None and self._waiting_roots < AHEAD:
+            trace_s = self.session(self._next_session).arrival_s
+            if trace_s is not None and self._next_session >= len(self._sessions):
+                return  # a trace ends; other lists begin again
+            self._start_session(
+                s_to_ns(trace_s) if trace_s is not None else self._arrivals[self._next_session]
+            )
+
+    def _start_session(self, offset_ns: int) -> None:
+        number = self._next_session
+        self._next_session += self._share.of
+        running = _Running(self.session(number), number)
+        self._running[number] = running
+        for k, turn in enumerate(running.session.turns):
+            if not turn.after:
+                self._push(running, k, offset_ns + s_to_ns(turn.wait_s))
+                self._waiting_roots += 1
+
+    def _push(self, running: _Running, turn: int, offset_ns: int) -> None:
+        running.under_way.add(turn)
+        self._turn_of[self._next_seq] = (running.number, turn)
+        heapq.heappush(self._heap, Due(offset_ns, self._next_seq))
+        self._next_seq += self._share.of
+
+    def take(self) -> Due:
+        due = super().take()
+        number, turn = self._turn_of[due.seq]
+        self._waiting_roots -= not self._running[number].session.turns[turn].after
+        return due
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        number, turn = self._turn_of.pop(seq)
+        running = self._running[number]
+        running.under_way.discard(turn)
+        running.complete.add(turn)
+        if not ok and self._cancel_on_failure:
+            self._cancel(running)
+        if not running.failed:
+            self._push_ready(running, turn, offset_ns)
+        if running.over:
+            del self._running[number]
+            self.on_over(number)
+            if self._arrivals is None:
+                self._start_session(offset_ns)
+
+    def _push_ready(self, running: _Running, ended: int, offset_ns: int) -> None:
+        for k, turn in enumerate(running.session.turns):
+            if ended in turn.after and running.complete.issuperset(turn.after):
+                self._push(running, k, offset_ns + s_to_ns(turn.wait_s))
+
+    def _cancel(self, running: _Running) -> None:
+        """Take what of this session is due but not sent out of the heap; what is in flight ends by itself."""
+        running.failed = True
+        due = {d.seq for d in self._heap if self._turn_of[d.seq][0] == running.number}
+        self._heap = [d for d in self._heap if d.seq not in due]
+        heapq.heapify(self._heap)
+        for seq in due:
+            _, turn = self._turn_of.pop(seq)
+            running.under_way.discard(turn)
+            self._waiting_roots -= not running.session.turns[turn].after
+        started = running.complete | running.under_way
+        self.cancelled += len(running.session.turns) - len(started)

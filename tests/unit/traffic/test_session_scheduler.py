@@ -1,0 +1,107 @@
+"""Conversations on a schedule: turns wait for what they need, sessions arrive whatever happens."""
+
+from dataclasses import replace
+
+import pytest
+
+from connector_tax.records.cell import CellSpec
+from connector_tax.traffic.schedulers import Share
+from connector_tax.traffic.sessions import SessionScheduler
+from connector_tax.workload.sessions import Session, Turn, fan_out_and_in, linear
+
+MS = 1_000_000
+SPEC = CellSpec("a", 10.0, 0, 0, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)
+CHAIN = linear(3, first_tokens=9, next_tokens=2, output_tokens=3, wait_s=0.5)
+FAN = fan_out_and_in(2, first_tokens=9, next_tokens=2, output_tokens=3, wait_s=0.0)
+
+
+def next_one(scheduler: SessionScheduler) -> tuple[int, int, int, int]:
+    """(due in ms, seq, session, turn), and it counts as sent."""
+    assert scheduler.next_due_ns() is not None
+    due = scheduler.take()
+    return due.offset_ns // MS, due.seq, *scheduler.turn_of(due.seq)
+
+
+def test_a_turn_is_due_its_wait_after_the_one_before_has_ended() -> None:
+    scheduler = SessionScheduler(SPEC, Share(), (CHAIN,))
+    assert next_one(scheduler) == (0, 0, 0, 0)
+    scheduler.ended(0, True, 30 * MS)
+    assert next_one(scheduler)[::2] == (100, 1), "session 1 arrives before turn 1 of session 0 is due"
+    for due_ms in (200, 300, 400, 500):
+        assert next_one(scheduler)[0] == due_ms
+    assert next_one(scheduler)[0::2][:1] == (530,)
+
+
+def test_sessions_arrive_whether_or_not_the_server_keeps_up() -> None:
+    scheduler = SessionScheduler(SPEC, Share(), (CHAIN,))
+    assert [next_one(scheduler)[0] for _ in range(6)] == [0, 100, 200, 300, 400, 500]
+
+
+def test_a_join_waits_for_all_its_branches() -> None:
+    scheduler = SessionScheduler(replace(SPEC, arrival="concurrency", concurrency=1), Share(), (FAN,))
+    assert next_one(scheduler) == (0, 0, 0, 0)
+    assert scheduler.next_due_ns() is None
+    scheduler.ended(0, True, 10 * MS)
+    assert [next_one(scheduler)[3] for _ in range(2)] == [1, 2]
+    scheduler.ended(1, True, 20 * MS)
+    assert scheduler.next_due_ns() is None
+    scheduler.ended(2, True, 50 * MS)
+    assert next_one(scheduler) == (50, 3, 0, 3)
+
+
+def test_concurrent_sessions_follow_one_another() -> None:
+    over: list[int] = []
+    scheduler = SessionScheduler(
+        replace(SPEC, arrival="concurrency", concurrency=2, ramp_up_s=1.0), Share(), (Session((Turn(1, 1),)),)
+    )
+    scheduler.on_over = over.append
+    assert [next_one(scheduler)[0] for _ in range(2)] == [500, 1000]
+    scheduler.ended(0, True, 1500 * MS)
+    assert next_one(scheduler) == (1500, 2, 2, 0)
+    assert over == [0]
+
+
+@pytest.mark.parametrize(("cancel", "cancelled"), [(True, 2), (False, 0)])
+def test_a_failed_turn_ends_its_session_unless_told_otherwise(cancel: bool, cancelled: int) -> None:
+    scheduler = SessionScheduler(
+        replace(SPEC, arrival="concurrency", concurrency=1), Share(), (CHAIN,), cancel_on_failure=cancel
+    )
+    next_one(scheduler)
+    scheduler.ended(0, False, 10 * MS)
+    assert scheduler.cancelled == cancelled
+    assert next_one(scheduler)[2:] == ((1, 0) if cancel else (0, 1))
+
+
+def test_what_is_due_of_a_failed_session_is_not_sent() -> None:
+    """One branch fails while the other still waits in the queue; a third in flight ends by itself."""
+    fan = fan_out_and_in(3, first_tokens=9, next_tokens=2, output_tokens=3, wait_s=1.0)
+    over: list[int] = []
+    scheduler = SessionScheduler(replace(SPEC, rate_per_s=0.001), Share(), (fan,))
+    scheduler.on_over = over.append
+    next_one(scheduler)
+    scheduler.ended(0, True, 0)
+    assert [next_one(scheduler)[3] for _ in range(2)] == [1, 2]
+    sent = [seq for seq, place in scheduler._turn_of.items() if place in ((0, 1), (0, 2))]
+    scheduler.ended(sent[0], False, 1100 * MS)
+    assert over == [], "one is still in flight"
+    assert next_one(scheduler)[2] == 1
+    scheduler.ended(sent[1], True, 1200 * MS)
+    assert over == [0]
+    assert scheduler.cancelled == 2
+
+
+def test_workers_divide_sessions_and_not_their_turns() -> None:
+    parts = [SessionScheduler(SPEC, Share(index, 2), (CHAIN,)) for index in range(2)]
+    for index, part in enumerate(parts):
+        due_ms, seq, session, turn = next_one(part)
+        assert (due_ms, seq, session, turn) == (index * 100, index, index, 0)
+        part.ended(seq, True, 200 * MS)
+        found = [next_one(part) for _ in range(6)]
+        assert all(seq % 2 == index and session % 2 == index for _, seq, session, _ in found)
+
+
+def test_a_trace_begins_when_it_says_and_ends() -> None:
+    trace = tuple(Session((Turn(1, 1),), arrival_s=t) for t in (0.0, 0.03, 0.7))
+    scheduler = SessionScheduler(SPEC, Share(), trace)
+    assert [next_one(scheduler)[0] for _ in range(3)] == [0, 30, 700]
+    assert scheduler.next_due_ns() is None
