@@ -11,8 +11,12 @@ import pytest
 import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.config import load_campaign
+from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.ingest.steps import StepTable, read_steps
-from connector_tax.records.cell import CellWindow
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.steptime import read_step_file
 
 pytestmark = pytest.mark.vllm
@@ -137,3 +141,42 @@ def test_vllm_is_given_back_byte_for_byte(
 ) -> None:
     _, before, after = campaign
     assert after == before
+
+
+def test_the_no_op_connector_changes_no_token(
+    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]],
+) -> None:
+    """The accuracy pass got ids from vLLM itself, and plain's and the connector's are the same."""
+    folder, _, _ = campaign
+    plain, noop = (
+        json.loads(run_of(folder, c).outputs.read_text())["outputs"] for c in ("plain", "noop_connector")
+    )
+    assert len(plain) == 8
+    assert all(len(answer["token_ids"]) == 16 for answer in plain)
+    assert noop == plain
+
+
+def test_conversations_hit_the_prefix_cache_as_agents_do(
+    engine_python: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM streams token ids, histories are made of them, and the second turn finds the first in the cache."""
+    monkeypatch.setenv("ENGINE_PYTHON", engine_python)
+    monkeypatch.setenv("TINY_MODEL", str(tiny_model))
+    config = load_campaign(ROOT / "config" / "vllm-cpu.yaml")
+    follow_up = {"new_tokens": 16, "output_tokens": 8, "after": [0], "history": 0, "wait_s": 0.1}
+    session = {"turns": [{"new_tokens": 128, "output_tokens": 8}, follow_up]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(session) + "\n")
+    spec = CellSpec(
+        *("a", 4.0, 0, 0, "fixed", 0.5, 2.0, 4, 30.0, 30.0, 64, 1, 10, 500),
+        sessions=str(tmp_path / "chat.jsonl"),
+    )
+    with running_engine(LaunchRequest(config.engine, config.connector("plain"), tmp_path)) as engine:
+        engine.wait_ready()
+        outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
+        hits = scrape_once(engine.base_url)["prefix_cache_hits"]
+    assert {r.status for r in outcome.requests} == {"ok"}, outcome.requests[0]
+    figures = outcome.health["sessions"]
+    assert figures["dependent_turns"] >= 4
+    assert figures["early"] == 0
+    # A block has 128 tokens on the CPU: the first turn's whole prompt.
+    assert hits >= 128 * figures["dependent_turns"]

@@ -118,8 +118,11 @@ def test_a_stalled_worker_is_back_on_its_grid_at_once() -> None:
         outcome = measure(pool, late, duration_s=0.8, min_completed=60)
     assert grid_ns(outcome) == [k * 10_000_000 for k in range(len(outcome.requests))]
     late_ms = [(r.t_send_ns - r.t_sched_ns) / 1e6 for r in outcome.requests if r.t_send_ns is not None]
-    stalled = [k for k, ms in enumerate(late_ms) if ms > 15]
-    assert stalled and stalled == list(range(stalled[0], stalled[-1] + 1)), "one run of late requests"
+    first = max(range(len(late_ms)), key=late_ms.__getitem__)
+    assert late_ms[first] > 50
+    # Arrivals 10 ms apart that go out together: each is 10 ms less late, until one is on time again.
+    together = range(first, min(first + int(late_ms[first] // 10), len(late_ms) - 1))
+    assert all(late_ms[k + 1] < late_ms[k] - 5 for k in together)
     assert outcome.health["loop_stall_max_us"] > 50_000
     assert outcome.health["client_stalled"]
     assert outcome.health["bottleneck"] == []
