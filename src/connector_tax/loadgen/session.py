@@ -9,7 +9,6 @@ import threading
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 
@@ -18,12 +17,12 @@ import msgspec
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.events import EventLog, SessionEvent
 from connector_tax.loadgen.messages import Abandon, Batch, Ended, Finished, Go, Job, Ready, Stop, Stopped
+from connector_tax.loadgen.outcome import lost_records, record_of
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
-from connector_tax.traffic.arrivals import OPEN_LOOP
 from connector_tax.traffic.protocol import CellProtocol
-from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
+from connector_tax.traffic.schedulers import Share
 from connector_tax.units import s_to_ns
 
 POLL_S = 0.1
@@ -311,9 +310,12 @@ class _Cell:
 
     def _result(self, window: CellWindow, coordinator_cpu_s: float) -> SessionResult:
         ended = [e for b in self._heard.batches for e in msgspec.msgpack.decode(b, type=list[Ended])]
-        records = {e.seq: _record(e, window, e.seq % self._pool.n) for e in ended}
+        records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
         for index, reason in self._heard.dead.items():
-            records |= {r.seq: r for r in self._lost(index, reason, window, records)}
+            taken = self._pool.counters.taken(index)
+            share = Share(index, self._pool.n)
+            lost = lost_records(self._spec, share, window, taken=taken, known=records.keys(), reason=reason)
+            records |= {r.seq: r for r in lost}
         reports = list(self._heard.finished.values())
         return SessionResult(
             window=window,
@@ -328,70 +330,6 @@ class _Cell:
             aborted=self._aborted,
             deaths=list(self._heard.dead.values()),
         )
-
-    def _lost(
-        self, index: int, reason: str, window: CellWindow, known: dict[int, RequestRecord]
-    ) -> list[RequestRecord]:
-        """What a dead worker had sent or should have sent, and told nobody about."""
-        share = Share(index, self._pool.n)
-        if self._spec.sessions is None and self._spec.arrival in OPEN_LOOP:
-            due = _scheduled(scheduler_for(self._spec, share), window)
-        else:
-            # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
-            told = sum(seq % self._pool.n == index for seq in known)
-            unknown = (seq for seq in count(index, self._pool.n) if seq not in known)
-            lost = max(self._pool.counters.taken(index) - told, 0)
-            due = {next(unknown): window.t_stop_ns for _ in range(lost)}
-        return [
-            RequestRecord(
-                seq=seq,
-                t_sched_ns=t_sched_ns,
-                t_send_ns=None,
-                t_first_token_ns=None,
-                t_last_token_ns=None,
-                t_end_ns=None,
-                status="aborted",
-                prompt_tokens=None,
-                completion_tokens=None,
-                inflight_at_send=0,
-                worker=index,
-                phase=window.phase_of(t_sched_ns),
-                error=reason,
-            )
-            for seq, t_sched_ns in due.items()
-            if seq not in known
-        ]
-
-
-def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
-    due: dict[int, int] = {}
-    for _ in count():
-        scheduler.next_due_ns()
-        sample = scheduler.take()
-        if window.t0_ns + sample.offset_ns >= window.t_stop_ns:
-            return due
-        due[sample.seq] = window.t0_ns + sample.offset_ns
-    raise AssertionError("an open loop's schedule does not end")
-
-
-def _record(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
-    return RequestRecord(
-        seq=ended.seq,
-        t_sched_ns=ended.t_sched_ns,
-        t_send_ns=ended.t_send_ns,
-        t_first_token_ns=ended.t_first_token_ns,
-        t_last_token_ns=ended.t_last_token_ns,
-        t_end_ns=ended.t_end_ns,
-        status=ended.status,
-        prompt_tokens=ended.prompt_tokens,
-        completion_tokens=ended.completion_tokens,
-        inflight_at_send=ended.inflight_at_send,
-        worker=worker,
-        phase=window.phase_of(ended.t_sched_ns),
-        error=ended.error,
-        session=ended.session,
-        turn=ended.turn,
-    )
 
 
 class _NoLog:
