@@ -1,9 +1,9 @@
 """One keep-alive connection: bytes in, stamped before anything looks at them.
 
 ``t_first_token`` and ``t_last_token`` are the time at which the loop handed over the bytes, taken at
-the top of ``data_received``: neither parsing nor queueing of ours is in them. Once the first token is
-there, reads that end with an ordinary event are stamped and put aside, and parsed a few at a time: what a
-token costs the client is then little more than the system call.
+the top of ``data_received``: neither parsing nor queueing of ours is in them. Nearly every read of a stream is one
+HTTP chunk that holds one event with one token. Such a read is recognised by its frame and counted; the parsers
+never see it, and a token costs the client little more than the system call.
 """
 
 import asyncio
@@ -15,14 +15,23 @@ import httptools
 
 from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.issuer import Flight
-from connector_tax.loadgen.sse import EventScanner, MalformedStream, has_token
+from connector_tax.loadgen.sse import EventScanner, MalformedStream
 from connector_tax.records.request import Status
 
 MAX_ERROR_BODY = 2000
-# An event's closing brace, its blank line, the end of its HTTP chunk. [DONE] and the last chunk end otherwise.
-EVENT_END = b"}\n\n\r\n"
-# Parsing as many at once takes some 20 us, which a stamp would hardly feel.
-MAX_HELD = 16
+# Longest read that may be recognised by its frame; an event with more in it is worth parsing.
+MAX_FRAME = 4096
+
+
+def _frames() -> dict[int, bytes]:
+    """Length of a read -> what it begins with, if it is one chunk that holds one event."""
+    heads = (b"%x\r\n" % n for n in range(1, MAX_FRAME))
+    return {len(head) + n + 2: head + b"data: {" for n, head in enumerate(heads, start=1)}
+
+
+FRAMES = _frames()
+# Begins no chunk.
+NO_FRAME = b"\n"
 
 
 class Owner(Protocol):
@@ -45,10 +54,11 @@ class Connection(asyncio.Protocol):
         self._flight: Flight | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._scanner = EventScanner()
-        self._may_hold = False
-        self._held: list[bytes] = []
-        self._held_ns: list[int] = []
+        # The last read ended with a chunk and an event, and more tokens may follow: frames are meaningful.
+        self._framed = False
         self._bodies: list[bytes] = []
+        # Called by httptools for each chunk; a method of our own would take longer than all the rest.
+        self.on_body = self._bodies.append
         self._status_code = 0
         self._event_stream = False
         self._body = b""
@@ -74,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
         self._body = b""
         self._bodies.clear()
+        self._framed = False
         self._answered = False
         self.flights += 1
         now_ns = monotonic_ns()
@@ -89,52 +100,38 @@ class Connection(asyncio.Protocol):
 
     def take_flight(self) -> Flight | None:
         """Give up the flight without reporting it."""
-        if self._held:
-            self._feed_held()
         flight, self._flight = self._flight, None
-        self._may_hold = False
+        self._framed = False
         return flight
 
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
         now_ns = monotonic_ns()
-        if self._may_hold and len(self._held) < MAX_HELD and data.endswith(EVENT_END):
-            self._held.append(data)
-            self._held_ns.append(now_ns)
+        if self._framed and data.startswith(FRAMES.get(len(data), NO_FRAME)) and self._scanner.take(data):
+            flight = self._flight
+            assert flight is not None
+            flight.t_last_token_ns = now_ns
+            if self._owner.events.non_first_chunk is not None:
+                self._owner.events.non_first_chunk(flight, now_ns)
             return
-        if self._held:
-            self._feed_held()
         self._now_ns = now_ns
         if self._flight is None:
             self.close()  # a server that talks without being asked
             return
         self._answered = True
-        self._feed(data)
-
-    def _feed_held(self) -> None:
-        """Parse what was put aside, with the time of the last read that held a token."""
-        held, times = self._held, self._held_ns
-        self._held, self._held_ns = [], []
-        with_token = (ns for ns, data in zip(reversed(times), reversed(held), strict=True) if has_token(data))
-        self._now_ns = next(with_token, times[-1])
-        self._feed(b"".join(held))
-
-    def _feed(self, data: bytes) -> None:
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._end("malformed", f"not HTTP: {error}")
         else:
-            self._scan()
+            self._take_bodies(data)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._held:
-            self._feed_held()
         self._now_ns = monotonic_ns()
         flight = self._flight
         untouched = flight is not None and not self._answered
@@ -163,38 +160,8 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None
         self._status_code = self._parser.get_status_code()
 
-    def on_body(self, body: bytes) -> None:
-        if self._status_code != 200 or not self._event_stream:
-            self._body = (self._body + body)[:MAX_ERROR_BODY]
-        else:
-            self._bodies.append(body)
-
-    def _scan(self) -> None:
-        """Look at the events that the parser has found since the last time."""
-        flight = self._flight
-        if not self._bodies or flight is None:
-            return
-        body = b"".join(self._bodies)
-        self._bodies.clear()
-        try:
-            tokens = self._scanner.feed(body)
-        except MalformedStream as error:
-            self._end("malformed", str(error))
-            return
-        if tokens:
-            if flight.t_first_token_ns is None:
-                flight.t_first_token_ns = self._now_ns
-                self._may_hold = self._owner.events.non_first_chunk is None
-                tokens -= 1
-                if self._owner.events.first_chunk is not None:
-                    self._owner.events.first_chunk(flight, self._now_ns)
-            flight.t_last_token_ns = self._now_ns
-            if self._owner.events.non_first_chunk is not None:
-                for _ in range(tokens):
-                    self._owner.events.non_first_chunk(flight, self._now_ns)
-
     def on_message_complete(self) -> None:
-        self._scan()
+        self._take_bodies(b"")
         if self._flight is None:
             return
         if self._owner.events.response_completed is not None:
@@ -207,6 +174,38 @@ class Connection(asyncio.Protocol):
             self._end("truncated", "the stream ended without [DONE]")
         else:
             self._finish_stream()
+
+    def _take_bodies(self, data: bytes) -> None:
+        """Look at what the parser has found in ``data`` and before, since the last time."""
+        flight = self._flight
+        if not self._bodies or flight is None:
+            return
+        last = self._bodies[-1]
+        body = b"".join(self._bodies)
+        self._bodies.clear()
+        if self._status_code != 200 or not self._event_stream:
+            self._body = (self._body + body)[:MAX_ERROR_BODY]
+            return
+        try:
+            tokens = self._scanner.feed(body)
+        except MalformedStream as error:
+            self._end("malformed", str(error))
+            return
+        if tokens:
+            self._note_tokens(flight, tokens)
+        self._framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
+
+    def _note_tokens(self, flight: Flight, tokens: int) -> None:
+        now_ns, events = self._now_ns, self._owner.events
+        if flight.t_first_token_ns is None:
+            flight.t_first_token_ns = now_ns
+            tokens -= 1
+            if events.first_chunk is not None:
+                events.first_chunk(flight, now_ns)
+        flight.t_last_token_ns = now_ns
+        if events.non_first_chunk is not None:
+            for _ in range(tokens):
+                events.non_first_chunk(flight, now_ns)
 
     def _finish_stream(self) -> None:
         flight = self._flight

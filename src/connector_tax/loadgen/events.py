@@ -5,6 +5,7 @@ None once per event and goes on.
 """
 
 import json
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -53,6 +54,8 @@ SILENT = SampleEventHandler()
 
 def keep_token_times(flight: Flight, now_ns: int) -> None:
     """A hook for both chunk events: every token's time stays with its flight."""
+    if flight.token_ns is None:
+        flight.token_ns = array("q")
     flight.token_ns.append(now_ns)
 
 

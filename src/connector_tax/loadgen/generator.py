@@ -7,7 +7,7 @@ fell into it.
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from connector_tax.timer import DeadlineTimer
 from connector_tax.traffic.schedulers import Scheduler, Share
 
 # Ended requests are handed on this often, or when so many have gathered.
-BATCH_S = 0.05
+BATCH_S = 0.2
 BATCH_SIZE = 256
 
 
@@ -30,6 +30,9 @@ class Workload(Protocol):
 
     Attributes:
         collects_ids: whether ``answered`` needs the answer's token ids.
+
+    ``lengths`` gives prompt and output tokens, None for a prompt whose length only the server knows; ``ended`` is called
+    for every sample that was rendered, sent or not.
     """
 
     @property
@@ -37,9 +40,7 @@ class Workload(Protocol):
 
     def render(self, seq: int) -> bytes: ...
 
-    def pieces(self, seq: int) -> Iterator[bytes | None]: ...
-
-    def lengths(self, seq: int) -> tuple[int, int]: ...
+    def lengths(self, seq: int) -> tuple[int | None, int]: ...
 
     def place(self, seq: int) -> tuple[int, int] | None: ...
 
@@ -84,8 +85,8 @@ class LoadGenerator:
         self._on_stopped = on_stopped
         self._on_idle = on_idle
         self._log = log
+        scheduler.on_cancelled = self._forget
         self._rendered: dict[int, bytes] = {}
-        self._begun: tuple[int, Iterator[bytes | None]] | None = None
         self._rendering = False
         self._ended: list[Ended] = []
         self._inflight = 0
@@ -151,7 +152,9 @@ class LoadGenerator:
         self._counters.count_taken(self._share.index)
         inflight = self._counters.inflight()
         flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
-        payload = self._take_rendered(due.seq)
+        payload = self._rendered.pop(due.seq, None)
+        if payload is None:
+            payload = self._workload.render(due.seq)  # sooner than it could be got ready
         if inflight >= self._spec.inflight_cap and self._scheduler.drops:
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
@@ -168,32 +171,21 @@ class LoadGenerator:
             self._rendering = True
             self._loop.call_soon(self._render_ahead)
 
-    def _take_rendered(self, seq: int) -> bytes:
-        payload = self._rendered.pop(seq, None)
-        if payload is None:
-            # Sooner than it could be got ready: what has been begun is finished, or all is done now.
-            begun = self._begun if self._begun is not None and self._begun[0] == seq else None
-            payload = _last(begun[1]) if begun is not None else self._workload.render(seq)
-            self._begun = None if begun is not None else self._begun
-        return payload
-
     def _render_ahead(self) -> None:
-        # One piece per turn of the loop, so that responses are stamped in between.
-        if self._begun is None:
-            missing = (seq for seq in self._scheduler.upcoming() if seq not in self._rendered)
-            seq = next(missing, None)
-            if seq is None:
-                self._rendering = False
-                return
-            self._begun = (seq, self._workload.pieces(seq))
-        seq, pieces = self._begun
-        payload = next(pieces)
-        if payload is not None:
-            self._rendered[seq] = payload
-            self._begun = None
-            if self._log is not None:
-                self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
+        # One per turn of the loop, so that responses are stamped in between.
+        seq = next((seq for seq in self._scheduler.upcoming() if seq not in self._rendered), None)
+        if seq is None:
+            self._rendering = False
+            return
+        self._rendered[seq] = self._workload.render(seq)
+        if self._log is not None:
+            self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
         self._loop.call_soon(self._render_ahead)
+
+    def _forget(self, seq: int) -> None:
+        """A sample that was announced will never be sent."""
+        self._rendered.pop(seq, None)
+        self._workload.ended(seq)
 
     def _end_sending(self, now_ns: int) -> None:
         # Woken late, it still has sent nothing since the deadline: what was due before went out above.
@@ -219,7 +211,7 @@ class LoadGenerator:
         """Tell workload and scheduler, in this order: what becomes due now may need the answer."""
         ok = flight.status == "ok"
         if ok:
-            self._workload.answered(flight.seq, flight.output_ids)
+            self._workload.answered(flight.seq, flight.output_ids or [])
         self._workload.ended(flight.seq)
         self._scheduler.ended(flight.seq, ok, monotonic_ns() - self._t0_ns)
 
@@ -227,11 +219,12 @@ class LoadGenerator:
         if flight.status != "ok":
             return
         wanted = self._workload.lengths(flight.seq)
-        if (flight.prompt_tokens, flight.completion_tokens) != wanted:
+        found = (flight.prompt_tokens if wanted[0] is not None else None, flight.completion_tokens)
+        if found != wanted:
             flight.status = "wrong_length"
             flight.error = (
                 f"{flight.prompt_tokens} prompt and {flight.completion_tokens} completion tokens; "
-                f"asked for {wanted[0]} and {wanted[1]}"
+                f"asked for {wanted[0] or 'any number'} and {wanted[1]}"
             )
 
     def _gather(self, flight: Flight) -> None:
@@ -276,9 +269,3 @@ class LoadGenerator:
         if self._stopped and self._inflight == 0:
             self._flush()
             self._on_idle()
-
-
-def _last(pieces: Iterator[bytes | None]) -> bytes:
-    *_, whole = pieces
-    assert whole is not None, "the last piece is the whole"
-    return whole

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from connector_tax.records.request import Status
 
@@ -28,8 +28,8 @@ class Flight:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
-    output_ids: list[int] = field(default_factory=list)
-    token_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    output_ids: list[int] | None = None
+    token_ns: "array[int] | None" = None
 
 
 class SampleIssuer(ABC):

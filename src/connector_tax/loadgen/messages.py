@@ -77,9 +77,13 @@ class Ended(msgspec.Struct, array_like=True):
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):
-    """Requests that ended since the last batch."""
+    """Requests that ended since the last batch: a list of ``Ended``, left encoded, since it is kept so."""
 
-    ended: list[Ended]
+    ended: msgspec.Raw
+
+    @classmethod
+    def of(cls, ended: list[Ended]) -> "Batch":
+        return cls(msgspec.Raw(encode(ended)))
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=13):
@@ -102,4 +106,5 @@ ToCoordinator = Hello | Ready | Batch | Stopped | Finished
 
 encode = msgspec.msgpack.Encoder().encode
 decode_for_worker = msgspec.msgpack.Decoder(ToWorker).decode
+decode_ended = msgspec.msgpack.Decoder(list[Ended]).decode
 decode_for_coordinator = msgspec.msgpack.Decoder(ToCoordinator).decode

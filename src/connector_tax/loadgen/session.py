@@ -12,11 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 
-import msgspec
-
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.events import EventLog, SessionEvent
-from connector_tax.loadgen.messages import Abandon, Batch, Ended, Finished, Go, Job, Ready, Stop, Stopped
+from connector_tax.loadgen.messages import (
+    Abandon,
+    Batch,
+    Finished,
+    Go,
+    Job,
+    Ready,
+    Stop,
+    Stopped,
+    decode_ended,
+)
 from connector_tax.loadgen.outcome import lost_records, record_of
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.records.cell import CellSpec, CellWindow
@@ -25,7 +33,7 @@ from connector_tax.traffic.protocol import CellProtocol
 from connector_tax.traffic.schedulers import Share
 from connector_tax.units import s_to_ns
 
-POLL_S = 0.1
+POLL_S = 0.25
 ABORT_POLL_NS = 250_000_000
 READY_TIMEOUT_S = 60.0
 # What a worker may need to answer a Stop or an Abandon; it is busy for milliseconds at most.
@@ -157,7 +165,7 @@ class _Heard:
     stopped: dict[int, int] = field(default_factory=dict)
     finished: dict[int, Finished] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
-    # Encoded again: a cell of an hour keeps a hundred thousand of them.
+    # Left encoded: a cell of an hour keeps a hundred thousand of them.
     batches: list[bytes] = field(default_factory=list)
 
 
@@ -273,8 +281,8 @@ class _Cell:
     def _listen(self, timeout_s: float) -> None:
         for index, message in self._pool.receive(timeout_s):
             if isinstance(message, Batch):
-                self._heard.batches.append(msgspec.msgpack.encode(message.ended))
-                for ended in message.ended:
+                self._heard.batches.append(bytes(message.ended))
+                for ended in decode_ended(message.ended):
                     end_ns = ended.t_end_ns if ended.t_end_ns is not None else ended.t_sched_ns
                     if ended.status != "dropped":
                         self._protocol.ended(ended.t_sched_ns, ended.status == "ok", end_ns)
@@ -309,7 +317,7 @@ class _Cell:
     # The outcome
 
     def _result(self, window: CellWindow, coordinator_cpu_s: float) -> SessionResult:
-        ended = [e for b in self._heard.batches for e in msgspec.msgpack.decode(b, type=list[Ended])]
+        ended = [e for b in self._heard.batches for e in decode_ended(b)]
         records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
         for index, reason in self._heard.dead.items():
             taken = self._pool.counters.taken(index)

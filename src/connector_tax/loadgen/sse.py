@@ -10,13 +10,8 @@ from typing import Any
 
 import msgspec
 
-_TOKEN = (b'"choices":[{', b'"choices": [{')
+_TIGHT, _LOOSE = _TOKEN = (b'"choices":[{', b'"choices": [{')
 _DONE = b"[DONE]"
-
-
-def has_token(data: bytes) -> bool:
-    """Whether an event with a token begins somewhere in ``data``, as most servers write it."""
-    return _TOKEN[0] in data or _TOKEN[1] in data
 
 
 class MalformedStream(Exception):
@@ -75,18 +70,37 @@ class EventScanner:
             self._event(event)
         return self.tokens - before
 
+    @property
+    def between_tokens(self) -> bool:
+        """Whole events have come, one of them with a token, and none of them the last."""
+        return not self._rest and self.tokens > 0 and not self.done and self.usage is None
+
+    def take(self, chunk: bytes) -> bool:
+        """Count one event in its HTTP chunk, ``...data: {...}\\n\\n\\r\\n``, if it is beyond doubt one token.
+
+        Only between tokens. False: it is not, and nothing has changed.
+        """
+        # The first line feed ends the chunk's size, the second its only event.
+        if chunk.find(b"\n", 8) != len(chunk) - 4 or not chunk.endswith(b"}\n\n\r\n"):
+            return False
+        if (_TIGHT not in chunk and _LOOSE not in chunk) or self.output_ids is not None:
+            return False
+        self.tokens += 1
+        self._last_payload = chunk
+        return True
+
     def _count_plain(self, buffer: bytes) -> bytes:
         """Count leading events that are beyond doubt tokens, without looking at them one by one; returns the rest.
 
-        Beyond doubt: as many events that begin with data as beginnings of a ``choices`` that is not empty.
+        Beyond doubt: two line feeds for each beginning of a ``choices`` that is not empty, so one line of data an event.
         The last of them is not counted but returned: what comes at its end may matter.
         """
         marker = _TOKEN[0] if _TOKEN[0] in buffer else _TOKEN[1]
         boundary = buffer.rfind(b"\n\ndata:", 0, buffer.rfind(marker) + 1)
         if boundary < 0 or not buffer.startswith(b"data:"):
             return buffer
-        n = buffer.count(b"\n\ndata:", 0, boundary + 7)
-        if n != buffer.count(marker, 0, boundary):
+        n = buffer.count(marker, 0, boundary)
+        if _line_feeds(buffer[: boundary + 2]) != 2 * n:
             return buffer
         self.tokens += n
         return buffer[boundary + 2 :]
@@ -94,7 +108,9 @@ class EventScanner:
     def finish(self) -> None:
         """The body has ended: take ``usage`` from the last event if no event of its own had it."""
         if self.usage is None and self._last_payload:
-            self.usage = _decoded(self._last_payload).get("usage")
+            # What was taken as a chunk still has its frame, which holds no brace.
+            start, end = self._last_payload.find(b"{"), self._last_payload.rfind(b"}") + 1
+            self.usage = _decoded(self._last_payload[start:end]).get("usage")
 
     def _event(self, event: bytes) -> None:
         if event.startswith(b"data:") and b"\n" not in event:
@@ -131,6 +147,11 @@ class EventScanner:
             self._last_payload = payload
             if self.output_ids is not None:
                 self.output_ids += choices[0].get("token_ids") or []
+
+
+def _line_feeds(data: bytes) -> int:
+    # Half the time of bytes.count, which looks at every byte.
+    return len(data) - len(data.replace(b"\n", b""))
 
 
 def _is_role_only(choice: dict[str, Any]) -> bool:

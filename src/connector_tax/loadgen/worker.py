@@ -127,7 +127,7 @@ class Worker:
             workload,
             self._counters,
             stop_at_ns=job.stop_at_ns,
-            on_batch=lambda ended: self.mailbox.send(Batch(ended)),
+            on_batch=lambda ended: self.mailbox.send(Batch.of(ended)),
             on_stopped=lambda at_ns: self.mailbox.send(Stopped(at_ns)),
             on_idle=self._finish,
             log=log,

@@ -10,9 +10,9 @@ samples ``seq`` each takes those with ``seq % of == index``, so nothing has to p
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from connector_tax.records.cell import CellSpec
 from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
@@ -33,8 +33,7 @@ class Share:
 WHOLE = Share()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Due:
+class Due(NamedTuple):
     """A sample and when it is due; ordered by time, then by ``seq``."""
 
     offset_ns: int
@@ -45,6 +44,7 @@ class Scheduler(ABC):
     """Samples of one worker's share in the order in which they become due.
 
     Attributes:
+        on_cancelled: called with each sample that was announced as coming and then was not to be sent.
         drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise it cannot
             happen, since the pattern itself bounds what is in flight.
     """
@@ -61,6 +61,7 @@ class Scheduler(ABC):
         self._spec = spec
         self._share = share
         self._heap: list[Due] = []
+        self.on_cancelled: Callable[[int], None] = lambda seq: None
 
     @abstractmethod
     def _refill(self) -> None:

@@ -131,5 +131,6 @@ class SessionScheduler(Scheduler):
             _, turn = self._turn_of.pop(seq)
             running.under_way.discard(turn)
             self._waiting_roots -= not running.session.turns[turn].after
+            self.on_cancelled(seq)
         started = running.complete | running.under_way
         self.cancelled += len(running.session.turns) - len(started)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from connector_tax.loadgen import connection as connection_module
 from connector_tax.loadgen.connection import Connection
-from connector_tax.loadgen.events import SILENT
+from connector_tax.loadgen.events import SILENT, SampleEventHandler, keep_token_times
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner, MalformedStream
 
+TIMES = SampleEventHandler(first_chunk=keep_token_times, non_first_chunk=keep_token_times)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 texts = st.sampled_from([" a", "", "\u00fc", '"choices":[{', "data: x\n\n", "}\n\n\r\n", "[DONE]", "\\"])
@@ -94,11 +95,11 @@ def test_the_scanner_takes_any_bytes_and_says_at_most_malformed(data: bytes, whe
 class Pool:
     """What a connection reports to."""
 
-    events = SILENT
     collect_ids = False
 
-    def __init__(self) -> None:
+    def __init__(self, events: SampleEventHandler) -> None:
         self.ended: list[Flight] = []
+        self.events = events
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         self.ended.append(flight)
@@ -122,12 +123,14 @@ class Transport:
 
 
 def read(
-    reads: list[bytes], monkeypatch_clock: Callable[[Callable[[], int]], None]
+    reads: list[bytes],
+    monkeypatch_clock: Callable[[Callable[[], int]], None],
+    events: SampleEventHandler = SILENT,
 ) -> tuple[list[Flight], Flight]:
     """Feed ``reads``, the k-th at time k + 1, then close; the flight's stamps are numbers of reads."""
     now = [0]
     monkeypatch_clock(lambda: now[0])
-    pool, flight = Pool(), Flight(0, 0, 0)
+    pool, flight = Pool(events), Flight(0, 0, 0)
     connection = Connection(pool)
     connection.connection_made(Transport())  # type: ignore[arg-type]
     connection.send(flight, b"request")
@@ -196,6 +199,45 @@ def test_the_last_token_has_the_time_of_its_own_read(
     """Token k comes with read k + 1, the end with a later one: reads put aside keep their times."""
     _, flight = read([HEAD, *(event(k) for k in range(n)), end(n)], clock)
     assert (flight.t_first_token_ns, flight.t_last_token_ns, flight.t_end_ns) == (2, n + 1, n + 2)
+
+
+@given(
+    data=st.data(),
+    events=st.lists(st.one_of(token_events(), token_events(), others), min_size=1, max_size=20),
+)
+@settings(max_examples=400, deadline=None)
+def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, events: list[bytes]) -> None:
+    """Each event in a chunk of its own, as servers send them; reads hold one, a few, or pieces of them."""
+    wire, ends = HEAD, []
+    for one in events:
+        payload = one + b"\n\n"
+        wire += b"%x\r\n%b" % (len(payload), payload)
+        ends += [len(wire)] * naive_tokens(one)
+        wire += b"\r\n"
+    tokens = len(ends)
+    boundaries = [len(HEAD), *(k + 6 for k in range(len(wire)) if wire.startswith(b"}\n\n\r\n", k))]
+    odd = data.draw(st.lists(st.integers(0, len(wire)), max_size=3))
+    left_out = data.draw(st.sets(st.sampled_from(boundaries), max_size=4))
+    where = sorted({*boundaries, *odd} - left_out | {len(wire)})
+    reads = [wire[a:b] for a, b in pairwise([0, *where]) if a < b]
+    with pytest.MonkeyPatch.context() as patch:
+        _, flight = read(
+            [*reads, end(tokens)], lambda f: patch.setattr(connection_module, "monotonic_ns", f), TIMES
+        )
+    assert flight.status == "ok"
+    read_ends = [sum(map(len, reads[: k + 1])) for k in range(len(reads))]
+    expected = [next(k for k, at in enumerate(read_ends, start=1) if at >= e) for e in ends]
+    assert list(flight.token_ns or []) == expected
+    assert flight.t_last_token_ns == (expected[-1] if expected else None)
+
+
+def test_a_frame_is_no_frame_in_the_middle_of_a_chunk(clock: Callable[[Callable[[], int]], None]) -> None:
+    """One chunk of two reads, the second of which looks like a chunk with a token: it is the first one's content."""
+    inner = event(1)
+    start = b'data: {"choices":[{"text":"a"}]}\n\n'
+    outer = b"%x\r\n%b" % (len(start) + len(inner), start)
+    _, flight = read([HEAD, outer, inner, b"\r\n", event(2), end(3)], clock)
+    assert flight.status == "malformed" or flight.t_last_token_ns == 5
 
 
 def test_usage_that_comes_before_the_end_is_no_token(clock: Callable[[Callable[[], int]], None]) -> None:

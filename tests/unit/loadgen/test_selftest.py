@@ -1,36 +1,40 @@
 """The self-test finds the errors that a client makes, and the truth server tells the truth."""
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from connector_tax.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.loadgen.selftest import Truth, errors, print_table, read_truth, truth_server
+from connector_tax.errors import EngineError
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.selftest import (
+    Cost,
+    Errors,
+    Seen,
+    Truth,
+    errors,
+    judgement,
+    print_table,
+    read_truth,
+    seen_of,
+    truth_server,
+    yardstick_accuracy,
+    yardstick_capacity,
+)
 from connector_tax.loadgen.session import Observe
-from connector_tax.records.cell import CellSpec, CellWindow
+from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
 
 MS = 1_000_000
 SPEC = CellSpec("a", 50, 16, 3, "fixed", 0.1, 0.3, 5, 5, 5, 64, 0xAB, 100, 200)
 
 
-def record(seq: int, sched_ms: float, send_ms: float, first_ms: float, last_ms: float) -> RequestRecord:
-    times = (round(t * MS) for t in (sched_ms, send_ms, first_ms, last_ms, last_ms))
-    return RequestRecord(seq, *times, "ok", 16, 3, 0, 0, "window")
-
-
-def outcome_of(one: RequestRecord, token_ns: dict[int, list[int]]) -> CellOutcome:
-    window = CellWindow(0, 0, MS, MS, True)
-    return CellOutcome(window, [one], {}, SimpleNamespace(token_ns=token_ns))
-
-
 def test_each_error_is_the_clients_time_less_the_servers() -> None:
     """Worked by hand: sent 2 ms late, 1 ms on the way, first token read 3 ms after its write, last 5 ms after."""
-    outcome = outcome_of(record(7, 10, 12, 36, 48), {7: [36 * MS, 41 * MS, 48 * MS]})
+    seen = Seen(7, 10 * MS, 12 * MS, 36 * MS, 6 * MS, [36 * MS, 41 * MS, 48 * MS])
     truth = {"ab-7": Truth(13 * MS, 13 * MS, [33 * MS, 38 * MS, 43 * MS])}
-    found = errors(SPEC, outcome, truth)
+    found = errors(SPEC.seed, [seen], truth)
     assert found.lateness.tolist() == [2000]
     assert found.dispatch.tolist() == [3000]
     # 36 - 12 = 24 ms by the client, 33 - 13 = 20 ms by the server.
@@ -42,9 +46,37 @@ def test_each_error_is_the_clients_time_less_the_servers() -> None:
 
 
 def test_a_failed_request_is_no_basis_for_a_comparison() -> None:
-    failed = RequestRecord(0, 0, None, None, None, 0, "connect_error", None, None, 0, 0, "window")
-    with pytest.raises(AssertionError):
-        errors(SPEC, outcome_of(failed, {}), {})
+    failed = RequestRecord(3, 0, None, None, None, 0, "connect_error", None, None, 0, 0, "window", "refused")
+    with pytest.raises(EngineError, match=r"request 3 .* connect_error: refused"):
+        seen_of([failed], {})
+
+
+def test_the_judgement_names_what_is_beyond_its_limit() -> None:
+    """Everything well inside, then one figure after the other pushed out."""
+    quiet = np.full(100, 10.0)
+    fine = Errors(quiet, quiet, quiet, quiet / 100, quiet)
+    cost, capacity = (Cost(0, 12.0), Cost(0, 10.0)), (Cost(20_000, 0.7), Cost(40_000, 0.3))
+    assert all(j.ok for j in judgement(fine, cost, capacity))
+    late = np.where(np.arange(100) < 90, 10.0, 2000.0)
+
+    def beyond(found: Errors, *costs: tuple[Cost, Cost]) -> list[str]:
+        return [j.name for j in judgement(found, *(costs or (cost, capacity))) if not j.ok]
+
+    assert beyond(replace(fine, dispatch=late)) == ["dispatch p99, us"]
+    assert beyond(replace(fine, ttft=quiet + 700)) == ["TTFT p50, us", "TTFT p99, us"]
+    assert beyond(replace(fine, tpot=-quiet)) == ["TPOT p99, us"]
+    assert beyond(replace(fine, itl=late)) == ["ITL p99, us"]
+    assert len(beyond(fine, (Cost(0, 14), Cost(0, 10)), (Cost(9_000, 1.4), Cost(40_000, 0.3)))) == 3
+
+
+def test_the_yardstick_is_held_against_the_same_truth() -> None:
+    found, cost = yardstick_accuracy(replace(SPEC, duration_s=1.0), 20, 4)
+    assert found.ttft.size == 50
+    assert found.itl.size == 50 * (SPEC.output_tokens - 1)
+    assert (found.ttft > 0).all()
+    assert (found.dispatch >= found.lateness).all()
+    assert cost.cpu_ms_per_1000 > 0
+    assert yardstick_capacity(0.3).responses_per_s > 0
 
 
 def test_every_request_is_matched_with_what_the_server_wrote(
@@ -59,10 +91,10 @@ def test_every_request_is_matched_with_what_the_server_wrote(
         assert true.last_byte_ns >= true.first_byte_ns
         due_ns = true.last_byte_ns + np.array([20, 24, 28]) * MS
         assert (np.array(true.writes_ns) >= due_ns).all(), "nothing is written before its time"
-    found = errors(SPEC, outcome, truth)
+    found = errors(SPEC.seed, seen_of(outcome.requests, dict(outcome.session.token_ns)), truth)
     # Nothing arrives before it was sent, and nothing is read before it was written.
     assert (found.dispatch >= found.lateness).all()
     assert (found.ttft > 0).all()
     assert len(found.itl) == 2 * len(outcome.requests)
-    print_table(found, outcome)
-    assert "client CPU" in capsys.readouterr().out
+    print_table(found, found)
+    assert "ITL, client - server" in capsys.readouterr().out

@@ -78,16 +78,21 @@ def test_what_is_due_of_a_failed_session_is_not_sent() -> None:
     over: list[int] = []
     scheduler = SessionScheduler(replace(SPEC, rate_per_s=0.001), Share(), (fan,))
     scheduler.on_over = over.append
+    forgotten: list[int] = []
+    scheduler.on_cancelled = forgotten.append
     next_one(scheduler)
     scheduler.ended(0, True, 0)
     assert [next_one(scheduler)[3] for _ in range(2)] == [1, 2]
     sent = [seq for seq, place in scheduler._turn_of.items() if place in ((0, 1), (0, 2))]
+    waiting = [seq for seq, place in scheduler._turn_of.items() if place == (0, 3)]
+    assert set(waiting) <= set(scheduler.upcoming()), "announced, and so perhaps rendered"
     scheduler.ended(sent[0], False, 1100 * MS)
     assert over == [], "one is still in flight"
     assert next_one(scheduler)[2] == 1
     scheduler.ended(sent[1], True, 1200 * MS)
     assert over == [0]
     assert scheduler.cancelled == 2
+    assert forgotten == waiting
 
 
 def test_workers_divide_sessions_and_not_their_turns() -> None:
