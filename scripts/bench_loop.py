@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from connector_tax.doors import run_door
-from connector_tax.loadgen.standalone import bench, parse_rates, parse_shapes, settings_of
+from connector_tax.loadgen.standalone import bench, parse_rates, settings_of, shapes_of
 
 
 def main() -> None:
@@ -25,6 +25,9 @@ def main() -> None:
     shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
     shapes.add_argument("--shapes", help="comma-separated: 512x64,512x256")
     shapes.add_argument("--sessions", type=Path, help="conversations (JSONL) at --rate or --concurrency")
+    shapes.add_argument(
+        "--prompts", type=Path, help="prompts with their output lengths (JSONL), one after the other"
+    )
     parser.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
     parser.add_argument("--duration", type=float, default=60, help="seconds of window at least")
     parser.add_argument("--min-completed", type=int, default=200, help="requests of the window at least")
@@ -45,7 +48,7 @@ def main() -> None:
         model=args.model,
         out=args.out,
         rates_per_s=parse_rates(args.rates or args.rate) if args.rates or args.rate else [0.0],
-        shapes=parse_shapes(args.shapes or args.shape.replace(",", "x"), none=args.sessions is not None),
+        shapes=shapes_of(args),
         token_ids=args.token_ids,
         seed=args.seed,
         event_log=args.event_log,

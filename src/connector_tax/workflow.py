@@ -20,7 +20,7 @@ from connector_tax.config import CampaignConfig, parse_campaign
 from connector_tax.errors import ConnectorTaxError
 from connector_tax.files import hash_of, read_json, to_json, write_text_if_changed
 from connector_tax.plan import campaign_document, config_of, launch_spec, run_order, run_spec_hash
-from connector_tax.records.cell import PHASES, Phase
+from connector_tax.records.cell import Phase
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -95,10 +95,14 @@ class Study:
             for c in self.config.connector_ids
         ]
 
+    def last_receipts(self) -> list[str]:
+        """What stands behind the reference rates; when all are there, measuring is over."""
+        return self.receipts(*(p for p in self.config.phases if p != "a"))
+
     def receipts_to_read(self) -> list[str]:
         """All of them where measuring is part of the DAG, else those on disk; ends the run without any."""
         if self.measuring:
-            return self.receipts(*PHASES)
+            return self.receipts(*self.config.phases)
         found = [str(r.receipt) for r in self.folder.runs() if r.receipt.exists()]
         if not found:
             stop(

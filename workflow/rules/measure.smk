@@ -98,9 +98,30 @@ rule phase_b:
         STUDY.receipts("b", "b_prime"),
 
 
+use rule measure_a as measure_c with:
+    input:
+        FOLDER.preflight_status,
+        FOLDER.reference_rates,
+        STUDY.receipts("b_prime"),
+    output:
+        STUDY.receipt("c"),
+    params:
+        campaign=FOLDER.campaign_file,
+        phase="c",
+        spec=STUDY.spec_hash("c"),
+    priority: STUDY.position("c")
+    log:
+        LOGS / "measure_c_{connector}.log",
+
+
+rule phase_c:
+    input:
+        STUDY.receipts("c") if "c" in STUDY.config.phases else [],
+
+
 rule patch_reverted:
     input:
-        STUDY.receipts("b", "b_prime"),
+        STUDY.last_receipts(),
     output:
         touch(LOGS / "patch_reverted"),
     params:

@@ -8,6 +8,8 @@ from connector_tax.config.model import (
     CellConfig,
     EngineConfig,
     PhaseBPrimeConfig,
+    PhaseCConfig,
+    SessionFile,
 )
 
 __all__ = [
@@ -17,6 +19,8 @@ __all__ = [
     "CellConfig",
     "EngineConfig",
     "PhaseBPrimeConfig",
+    "PhaseCConfig",
+    "SessionFile",
     "load_campaign",
     "parse_campaign",
 ]

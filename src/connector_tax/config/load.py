@@ -23,10 +23,14 @@ from connector_tax.config.model import (
     CellConfig,
     EngineConfig,
     PhaseBPrimeConfig,
+    PhaseCConfig,
+    SessionFile,
 )
 from connector_tax.errors import ConfigError
+from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
 from connector_tax.records.connector import ConnectorSpec, ModuleNeed
+from connector_tax.records.sessions import read_sessions
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
@@ -79,6 +83,10 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         phase_b_prime=PhaseBPrimeConfig(
             tuple(b_prime["configs"]), tuple(Shape(int(s[0]), int(s[1])) for s in b_prime["shapes"])
         ),
+        phase_c=PhaseCConfig(
+            tuple(_session_file(path) for path in value["phase_c"]["sessions"]),
+            float(value["phase_c"]["warmup_s"]),
+        ),
         cell=cell,
         accuracy=AccuracyConfig(**value["accuracy"]),
         analysis=AnalysisConfig(**value["analysis"]),
@@ -122,6 +130,13 @@ def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
     )
 
 
+def _session_file(path: str) -> SessionFile:
+    """Described by what the plan needs; the path stays as given, relative to the project's root."""
+    sessions = read_sessions(PROJECT_ROOT / path)
+    turns = sum(len(s.turns) for s in sessions) / len(sessions)
+    return SessionFile(path, sha256_of(PROJECT_ROOT / path), turns)
+
+
 def _check_cell(cell: CellConfig, where: str) -> None:
     if cell.token_id_low >= cell.token_id_high:
         raise ConfigError(
@@ -157,6 +172,11 @@ def _check_lengths(config: CampaignConfig, where: str) -> None:
             config.phase_a_shape.input_tokens + config.phase_a_shape.output_tokens,
             max(config.phase_b_input_tokens) + max(config.phase_b_output_tokens),
             *(s.input_tokens + s.output_tokens for s in config.phase_b_prime.shapes),
+            *(
+                session.longest_tokens()
+                for file in config.phase_c.sessions
+                for session in read_sessions(PROJECT_ROOT / file.path)
+            ),
             config.accuracy.input_tokens + config.accuracy.output_tokens if config.accuracy.prompts else 0,
         ]
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from connector_tax.records.cell import Shape
+from connector_tax.records.cell import PHASES, Phase, Shape
 from connector_tax.records.connector import ConnectorSpec
 
 
@@ -64,6 +64,32 @@ class PhaseBPrimeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFile:
+    """A file of conversations and what the plan has to know of it.
+
+    Attributes:
+        sha256: of its content, so that another content is another measurement.
+        turns_per_session: mean; a session rate times this is a request rate.
+    """
+
+    path: str
+    sha256: str
+    turns_per_session: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCConfig:
+    """Conversations at the reference rate; none where ``sessions`` is empty.
+
+    Attributes:
+        warmup_s: instead of ``cell.warmup_s``: until as many sessions are under way as will be.
+    """
+
+    sessions: tuple[SessionFile, ...]
+    warmup_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class AccuracyConfig:
     """Prompts whose answers are compared with plain's; none if ``prompts`` is 0."""
 
@@ -92,12 +118,18 @@ class CampaignConfig:
     phase_b_input_tokens: tuple[int, ...]
     phase_b_output_tokens: tuple[int, ...]
     phase_b_prime: PhaseBPrimeConfig
+    phase_c: PhaseCConfig
     cell: CellConfig
     accuracy: AccuracyConfig
     analysis: AnalysisConfig
 
     def connector(self, connector_id: str) -> ConnectorSpec:
         return next(c for c in self.connectors if c.id == connector_id)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What this campaign measures; Phase C only where it has conversations."""
+        return tuple(p for p in PHASES if p != "c" or self.phase_c.sessions)
 
     @property
     def connector_ids(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import uvloop
 
 from connector_tax.emulator.engine import RealTimeEngine
 from connector_tax.emulator.faults import Faults, parse_faults
+from connector_tax.emulator.prefix_cache import PrefixCache
 from connector_tax.emulator.server import Server
 from connector_tax.emulator.steplog import StepLog
 from connector_tax.enginemodel.costs import load_costs
@@ -74,6 +75,7 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         args.served_model_name or args.model,
         args.max_model_len,
         faults,
+        PrefixCache(costs.block_size, costs.kv_blocks),
         has_connector=args.kv_transfer_config is not None,
     )
     server.engine = RealTimeEngine(loop, model, step_log, server.on_tokens)

@@ -35,8 +35,8 @@ class RealTimeEngine:
         self._current: StepResult | None = None
         self._end_ns = 0
 
-    def add(self, request_id: int, prompt: int, max_tokens: int) -> None:
-        self.model.add(request_id, prompt, max_tokens)
+    def add(self, request_id: int, prompt: int, max_tokens: int, *, cached: int) -> None:
+        self.model.add(request_id, prompt, max_tokens, cached=cached)
         if self._current is None:
             self._begin(monotonic_ns())
 

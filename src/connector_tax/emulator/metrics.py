@@ -12,11 +12,12 @@ class Counters:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
     external_prefix_cache_queries: int = 0
 
 
 def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str:
-    """Prometheus text; the prefix cache never hits, because the model has none."""
+    """Prometheus text; no connector ever finds anything, because nothing is transferred."""
     used = 1 - model.free_blocks / model.costs.kv_blocks
     gauges = {
         "num_requests_running": len(model.running),
@@ -25,7 +26,7 @@ def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str
     }
     counts = {
         "prefix_cache_queries": counters.prefix_cache_queries,
-        "prefix_cache_hits": 0,
+        "prefix_cache_hits": counters.prefix_cache_hits,
         "external_prefix_cache_queries": counters.external_prefix_cache_queries,
         "external_prefix_cache_hits": 0,
         "num_preemptions": model.preemptions,

@@ -9,6 +9,7 @@ from typing import Any
 from connector_tax.emulator.engine import RealTimeEngine
 from connector_tax.emulator.faults import Faults
 from connector_tax.emulator.metrics import Counters, metrics_text
+from connector_tax.emulator.prefix_cache import PrefixCache
 from connector_tax.emulator.wire import STREAM_HEAD, STREAM_TAIL, Exchange, chunk, event
 from connector_tax.enginemodel.model import StepResult
 
@@ -23,6 +24,7 @@ class Answer:
         "number",
         "prefix",
         "produced",
+        "prompt",
         "prompt_tokens",
         "stream",
         "usage",
@@ -34,6 +36,7 @@ class Answer:
     ) -> None:
         self.exchange = exchange
         self.number = number
+        self.prompt: list[int] = options["prompt"] if isinstance(options["prompt"], list) else []
         self.prompt_tokens = prompt_tokens
         self.produced = 0
         self.stream = bool(options.get("stream"))
@@ -63,10 +66,13 @@ class Answer:
 class Server:
     """Everything between the sockets and the engine."""
 
-    def __init__(self, model: str, max_model_len: int, faults: Faults, *, has_connector: bool) -> None:
+    def __init__(
+        self, model: str, max_model_len: int, faults: Faults, cache: PrefixCache, *, has_connector: bool
+    ) -> None:
         self._model = model
         self._max_model_len = max_model_len
         self._faults = faults
+        self._cache = cache
         # A connector that is up is asked about every prompt; one in degraded mode about none.
         self._has_connector = has_connector and not faults.degraded
         self._answers: dict[int, Answer] = {}
@@ -140,7 +146,9 @@ class Server:
             exchange.write(STREAM_HEAD)
         if self._faults.hits("short", number):
             max_tokens = max(1, max_tokens - 1)
-        self.engine.add(number, prompt_tokens, max_tokens)
+        cached = self._cache.hits(answer.prompt)
+        self.counters.prefix_cache_hits += cached
+        self.engine.add(number, prompt_tokens, max_tokens, cached=cached)
 
     def on_tokens(self, result: StepResult) -> None:
         """The end of a step: one write per request that got a token."""
@@ -158,9 +166,10 @@ class Server:
         if last:
             del self._answers[answer.number]
             answer.exchange.request_id = None
+            self._cache.insert([*answer.prompt, *answer.ids])
+        wrong = not answer.stream and last and self._faults.hits("wrong", answer.number)
+        answer.ids.append(token_id + 1 if wrong else token_id)
         if not answer.stream:
-            wrong = last and self._faults.hits("wrong", answer.number)
-            answer.ids.append(token_id + 1 if wrong else token_id)
             if last:
                 self._answer_whole(answer)
             return

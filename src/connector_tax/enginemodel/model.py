@@ -19,11 +19,11 @@ class Sequence:
 
     __slots__ = ("blocks", "computed", "id", "max_tokens", "produced", "prompt", "started")
 
-    def __init__(self, request_id: int, prompt: int, max_tokens: int) -> None:
+    def __init__(self, request_id: int, prompt: int, max_tokens: int, *, computed: int = 0) -> None:
         self.id = request_id
         self.prompt = prompt
         self.max_tokens = max_tokens
-        self.computed = 0
+        self.computed = computed
         self.produced = 0
         self.blocks = 0
         self.started = False
@@ -80,8 +80,9 @@ class EngineModel:
         """Whether a request could ever be served by this KV cache."""
         return self._blocks_for(prompt + max_tokens) <= self.costs.kv_blocks
 
-    def add(self, request_id: int, prompt: int, max_tokens: int) -> None:
-        self.waiting.append(Sequence(request_id, prompt, max_tokens))
+    def add(self, request_id: int, prompt: int, max_tokens: int, *, cached: int = 0) -> None:
+        """Queue a request; ``cached`` leading tokens of its prompt need not be computed."""
+        self.waiting.append(Sequence(request_id, prompt, max_tokens, computed=cached))
 
     def cancel(self, request_id: int) -> None:
         """Forget a request whose client is gone; unknown ids have finished already."""

@@ -1,6 +1,7 @@
 """``requests_*.jsonl`` to records, with everything that is wrong with the file."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from connector_tax.records.request import STATUSES, RequestRecord
@@ -26,7 +27,12 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
             faults.append(f"request {record.seq} stands twice")
         else:
             by_seq[record.seq] = record
-    missing = sorted(set(range(len(by_seq))) - set(by_seq))
+    turns = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
+    faults += [
+        f"turn {turn} of session {session} stands twice" for (session, turn), n in turns.items() if n > 1
+    ]
+    # A turn gets its number when it becomes ready; those that were not yet due when sending ended left gaps.
+    missing = sorted(set(range(len(by_seq))) - set(by_seq)) if not turns else []
     if missing:
         faults.append(f"request {missing[0]} is missing")
     return [by_seq[s] for s in sorted(by_seq)], faults[:5]

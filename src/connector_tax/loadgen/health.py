@@ -17,9 +17,9 @@ from connector_tax.loadgen.session_health import session_health
 from connector_tax.loadgen.stalls import histogram
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
+from connector_tax.records.sessions import read_sessions
 from connector_tax.summary.cell import in_window, latencies_ms
 from connector_tax.summary.percentiles import percentile
-from connector_tax.workload.sessions import read_sessions
 
 # TTFT from the intended and from the actual send may differ by this much before the cell is marked.
 LIMIT_P50 = 0.01

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from connector_tax.records.request import RequestRecord
+from connector_tax.records.sessions import Session
 from connector_tax.units import s_to_ns
-from connector_tax.workload.sessions import Session
 
 # The traffic specification calls a dependent turn a violation that is sent more than 5 s after it was ready.
 LATE_S = 5.0

@@ -13,9 +13,10 @@ from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.pool import worker_pool
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
+from connector_tax.records.sessions import read_sessions
 from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
-from connector_tax.workload.sessions import read_sessions
+from connector_tax.workload.datasets import read_prompts
 
 
 def parse_rates(text: str) -> list[float]:
@@ -33,14 +34,15 @@ def parse_rates(text: str) -> list[float]:
     return rates
 
 
-def parse_shapes(text: str, *, none: bool = False) -> list[Shape]:
-    """``"512x64,512x256"`` to shapes; one of no length if there is ``none``, since a session file has its own.
+def shapes_of(args: Namespace) -> list[Shape]:
+    """``--shapes 512x64,512x256`` or ``--shape 512,64``; one of no length where a file has lengths of its own.
 
     Raises:
         ConfigError: something in it is not INPUTxOUTPUT.
     """
-    if none:
+    if args.sessions or args.prompts:
         return [Shape(0, 0)]
+    text: str = args.shapes or args.shape.replace(",", "x")
     shapes = []
     for part in text.split(","):
         numbers = part.split("x")
@@ -68,6 +70,9 @@ def settings_of(args: Namespace) -> dict[str, Any]:
     if args.sessions is not None:
         read_sessions(args.sessions)
         pattern["sessions"] = str(args.sessions)
+    if args.prompts is not None:
+        read_prompts(args.prompts)
+        pattern["prompts"] = str(args.prompts)
     return {
         **pattern,
         "keep_failed_sessions": args.keep_failed_sessions or None,

@@ -38,11 +38,12 @@ from connector_tax.loadgen.messages import (
 )
 from connector_tax.loadgen.stalls import StallWatch
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.sessions import read_sessions
 from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
 from connector_tax.traffic.sessions import SessionScheduler
 from connector_tax.workload.conversations import ConversationRenderer
+from connector_tax.workload.datasets import DatasetRenderer, read_prompts
 from connector_tax.workload.prompts import RequestRenderer
-from connector_tax.workload.sessions import read_sessions
 
 
 class Mailbox:
@@ -151,6 +152,9 @@ class Worker:
 
 
 def _what_to_send(spec: CellSpec, share: Share, model: str, host: str) -> tuple[Scheduler, Workload]:
+    if spec.prompts is not None:
+        prompts = read_prompts(Path(spec.prompts))
+        return scheduler_for(spec, share), DatasetRenderer(spec, prompts, model=model, host=host)
     if spec.sessions is None:
         return scheduler_for(spec, share), RequestRenderer(spec, model=model, host=host)
     sessions = read_sessions(Path(spec.sessions))

@@ -64,7 +64,13 @@ def measure_one_cell(
             temporary.engine_step,
         )
     delta = hits_after - hits_before if hits_after is not None and hits_before is not None else None
-    verdict = judge(window, outcome.health, prefix_cache_hits_delta=delta, engine_death=death)
+    verdict = judge(
+        window,
+        outcome.health,
+        prefix_cache_hits_delta=delta,
+        hits_wanted=spec.sessions is not None,
+        engine_death=death,
+    )
     publish_cell(
         folder,
         outcome.requests,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
 from connector_tax.plan.duration import expected_run_s
-from connector_tax.records.cell import PHASE_LABELS, PHASES, Phase
+from connector_tax.records.cell import PHASE_LABELS, Phase
 from connector_tax.units import duration_text
 
 
@@ -24,7 +24,7 @@ class Progress:
     def say(self, event: str) -> None:
         """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
         done, left_s = self._standing()
-        total = len(PHASES) * len(self.config.connectors)
+        total = len(self.config.phases) * len(self.config.connectors)
         line = (
             f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {PHASE_LABELS[self.phase]} {self.connector_id} "
             f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
@@ -39,7 +39,7 @@ class Progress:
         rates = self.config.phase_a_rates_per_s
         guess = rates[len(rates) // 2]
         done, left_s = 0, 0.0
-        for phase in PHASES:
+        for phase in self.config.phases:
             for connector_id in self.config.connector_ids:
                 if self.folder.run(self.date, connector_id, phase).receipt.is_file():
                     done += 1

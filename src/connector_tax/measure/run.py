@@ -207,8 +207,8 @@ def _measure_pending(
 
 def _outputs_collected(run: Run) -> bool:
     """Whether this run's accuracy pass is done, or wanted by nobody."""
-    # Two launches of each configuration are enough to see what repeats; those of B' are the shortest.
-    if run.config.accuracy.prompts == 0 or run.run.phase == "b_prime":
+    # Two launches of each configuration are enough to see what repeats; those of B' and C are the shortest.
+    if run.config.accuracy.prompts == 0 or run.run.phase in ("b_prime", "c"):
         return True
     wanted = outputs_hash(run.config, run.connector_id)
     return run.run.outputs.exists() and read_json(run.run.outputs).get("spec_hash") == wanted

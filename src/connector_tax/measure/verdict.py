@@ -27,6 +27,7 @@ def judge(
     health: dict[str, Any],
     *,
     prefix_cache_hits_delta: float | None,
+    hits_wanted: bool = False,
     engine_death: str | None,
 ) -> Verdict:
     """The verdict of one cell.
@@ -35,13 +36,17 @@ def judge(
         health: the load generator's proof of itself, see ``loadgen/health.py``.
         prefix_cache_hits_delta: tokens found in the prefix cache during the cell; None where the
             engine does not export the counter.
+        hits_wanted: the cell's prompts repeat what was said before, as conversations do; elsewhere a hit means that
+            a prompt was not new, and the cell measured something else.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
     flags = []
     if engine_death is not None:
         reasons.append(f"engine died: {engine_death}")
-    if prefix_cache_hits_delta is not None and prefix_cache_hits_delta != 0:
+    if hits_wanted and prefix_cache_hits_delta == 0:
+        flags.append("prefix_cache_never_hit")
+    if not hits_wanted and prefix_cache_hits_delta is not None and prefix_cache_hits_delta != 0:
         reasons.append(
             f"prefix cache hits: {prefix_cache_hits_delta:g} tokens of prompts that should be new were cached"
         )

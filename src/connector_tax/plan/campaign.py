@@ -10,11 +10,13 @@ from connector_tax.config import (
     CellConfig,
     EngineConfig,
     PhaseBPrimeConfig,
+    PhaseCConfig,
+    SessionFile,
 )
 from connector_tax.errors import ArtifactError
 from connector_tax.files import hash_of
 from connector_tax.plan.order import run_order
-from connector_tax.records.cell import PHASES, Shape
+from connector_tax.records.cell import Shape
 from connector_tax.records.connector import ConnectorSpec, ModuleNeed
 
 SCHEMA = 1
@@ -31,7 +33,7 @@ def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) ->
         "campaign": config.campaign,
         "date": date,
         "created_utc": created_utc,
-        "order": {phase: list(run_order(config, phase)) for phase in PHASES},
+        "order": {phase: list(run_order(config, phase)) for phase in config.phases},
         "config": asdict(config),
     }
 
@@ -54,7 +56,7 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
     try:
         value = dict(document["config"])
         engine = dict(value["engine"])
-        prime = value["phase_b_prime"]
+        prime, conversations = value["phase_b_prime"], value["phase_c"]
         return CampaignConfig(
             **{
                 **value,
@@ -66,6 +68,9 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
                 "phase_b_output_tokens": tuple(value["phase_b_output_tokens"]),
                 "phase_b_prime": PhaseBPrimeConfig(
                     tuple(prime["configs"]), tuple(Shape(**s) for s in prime["shapes"])
+                ),
+                "phase_c": PhaseCConfig(
+                    tuple(SessionFile(**s) for s in conversations["sessions"]), conversations["warmup_s"]
                 ),
                 "cell": CellConfig(**value["cell"]),
                 "accuracy": AccuracyConfig(**value["accuracy"]),

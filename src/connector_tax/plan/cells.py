@@ -4,11 +4,11 @@ The seed of a cell depends on phase, rate and shape but not on the connector: ev
 gets the same schedule and the same prompts.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
-from connector_tax.config import CampaignConfig
+from connector_tax.config import CampaignConfig, SessionFile
 from connector_tax.files import hash_of
 from connector_tax.records.cell import CellSpec, Phase, Shape
 from connector_tax.seeds import derive_seed
@@ -25,7 +25,7 @@ def cells_of(
     """The cells of one run in the order in which they are measured.
 
     Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
-    rate. Phase B wants ``ref_safe_per_s``, Phase B' wants ``ref_load_per_s``; a configuration that
+    rate. Phases B and C want ``ref_safe_per_s``, Phase B' wants ``ref_load_per_s``; a configuration that
     has no part in Phase B' gets no cells there.
     """
     if phase == "a":
@@ -34,6 +34,9 @@ def cells_of(
         assert ref_safe_per_s is not None, "Phase B runs at the reference rate"
         shapes = product(config.phase_b_input_tokens, config.phase_b_output_tokens)
         return tuple(_cell(config, phase, ref_safe_per_s, Shape(i, o)) for i, o in shapes)
+    if phase == "c":
+        assert ref_safe_per_s is not None, "Phase C runs at the reference rate"
+        return tuple(_conversations(config, ref_safe_per_s, file) for file in config.phase_c.sessions)
     if connector_id not in config.phase_b_prime.configs:
         return ()
     assert ref_load_per_s is not None, "Phase B' runs at the load reference rate"
@@ -49,6 +52,20 @@ def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape)
         output_tokens=shape.output_tokens,
         seed=derive_seed(config.seed, "cell", phase, name),
         **asdict(config.cell),
+    )
+
+
+def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionFile) -> CellSpec:
+    """Sessions at the rate at which their turns make ``requests_per_s``."""
+    rate_per_s = float(f"{requests_per_s / file.turns_per_session:.6g}")
+    cell = _cell(config, "c", rate_per_s, Shape(0, 0))
+    return replace(
+        cell,
+        seed=derive_seed(config.seed, "cell", "c", f"r{rate_per_s:g}_{file.path}"),
+        warmup_s=config.phase_c.warmup_s,
+        max_cell_s=cell.max_cell_s + config.phase_c.warmup_s,
+        sessions=file.path,
+        sessions_sha256=file.sha256,
     )
 
 

@@ -10,9 +10,9 @@ LAUNCH_S = {"vllm": 90.0, "emulator": 2.0}
 RELEASE_S = {"vllm": 60.0, "emulator": 0.5}
 
 
-def expected_cell_s(cell: CellSpec) -> float:
+def expected_cell_s(cell: CellSpec, requests_per_s: float) -> float:
     """Warm-up, then the window's floor or the time to its minimum of completions, whichever is longer."""
-    window_s = max(cell.duration_s, cell.min_completed / cell.rate_per_s)
+    window_s = max(cell.duration_s, cell.min_completed / requests_per_s)
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 
@@ -22,7 +22,7 @@ def expected_run_s(
     """One (configuration, phase): launch, cells, release; 0 where it has no cells.
 
     Args:
-        reference_rate_per_s: the rate of Phase B and B', or a guess while Phase A still runs.
+        reference_rate_per_s: the rate of Phases B, B' and C, or a guess while Phase A still runs.
     """
     cells = cells_of(
         config,
@@ -34,4 +34,6 @@ def expected_run_s(
     if not cells:
         return 0.0
     kind = config.engine.kind
-    return LAUNCH_S[kind] + sum(expected_cell_s(c) for c in cells) + RELEASE_S[kind]
+    # Sessions have a rate of their own; their turns come at the reference rate.
+    cells_s = sum(expected_cell_s(c, c.rate_per_s if phase != "c" else reference_rate_per_s) for c in cells)
+    return LAUNCH_S[kind] + cells_s + RELEASE_S[kind]

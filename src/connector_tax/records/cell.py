@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Phase = Literal["a", "b", "b_prime"]
-PHASES: tuple[Phase, ...] = ("a", "b", "b_prime")
-PHASE_LABELS: dict[str, str] = {"a": "A", "b": "B", "b_prime": "Bp"}
+Phase = Literal["a", "b", "b_prime", "c"]
+PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c")
+PHASE_LABELS: dict[str, str] = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class CellSpec:
         concurrency: requests in flight, for ``concurrency``.
         ramp_up_s: how long a closed loop takes to get there, linearly.
         sessions: a session file; rate and concurrency then count sessions, and lengths are the file's.
+        sessions_sha256: of its content, where the cell belongs to a campaign.
+        prompts: a file of prompts that requests are taken from, one after the other; lengths are the file's.
         keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
     """
 
@@ -59,6 +61,8 @@ class CellSpec:
     ramp_up_s: float | None = None
     sessions: str | None = None
     keep_failed_sessions: bool | None = None
+    sessions_sha256: str | None = None
+    prompts: str | None = None
 
     @property
     def cell_id(self) -> str:
@@ -69,9 +73,8 @@ class CellSpec:
             load = f"c{self.concurrency}"
         else:
             load = f"r{self.rate_per_s:g}"
-        what = (
-            f"{self.input_tokens}x{self.output_tokens}" if self.sessions is None else Path(self.sessions).stem
-        )
+        file = self.sessions or self.prompts
+        what = f"{self.input_tokens}x{self.output_tokens}" if file is None else Path(file).stem
         return f"{load}_{what}"
 
     @property

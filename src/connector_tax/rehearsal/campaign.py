@@ -18,8 +18,8 @@ from connector_tax.enginemodel.model import EngineModel
 from connector_tax.errors import AnalysisError
 from connector_tax.files import read_json, write_json
 from connector_tax.plan import campaign_document, cells_of
-from connector_tax.plan.duration import LAUNCH_S, RELEASE_S
-from connector_tax.records.cell import PHASES, CellSpec, Phase
+from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s
+from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
 from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
 from connector_tax.seeds import derive_seed
@@ -64,7 +64,10 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
     times = []
     # Spawn, not fork: the parent may hold threads of numpy's libraries.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        for phase in PHASES:
+        for phase in config.phases:
+            if phase == "c":
+                times.append(_planned_only(virtual, folder, phase, real_kind))
+                continue
             jobs = [
                 pool.submit(_rehearse_run, virtual, folder, c, phase, seed) for c in virtual.connector_ids
             ]
@@ -110,6 +113,20 @@ def _rehearse_run(
 
     write_run(run, config, costs, simulated())
     return elapsed_ns / NS_PER_S
+
+
+def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
+    """Conversations are not simulated: their time is the plan's, and the analysis is told so."""
+    rate = float(read_json(folder.reference_rates)["ref_safe_per_s"])
+    overhead_s = LAUNCH_S[kind] + RELEASE_S[kind]
+    own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
+    cells_s = 0.0
+    for connector_id in config.connector_ids:
+        cells_s += expected_run_s(config, connector_id, phase, rate) - own_s
+        run = folder.run(DATE, connector_id, phase)
+        write_not_needed(run, config.campaign, "conversations are not simulated")
+    n = len(config.connector_ids)
+    return PhaseTime(phase, n, cells_s, n * overhead_s)
 
 
 def analyse(root: Path) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, all_cells, label_of, mapping, rows
 
-PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'"}
+PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
 FLAG_MEANINGS = {
     "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
     "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
     "and from the actual send",
     "client_stalled": "a load-generating process was away for over 10 ms at once",
     "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
+    "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
     "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
 }
 Text = dict[str, Any]

@@ -11,7 +11,7 @@ from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
 from connector_tax.plan import cells_of
 from connector_tax.plan.duration import expected_run_s
-from connector_tax.records.cell import PHASE_LABELS, PHASES, Phase
+from connector_tax.records.cell import PHASE_LABELS, Phase
 from connector_tax.units import duration_text
 
 
@@ -23,11 +23,11 @@ def status_text(config: CampaignConfig, results: Path) -> str:
     date = read_json(folder.campaign_file)["date"]
     width = max(len(c) for c in config.connector_ids)
     lines = [f"campaign {config.campaign}, started {date}", ""]
-    lines.append(" " * width + "  " + "".join(f"{'phase ' + PHASE_LABELS[p]:<24}" for p in PHASES))
+    lines.append(" " * width + "  " + "".join(f"{'phase ' + PHASE_LABELS[p]:<24}" for p in config.phases))
     left_s = 0.0
     for connector_id in config.connector_ids:
         row = f"{connector_id:<{width}}  "
-        for phase in PHASES:
+        for phase in config.phases:
             run = folder.run(date, connector_id, phase)
             row += f"{_state(config, run):<24}"
             if not run.receipt.exists():

@@ -21,8 +21,10 @@ from connector_tax.figures.lookup import (
     usable,
 )
 from connector_tax.figures.words import rate, with_interval
+from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
+from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -31,10 +33,6 @@ TAX_COLUMNS = {
     "callback_p50_us": "of it in the connector's hooks",
     "unexplained_us": "of it elsewhere",
 }
-LATENCY_METRICS = ("ttft_p90", "tpot_p90")
-VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
-
-OVERLOADED = {True: "did not keep up", False: ""}
 Text = dict[str, Any]
 
 
@@ -51,6 +49,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "repeats": _repeats(aggregate),
         "amplification": _amplification(aggregate),
         "shape_taxes": _shape_taxes(aggregate),
+        "conversations": conversations_view(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
@@ -99,7 +98,7 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
     at = reference_rate(aggregate, reference)
     first = next(iter(next(iter(columns.values())).values()))
     shape = (
-        f"{_tokens(first.get('input_tokens'))} prompt and {_tokens(first.get('output_tokens'))} output tokens"
+        f"{tokens(first.get('input_tokens'))} prompt and {tokens(first.get('output_tokens'))} output tokens"
     )
     return {
         "title": f"At {reference}" + (f", {rate(at)}" if at is not None else "") + f", {shape}",
@@ -108,43 +107,11 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
             {
                 "label": label_of(aggregate, c),
                 "id": c,
-                "taxes": [_tax(found.get(c)) for found in columns.values()],
+                "taxes": [tax_text(found.get(c)) for found in columns.values()],
             }
             for c in order
         ],
     }
-
-
-def _tax(row: Mapping[str, Any] | None) -> Text:
-    value = interval(row)
-    if row is None or value is None:
-        reason = str(mapping(row).get("reason") or "not measured")
-        return {
-            "text": "not available",
-            "range": reason,
-            "n": "",
-            "verdict": "",
-            "mood": "none",
-            "overloaded": "",
-        }
-    text = with_interval(value, str(row.get("unit")))
-    head, _, rest = text.partition(" [")
-    verdict = str(row.get("verdict") or "")
-    return {
-        "text": head,
-        "range": f"[{rest}" if rest else "",
-        "n": _sizes(row),
-        "overloaded": OVERLOADED[bool(row.get("overloaded"))],
-        "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
-        "mood": {"tax": "bad", "gain": "good", "negative": "good"}.get(verdict, "none"),
-    }
-
-
-def _sizes(row: Mapping[str, Any]) -> str:
-    """Requests on both sides for a ratio; for microseconds the steps behind the number."""
-    if row.get("unit") == "us":
-        return f"n {_tokens(row.get('n'))}"
-    return f"n {_tokens(row.get('n'))} and {_tokens(row.get('n_plain'))}"
 
 
 def _repeats(aggregate: Aggregate) -> list[Text]:
@@ -160,7 +127,7 @@ def _repeats(aggregate: Aggregate) -> list[Text]:
     for (config, *_, metric), by_phase in found.items():
         if {"a", "b"} <= by_phase.keys():
             entry = table.setdefault(str(config), {"label": label_of(aggregate, str(config)), "taxes": {}})
-            entry["taxes"][str(metric)] = [_tax(by_phase["a"]), _tax(by_phase["b"])]
+            entry["taxes"][str(metric)] = [tax_text(by_phase["a"]), tax_text(by_phase["b"])]
     order = [c.id for c in configs(aggregate) if c.id in table]
     return [
         {
@@ -215,8 +182,8 @@ def _shape_taxes(aggregate: Aggregate) -> list[Text]:
             "label": label_of(aggregate, key[1]),
             "reference": key[2],
             "rate": _rate(key[3]),
-            "shape": f"{_tokens(key[4])} x {_tokens(key[5])}",
-            "taxes": [_tax(taxes.get(m)) for m in LATENCY_METRICS],
+            "shape": f"{tokens(key[4])} x {tokens(key[5])}",
+            "taxes": [tax_text(taxes.get(m)) for m in LATENCY_METRICS],
         }
         for key, taxes in sorted(
             found.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] != "ref_safe", *item[0][3:])
@@ -280,10 +247,10 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
         "label": label_of(aggregate, str(cell.get("config"))),
         "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase"))),
         "rate": _rate(cell.get("rate_per_s")),
-        "shape": f"{_tokens(cell.get('input_tokens'))} x {_tokens(cell.get('output_tokens'))}",
+        "shape": _shape(cell),
         "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",
         "mood": "none" if usable(cell) else "bad",
-        "n": " / ".join(_tokens(cell.get(k)) for k in ("n_window", "n_ok", "n_dropped", "n_failed")),
+        "n": " / ".join(tokens(cell.get(k)) for k in ("n_window", "n_ok", "n_dropped", "n_failed")),
         "ttft": [_latency(cell, "ttft_ms", which) for which in ("p50", "p90", "p99")],
         "tpot": [_latency(cell, "tpot_ms", which) for which in ("p50", "p90")],
         "throughput": _plain(cell.get("throughput_ratio"), 3),
@@ -291,6 +258,13 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
         "saturated": ", ".join(f.replace("_", " ") for f in fired),
         "notes": "; ".join(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []),
     }
+
+
+def _shape(cell: Mapping[str, Any]) -> str:
+    """Prompt and output tokens, or the name of the conversations."""
+    if cell.get("phase") == "c":
+        return str(cell.get("cell_id")).partition("_")[2]
+    return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
 
 
 def _latency(cell: Mapping[str, Any], quantity: str, which: str) -> Text:
@@ -357,11 +331,6 @@ def _reproduce(aggregate: Aggregate) -> list[Text]:
 def _rate(value: Any) -> str:
     found = number(value)
     return f"{found:g}" if found is not None else "?"
-
-
-def _tokens(value: Any) -> str:
-    found = number(value)
-    return f"{found:,.0f}" if found is not None else "?"
 
 
 def _plain(value: Any, digits: int) -> str:

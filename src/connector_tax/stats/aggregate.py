@@ -18,7 +18,7 @@ from connector_tax.stats.reference import saturation_by_config, select_reference
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
 
 SCHEMA_VERSION = 1
-REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load"}
+REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
 def aggregate(data: CampaignData) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
 
 
 def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None) -> list[Tax]:
-    """Phase A cells at the reference rates, then every cell of Phase B and B'."""
+    """Phase A cells at the reference rates, then every cell of the other phases."""
     if rates is None:
         return []
     found: list[Tax] = []
@@ -287,9 +287,8 @@ def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
         same = [
             t
             for t in taxes
-            if (t["config"], t["phase"], t["metric"]) == (cell["config"], cell["phase"], metric)
-            and (t["rate_per_s"], t["input_tokens"], t["output_tokens"])
-            == (cell["rate_per_s"], cell["input_tokens"], cell["output_tokens"])
+            if (t["config"], t["phase"], t["cell_id"], t["metric"])
+            == (cell["config"], cell["phase"], cell["cell_id"], metric)
         ]
         if same:
             row[f"tax_{metric}"] = same[0]["point"]

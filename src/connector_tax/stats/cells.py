@@ -128,6 +128,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "waiting_p50": cell.samples.waiting_p50,
         "running_p50": cell.samples.running_p50,
         "n_metrics_missed": cell.samples.n_missed,
+        "prefix_cache_hit_share": _hit_share(cell),
         "cpu": document["cpu"],
         "health": document["health"],
         "step": _step_json(estimates, confidence),
@@ -142,6 +143,13 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         entry["saturation_criteria"] = overload_criteria(cell)
         entry["saturated"] = any(entry["saturation_criteria"].values())
     return entry
+
+
+def _hit_share(cell: CellData) -> float | None:
+    """Tokens found in the prefix cache, of all prompt tokens of the cell; None where either is unknown."""
+    hits = cell.document.get("prefix_cache_hits_delta")
+    asked = sum(r.prompt_tokens or 0 for r in cell.requests)
+    return hits / asked if hits is not None and asked else None
 
 
 def _step_json(estimates: CellEstimates, confidence: float) -> dict[str, Any]:

@@ -67,11 +67,10 @@ def rate_point(cell: CellData) -> RatePoint:
 
 def overload_criteria(cell: CellData) -> dict[str, bool | None]:
     """The criteria that a cell can be judged by on its own, without one at half its rate."""
-    point = rate_point(cell)
-    return {
-        "throughput": point.throughput_ratio < MIN_THROUGHPUT_RATIO,
-        "waiting": None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
-    }
+    waiting = cell.samples.waiting_p50
+    # Requests of conversations have no rate of their own to fall behind.
+    behind = None if cell.spec.sessions else rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO
+    return {"throughput": behind, "waiting": None if waiting is None else waiting > MAX_WAITING}
 
 
 def judge_saturation(points: list[RatePoint]) -> Saturation:

@@ -32,6 +32,7 @@ class Tax:
     config: str
     reference: str
     phase: str
+    cell_id: str
     rate_per_s: float
     input_tokens: int
     output_tokens: int
@@ -50,6 +51,7 @@ class Tax:
             "config": self.config,
             "reference": self.reference,
             "phase": self.phase,
+            "cell_id": self.cell_id,
             "rate_per_s": self.rate_per_s,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -92,6 +94,7 @@ def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) ->
                 config=cell.config,
                 reference=reference,
                 phase=cell.phase,
+                cell_id=cell.cell_id,
                 rate_per_s=cell.spec.rate_per_s,
                 input_tokens=cell.spec.input_tokens,
                 output_tokens=cell.spec.output_tokens,

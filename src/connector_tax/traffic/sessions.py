@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.sessions import Session
 from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
 from connector_tax.traffic.schedulers import AHEAD, Due, Scheduler, Share
 from connector_tax.units import s_to_ns
-from connector_tax.workload.sessions import Session
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.sessions import BLOCK_TOKENS, Session, Turn
 from connector_tax.workload.prompts import Ids, TokenSource, Wire
-from connector_tax.workload.sessions import BLOCK_TOKENS, Session, Turn
 
 # Streams of the token source: what one session says, and blocks that sessions share.
 OWN, SHARED = 1, 2

@@ -119,3 +119,22 @@ def test_yaml_that_does_not_parse_is_one_message(tmp_path: Path) -> None:
 def test_environment_variables_are_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE_PYTHON", "/opt/engine/bin/python")
     assert load_campaign(CONFIG / "config.yaml").engine.python == "/opt/engine/bin/python"
+
+
+def test_a_session_file_is_read_when_the_campaign_is() -> None:
+    value = demo()
+    value["phase_c"] = {"sessions": ["config/sessions/agent.jsonl"]}
+    (file,) = parse_campaign(value, where="config/mine.yaml").phase_c.sessions
+    assert file.turns_per_session == 5.0
+    value["phase_c"]["sessions"] = ["config/sessions/none.jsonl"]
+    assert "none.jsonl: cannot be read" in refusal(value)
+
+
+def test_conversations_longer_than_the_context_are_refused() -> None:
+    """agent.jsonl's last turn: 2048 + 64, 256 + 64, 128 + 128 tokens."""
+    value = demo()
+    value["phase_c"] = {"sessions": ["config/sessions/agent.jsonl"]}
+    value["engine"]["args"]["max_model_len"] = 2687
+    assert "below the longest request of this campaign (2688 tokens" in refusal(value)
+    value["engine"]["args"]["max_model_len"] = 2688
+    parse_campaign(value, where="config/mine.yaml")

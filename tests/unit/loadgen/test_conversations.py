@@ -16,7 +16,7 @@ from connector_tax.loadgen.pool import worker_pool
 from connector_tax.loadgen.session_health import session_health
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
-from connector_tax.workload.sessions import linear, read_sessions
+from connector_tax.records.sessions import linear, read_sessions
 
 TURN = {"new_tokens": 4, "output_tokens": 2, "after": [0], "history": 0, "wait_s": 0.05}
 SESSION = {"turns": [{"new_tokens": 9, "output_tokens": 3}, TURN, {**TURN, "after": [1], "history": 1}]}
@@ -112,7 +112,7 @@ def test_a_turn_that_goes_out_too_early_is_counted() -> None:
 
 
 def test_the_documented_example_is_a_session_file(tmp_path: Path) -> None:
-    from connector_tax.workload import sessions
+    from connector_tax.records import sessions
 
     assert sessions.__doc__ is not None
     text = sessions.__doc__.split("::\n\n")[1].split("\n\n")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.config import CampaignConfig, PhaseCConfig, SessionFile, load_campaign
 from connector_tax.plan import campaign_document, cells_of, config_of, run_order, run_spec_hash, spec_hash
 from connector_tax.plan.duration import expected_cell_s
 from connector_tax.records.cell import PHASES
@@ -85,5 +85,39 @@ def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:
 
 def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig) -> None:
     """Warm-up plus 200 completions: 410 s at 0.5 req/s, 70 s from 4 req/s on, as the design has it."""
-    expected = [expected_cell_s(c) for c in cells_of(config, "plain", "a")]
+    expected = [expected_cell_s(c, c.rate_per_s) for c in cells_of(config, "plain", "a")]
     assert expected == [410, 210, 110, 70, 70, 70, 70]
+
+
+def with_conversations(config: CampaignConfig) -> CampaignConfig:
+    file = SessionFile("config/sessions/chat.jsonl", "0" * 64, turns_per_session=5.0)
+    return replace(config, phase_c=PhaseCConfig((file,), warmup_s=45.0))
+
+
+def test_phase_c_is_there_only_with_conversations(config: CampaignConfig) -> None:
+    assert config.phases == ("a", "b", "b_prime")
+    assert with_conversations(config).phases == PHASES
+
+
+def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignConfig) -> None:
+    """Five turns a session at 2 req/s are 0.4 sessions/s."""
+    talking = with_conversations(config)
+    (cell,) = cells_of(talking, "plain", "c", ref_safe_per_s=2.0)
+    assert (cell.rate_per_s, cell.warmup_s, cell.cell_id) == (0.4, 45.0, "r0.4_chat")
+    assert cells_of(talking, "nixl_both", "c", ref_safe_per_s=2.0) == (cell,)
+    # Warm-up, and 200 requests at 2 req/s.
+    assert expected_cell_s(cell, 2.0) == 145.0
+
+
+def test_other_words_in_a_session_file_are_another_measurement(config: CampaignConfig) -> None:
+    talking = with_conversations(config)
+    (file,) = talking.phase_c.sessions
+    changed = replace(talking, phase_c=replace(talking.phase_c, sessions=(replace(file, sha256="1" * 64),)))
+    assert run_spec_hash(talking, "plain", "c") != run_spec_hash(changed, "plain", "c")
+    assert run_spec_hash(talking, "plain", "b") == run_spec_hash(changed, "plain", "b")
+
+
+def test_the_campaign_file_keeps_the_conversations(config: CampaignConfig) -> None:
+    talking = with_conversations(config)
+    document = json.loads(json.dumps(campaign_document(talking, date="2026-01-01", created_utc="")))
+    assert config_of(document) == talking

@@ -53,6 +53,14 @@ class Session:
     turns: tuple[Turn, ...]
     arrival_s: float | None = None
 
+    def longest_tokens(self) -> int:
+        """Prompt and output of the turn that has the most of both, history included."""
+        lengths: list[int] = []
+        for turn in self.turns:
+            history = lengths[turn.history] if turn.history is not None else 0
+            lengths.append(history + turn.new_tokens + turn.output_tokens)
+        return max(lengths)
+
 
 def linear(turns: int, *, first_tokens: int, next_tokens: int, output_tokens: int, wait_s: float) -> Session:
     """A conversation: each turn after the one before, with everything said so far in front."""

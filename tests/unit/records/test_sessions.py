@@ -9,8 +9,8 @@ import pytest
 
 from connector_tax.errors import ConfigError
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.sessions import Session, Turn, fan_out_and_in, linear, read_sessions
 from connector_tax.workload.conversations import ConversationRenderer
-from connector_tax.workload.sessions import Session, Turn, fan_out_and_in, linear, read_sessions
 
 SPEC = CellSpec("a", 1, 0, 0, "fixed", 1, 1, 1, 9, 1, 9, 7, 1000, 9000)
 

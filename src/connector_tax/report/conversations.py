@@ -1,0 +1,51 @@
+"""Phase C on the page: what a connector costs where turns share their past and the prefix cache is hit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connector_tax.figures.lookup import Aggregate, all_cells, configs, label_of, number, percentile, rows
+from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
+
+Text = dict[str, Any]
+
+
+def conversations_view(aggregate: Aggregate) -> list[Text]:
+    """One row per configuration and session file, plain first; its own numbers, then its taxes."""
+    taxes = {
+        (row.get("config"), row.get("cell_id"), row.get("metric")): row
+        for row in rows(aggregate.get("taxes"))
+        if row.get("phase") == "c"
+    }
+    order = [c.id for c in configs(aggregate)]
+    cells = sorted(
+        all_cells(aggregate, "c"),
+        key=lambda c: (
+            str(c.get("cell_id")),
+            order.index(c["config"]) if c.get("config") in order else len(order),
+        ),
+    )
+    return [
+        {
+            "label": label_of(aggregate, str(cell.get("config"))),
+            "sessions": str(cell.get("cell_id")).partition("_")[2],
+            "rate": f"{number(cell.get('rate_per_s')) or 0:g}",
+            "n": tokens(cell.get("n_window")),
+            "hits": _share(cell),
+            "ttft": _ms(cell, "ttft_ms"),
+            "tpot": _ms(cell, "tpot_ms"),
+            "taxes": []
+            if cell.get("config") == "plain"
+            else [tax_text(taxes.get((cell.get("config"), cell.get("cell_id"), m))) for m in LATENCY_METRICS],
+        }
+        for cell in cells
+    ]
+
+
+def _share(cell: Mapping[str, Any]) -> str:
+    share = number(cell.get("prefix_cache_hit_share"))
+    return "unknown" if share is None else f"{share:.0%}"
+
+
+def _ms(cell: Mapping[str, Any], quantity: str) -> str:
+    found = percentile(cell, quantity, "p90")
+    return "–" if found is None else f"{found.point:,.4g}"

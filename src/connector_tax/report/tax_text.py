@@ -1,0 +1,52 @@
+"""How one tax reads in a table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connector_tax.figures.lookup import interval, mapping, number
+from connector_tax.figures.words import with_interval
+
+LATENCY_METRICS = ("ttft_p90", "tpot_p90")
+VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
+
+OVERLOADED = {True: "did not keep up", False: ""}
+Text = dict[str, Any]
+
+
+def tax_text(row: Mapping[str, Any] | None) -> Text:
+    """Number, interval, sample size and verdict of one tax; why there is none where there is none."""
+    value = interval(row)
+    if row is None or value is None:
+        reason = str(mapping(row).get("reason") or "not measured")
+        return {
+            "text": "not available",
+            "range": reason,
+            "n": "",
+            "verdict": "",
+            "mood": "none",
+            "overloaded": "",
+        }
+    text = with_interval(value, str(row.get("unit")))
+    head, _, rest = text.partition(" [")
+    verdict = str(row.get("verdict") or "")
+    return {
+        "text": head,
+        "range": f"[{rest}" if rest else "",
+        "n": _sizes(row),
+        "overloaded": OVERLOADED[bool(row.get("overloaded"))],
+        "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
+        "mood": {"tax": "bad", "gain": "good", "negative": "good"}.get(verdict, "none"),
+    }
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    """Requests on both sides for a ratio; for microseconds the steps behind the number."""
+    if row.get("unit") == "us":
+        return f"n {tokens(row.get('n'))}"
+    return f"n {tokens(row.get('n'))} and {tokens(row.get('n_plain'))}"
+
+
+def tokens(value: Any) -> str:
+    """A whole number with thousands marked; ``?`` for what is none."""
+    found = number(value)
+    return f"{found:,.0f}" if found is not None else "?"
