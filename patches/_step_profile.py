@@ -8,6 +8,9 @@ only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its sch
 On the scheduler's thread a record is one tuple appended to a deque; a daemon thread formats and
 writes. A file that cannot be written ends the recording, never the engine. All clocks are
 CLOCK_MONOTONIC.
+
+While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then shows what the
+instrument itself costs.
 """
 
 import atexit
@@ -19,29 +22,122 @@ import sys
 import threading
 import time
 from collections import deque
+from itertools import zip_longest
 
-SCHEMA = 1
+SCHEMA = 2
 # Formatting holds the GIL; small batches keep the longest pause of the engine near 0.1 ms.
-BATCH_ROWS = 100
+BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
+SCHEDULER_HOOKS = """
+on_new_request get_num_new_matched_tokens update_state_after_alloc build_connector_meta update_connector_output
+request_finished request_finished_all_groups take_events get_kv_connector_stats get_loaded_kv_cache_group_ids
+get_external_cache_hit_sources register_finished_partial_tail has_pending_block_frees has_pending_push_work reset_cache
+""".split()
+WORKER_HOOKS = """
+handle_preemptions bind_connector_metadata start_load_kv wait_for_layer_load save_kv_layer finish_forward wait_for_save
+get_transfer_results get_finished get_block_ids_with_load_errors get_kv_connector_stats
+get_kv_connector_kv_cache_events build_connector_worker_meta clear_connector_metadata
+""".split()
+SETTINGS = """
+model_config.dtype model_config.max_model_len model_config.enforce_eager model_config.seed cache_config.block_size
+cache_config.num_gpu_blocks cache_config.cache_dtype cache_config.enable_prefix_caching
+cache_config.gpu_memory_utilization scheduler_config.max_num_batched_tokens scheduler_config.max_num_seqs
+scheduler_config.enable_chunked_prefill scheduler_config.async_scheduling scheduler_config.policy
+scheduler_config.disable_hybrid_kv_cache_manager compilation_config.mode compilation_config.backend
+compilation_config.cudagraph_mode parallel_config.tensor_parallel_size parallel_config.pipeline_parallel_size
+parallel_config.data_parallel_size parallel_config.distributed_executor_backend
+""".split()
 
 now_ns = time.monotonic_ns
+
+
+class Meter:
+    """Self time and calls of the wrapped hooks of one process, since ``take`` was last called.
+
+    ``values[0]`` is the time spent in hooks so far; what it grows by while a hook is under way is the time of
+    hooks called from it (those of a MultiConnector's children, ``get_finished`` inside ``get_transfer_results``),
+    which counts there and not once more. Then come nanoseconds and calls of each hook, in the order of ``names``.
+    """
+
+    def __init__(self):
+        self.names = []
+        self.values = [0]
+        self.zeros = [0]
+        self.wrapped = []
+
+    def wrap(self, connector, hooks, prefix=""):
+        """Wrap what ``connector`` has of ``hooks``; then its children's, under ``0:Class/`` and so on."""
+        for hook in hooks:
+            method = getattr(connector, hook, None)
+            if method is not None:
+                slot = len(self.values)
+                self.names.append(prefix + hook)
+                self.values += [0, 0]
+                self.zeros += [0, 0]
+                put(self.wrapped, connector, hook, timed(method, self.values, slot))
+        for index, child in enumerate(getattr(connector, "_connectors", None) or ()):
+            self.wrap(child, hooks, "%s%d:%s/" % (prefix, index, type(child).__name__))
+
+    def take(self):
+        taken = tuple(self.values)
+        self.values[:] = self.zeros
+        return taken
+
+
+def timed(hook, values, slot):
+    calls, clock = slot + 1, now_ns  # what lies in a closure is found faster than a global
+
+    @functools.wraps(hook)
+    def call(*args, **kwargs):
+        before_ns = values[0]
+        start_ns = clock()
+        try:
+            return hook(*args, **kwargs)
+        finally:
+            spent_ns = clock() - start_ns
+            values[slot] += spent_ns - (values[0] - before_ns)
+            values[calls] += 1
+            values[0] = before_ns + spent_ns
+
+    return call
+
+
+def put(wrapped, owner, name, replacement):
+    """Set an attribute, remembering how to take it away: what a class defines is only hidden by an instance's."""
+    wrapped.append((owner, name, owner.__dict__.get(name), replacement))
+    setattr(owner, name, replacement)
+
+
+def switch(wrapped, on):
+    for owner, name, before, replacement in wrapped:
+        if on:
+            setattr(owner, name, replacement)
+        elif before is not None:
+            setattr(owner, name, before)
+        elif name in owner.__dict__:
+            delattr(owner, name)
 
 
 class Recorder:
     """Rows of one process on their way to one file."""
 
-    def __init__(self, process, header):
+    def __init__(self, process, meter, wrapped, facts):
         base = os.environ["AGENTIC_STEP_LOG_PATH"]
         stem = base[: -len(".jsonl")] if base.endswith(".jsonl") else base
         self.process = process
+        self.meter = meter
+        self.wrapped = wrapped
+        self.facts = facts
         self.pid = os.getpid()
         self.path = "%s.%s.%d.jsonl" % (stem, process, self.pid)
+        self.off_path = base + ".off"
+        self.on = True
         self.rows = deque()
         self.lock = threading.Lock()
+        self.n_names = -1
         try:
             self.file = open(self.path, "a", encoding="utf-8")
-            self._write_header(header)
+            self._write_header()
         except OSError as error:
             self._give_up(error)
             return
@@ -49,7 +145,9 @@ class Recorder:
         atexit.register(self.flush)
         threading.Thread(target=self._run, name="connector-tax-steps", daemon=True).start()
 
-    def _write_header(self, header):
+    def _write_header(self):
+        self.n_names = len(self.meter.names)
+        self.sums = [self._slots(names) for names in SUMS[self.process]]
         line = {
             "kind": "header",
             "schema": SCHEMA,
@@ -60,10 +158,14 @@ class Recorder:
             "engine_version": engine_version(),
             "patch_sha256": own_sha256(),
             "source": "patch",
-            **header,
+            "hooks": self.meter.names,
+            **self.facts(),
         }
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self.file.flush()
+
+    def _slots(self, names):
+        return [1 + 2 * i for i, name in enumerate(self.meter.names) if name.rsplit("/", 1)[-1] in names]
 
     def _give_up(self, error):
         """Record nothing from now on; an engine must not end because its step log cannot be written."""
@@ -74,14 +176,20 @@ class Recorder:
         while self.rows.maxlen is None:
             time.sleep(self.interval_s)
             self.flush()
+            wanted = not os.path.exists(self.off_path)
+            if wanted != self.on:
+                self.on = wanted
+                switch(self.wrapped, wanted)
 
     def flush(self):
         with self.lock:
             while self.rows:
                 lines = []
-                while self.rows and len(lines) < BATCH_ROWS:
-                    lines.append(self.format(self.rows.popleft()))
                 try:
+                    if self.n_names != len(self.meter.names):
+                        self._write_header()
+                    while self.rows and len(lines) < BATCH_ROWS:
+                        lines.append(self.format(self.rows.popleft()))
                     self.file.write("".join(lines))
                     self.file.flush()
                 except OSError as error:
@@ -90,55 +198,75 @@ class Recorder:
                 time.sleep(0)
 
     def format(self, row):
-        if self.process == "worker":
-            return (
-                '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,'
-                '"start_load_kv_us":%.3f,"get_finished_us":%.3f}\n'
-            ) % (self.pid, "null" if row[0] is None else row[0], row[1], row[2] / 1e3, row[3] / 1e3)
-        (step_id, t_ns, schedule_ns, t_update_ns, update_ns, duration_ns, interval_ns, build_meta_ns) = row[
-            :8
-        ]
-        return (
-            '{"kind":"step","process":"scheduler","pid":%d,"step_id":%d,"t_ns":%d,"schedule_us":%.3f,'
-            '"t_update_ns":%d,"update_us":%.3f,"step_duration_us":%.3f,"step_interval_us":%s,'
-            '"round_trip_us":%.3f,"build_meta_us":%.3f,"get_finished_us":null,"start_load_kv_us":null,'
-            '"num_running":%d,"num_waiting":%d,"prefill_tokens":%d,"decode_tokens":%d}\n'
-        ) % (
-            self.pid,
-            step_id,
-            t_ns,
+        return (self._worker_line if self.process == "worker" else self._scheduler_line)(*row)
+
+    def _worker_line(self, step_id, t_ns, span_ns, hooks):
+        load_us, finished_us = (sum(hooks[s] for s in slots) / 1e3 for slots in self.sums)
+        name = "null" if step_id is None else step_id
+        values = (self.pid, name, t_ns, span_ns / 1e3, load_us, finished_us, list(hooks[1:]))
+        return WORKER_LINE % values
+
+    def _scheduler_line(self, opened, t_update_ns, update_ns, duration_ns, hooks):
+        step_id, t_ns, schedule_ns, interval_ns, earlier, *counts = opened
+        # A connector may have come into being between the two; what it has more of is 0 in the earlier one.
+        total = [a + b for a, b in zip_longest(hooks[1:], earlier[1:], fillvalue=0)]
+        interval = "null" if interval_ns is None else "%.3f" % (interval_ns / 1e3)
+        trip_us = (duration_ns - schedule_ns - update_ns) / 1e3
+        build_us = sum(total[s - 1] for s in self.sums[0]) / 1e3
+        times = (
             schedule_ns / 1e3,
             t_update_ns,
             update_ns / 1e3,
             duration_ns / 1e3,
-            "null" if interval_ns is None else "%.3f" % (interval_ns / 1e3),
-            (duration_ns - schedule_ns - update_ns) / 1e3,
-            build_meta_ns / 1e3,
-            *row[8:],
+            interval,
+            trip_us,
+            build_us,
         )
+        return SCHEDULER_LINE % (self.pid, step_id, t_ns, *times, *counts, total)
 
 
-class State:
-    """What the wrappers of one process share. vLLM has one scheduler per process."""
+WORKER_LINE = (
+    '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,"span_us":%.3f,'
+    '"start_load_kv_us":%.3f,"get_finished_us":%.3f,"hooks":%s}\n'
+)
+SCHEDULER_LINE = (
+    '{"kind":"step","process":"scheduler","pid":%d,"step_id":%d,"t_ns":%d,"schedule_us":%.3f,'
+    '"t_update_ns":%d,"update_us":%.3f,"step_duration_us":%.3f,"step_interval_us":%s,"round_trip_us":%.3f,'
+    '"build_meta_us":%.3f,"get_finished_us":null,"start_load_kv_us":null,'
+    '"num_running":%d,"num_waiting":%d,"prefill_tokens":%d,"decode_tokens":%d,"hooks":%s}\n'
+)
+# What a line sums over a connector and its children, under the seed experiment's names.
+SUMS = {
+    "scheduler": [["build_connector_meta"]],
+    "worker": [["start_load_kv"], ["get_finished", "get_transfer_results"]],
+}
 
-    def __init__(self):
-        self.pid = None
+
+class Side:
+    """What the wrappers of one side of one process share. vLLM has one scheduler per process."""
+
+    def __init__(self, process):
+        self.process = process
+        self.meter = Meter()
+        self.wrapped = self.meter.wrapped
         self.recorder = None
-        self.step_id = 0
-        self.build_meta_ns = 0
-        self.last_entry_ns = None
-        self.last_exit_ns = 0
-        self.pending = {}
 
-    def recorder_of(self, process, header):
-        # Made on first use, so that a process forked after the import gets a file of its own.
-        if self.recorder is None or self.pid != os.getpid():
-            self.pid = os.getpid()
-            self.recorder = Recorder(process, header())
-        return self.recorder
+    def rows(self, facts):
+        """Made on first use: the process that imports vLLM's scheduler is not always the one that runs it."""
+        if self.recorder is None:
+            self.recorder = Recorder(self.process, self.meter, self.wrapped, facts)
+        return self.recorder.rows
 
 
-scheduler_state = State()
+class Steps:
+    """The scheduler's steps that are under way."""
+
+    step_id = 0
+    last_entry_ns = None
+    last_exit_ns = 0
+
+
+scheduler_side = Side("scheduler")
 
 
 def install_scheduler(cls):
@@ -146,25 +274,29 @@ def install_scheduler(cls):
     if not os.environ.get("AGENTIC_STEP_LOG_PATH") or "_connector_tax" in cls.__dict__:
         return
     cls._connector_tax = True
-    state = scheduler_state
+    steps, meter, pending = Steps, scheduler_side.meter, {}
     schedule, update = cls.schedule, cls.update_from_output
 
     @functools.wraps(schedule)
     def timed_schedule(self, *args, **kwargs):
-        state.step_id += 1
-        state.build_meta_ns = 0
+        step_id = steps.step_id = steps.step_id + 1
         entry_ns = now_ns()
         output = schedule(self, *args, **kwargs)
         schedule_ns = now_ns() - entry_ns
-        running, waiting = self.get_request_counts()
-        prefill, decode = token_counts(self, output)
-        interval_ns = None if state.last_entry_ns is None else entry_ns - state.last_entry_ns
-        state.last_entry_ns = entry_ns
-        if len(state.pending) > 64:  # outputs that never came back, as after an aborted step
-            state.pending.clear()
-        state.pending[id(output)] = (
-            *(state.step_id, entry_ns, schedule_ns, interval_ns, state.build_meta_ns),
-            *(running, waiting, prefill, decode),
+        per_request = output.num_scheduled_tokens
+        total = output.total_num_scheduled_tokens
+        prefill = 0
+        if total != len(per_request) or output.scheduled_new_reqs:
+            prefill = prefill_tokens(self.requests, per_request)
+        last_ns = steps.last_entry_ns
+        steps.last_entry_ns = entry_ns
+        if len(pending) > 64:  # outputs that never came back, as after an aborted step
+            pending.clear()
+        pending[id(output)] = (
+            *(step_id, entry_ns, schedule_ns, None if last_ns is None else entry_ns - last_ns),
+            meter.take() if meter.names else (),
+            *self.get_request_counts(),
+            *(prefill, total - prefill),
         )
         return output
 
@@ -173,58 +305,36 @@ def install_scheduler(cls):
         entry_ns = now_ns()
         result = update(self, scheduler_output, *args, **kwargs)
         exit_ns = now_ns()
-        opened = state.pending.pop(id(scheduler_output), None)
+        opened = pending.pop(id(scheduler_output), None)
         if opened is not None:
-            step_id, t_ns, schedule_ns, interval_ns, build_meta_ns, *counts = opened
             # From the later of "this step began" and "the one before ended": under asynchronous
             # scheduling two steps overlap, and counting both in full would count time twice.
-            duration_ns = exit_ns - max(t_ns, state.last_exit_ns)
-            recorder = state.recorder_of("scheduler", lambda: {"async_scheduling": is_async(self)})
-            recorder.rows.append(
-                (
-                    step_id,
-                    t_ns,
-                    schedule_ns,
-                    entry_ns,
-                    exit_ns - entry_ns,
-                    duration_ns,
-                    interval_ns,
-                    build_meta_ns,
-                )
-                + tuple(counts)
-            )
-        state.last_exit_ns = exit_ns
+            last_ns = steps.last_exit_ns
+            began_ns = opened[1] if opened[1] > last_ns else last_ns
+            hooks = meter.take() if meter.names else ()
+            row = (opened, entry_ns, exit_ns - entry_ns, exit_ns - began_ns, hooks)
+            scheduler_side.rows(lambda: settings_of(self)).append(row)
+        steps.last_exit_ns = exit_ns
         return result
 
-    cls.schedule = timed_schedule
-    cls.update_from_output = timed_update
+    put(scheduler_side.wrapped, cls, "schedule", timed_schedule)
+    put(scheduler_side.wrapped, cls, "update_from_output", timed_update)
 
 
-def token_counts(scheduler, output):
-    """(prefill, decode) tokens of one step; schedule() has advanced num_computed_tokens by now."""
-    per_request = output.num_scheduled_tokens
-    total = output.total_num_scheduled_tokens
-    if total == len(per_request) and not output.scheduled_new_reqs:
-        return 0, total
+def prefill_tokens(requests, per_request):
+    """Prompt tokens of one step; schedule() has advanced num_computed_tokens by now."""
     prefill = 0
     for request_id, tokens in per_request.items():
-        request = scheduler.requests.get(request_id)
+        request = requests.get(request_id)
         if request is not None and request.num_computed_tokens - tokens < request.num_prompt_tokens:
             prefill += tokens
-    return prefill, total - prefill
-
-
-def is_async(scheduler):
-    config = getattr(getattr(scheduler, "vllm_config", None), "scheduler_config", None)
-    value = getattr(config, "async_scheduling", None)
-    return None if value is None else bool(value)
+    return prefill
 
 
 def install_factory(cls):
-    """Wrap the hooks of every connector that vLLM's KVConnectorFactory creates.
+    """Wrap the hooks of every connector that vLLM's KVConnectorFactory creates, and of its children.
 
-    Instances are wrapped, not replaced: vLLM asks for their class. A MultiConnector builds its
-    children itself, so only the outer instance is wrapped and nothing counts twice.
+    Instances are wrapped, not replaced: vLLM asks for their class.
     """
     if not os.environ.get("AGENTIC_STEP_LOG_PATH") or "_connector_tax" in cls.__dict__:
         return
@@ -244,85 +354,67 @@ def install_factory(cls):
 
 
 def wrap_scheduler_side(connector):
-    state = scheduler_state
+    scheduler_side.meter.wrap(connector, SCHEDULER_HOOKS)
     build = connector.build_connector_meta
 
     @functools.wraps(build)
-    def timed_build(*args, **kwargs):
-        start_ns = now_ns()
+    def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
-        state.build_meta_ns += now_ns() - start_ns
         try:
-            setattr(meta, STEP_ATTRIBUTE, state.step_id)
+            setattr(meta, STEP_ATTRIBUTE, Steps.step_id)
         except AttributeError:
             pass  # a class with slots; the reader then joins by order
         return meta
 
-    connector.build_connector_meta = timed_build
-
-
-class WorkerStep:
-    """Hook times of the step that the worker is in."""
-
-    def __init__(self):
-        self.state = State()
-        self.open = False
-        self.depth = 0
-
-    def begin(self, metadata):
-        self.end()
-        self.open = True
-        self.step_id = getattr(metadata, STEP_ATTRIBUTE, None)
-        self.t_ns = now_ns()
-        self.load_ns = 0
-        self.finished_ns = 0
-
-    def end(self):
-        if not self.open:
-            return
-        self.open = False
-        recorder = self.state.recorder_of("worker", lambda: {"async_scheduling": None})
-        recorder.rows.append((self.step_id, self.t_ns, self.load_ns, self.finished_ns))
+    # On top of the timer, so that naming the step is not counted as the connector's work.
+    put(scheduler_side.wrapped, connector, "build_connector_meta", named_build)
 
 
 def wrap_worker_side(connector):
-    step = WorkerStep()
+    """A step of the worker lasts from binding its metadata to clearing it."""
+    side = Side("worker")
+    meter = side.meter
+    meter.wrap(connector, WORKER_HOOKS)
     bind, clear = connector.bind_connector_metadata, connector.clear_connector_metadata
+    step = {}
+
+    def end():
+        if step:
+            row = (step.pop("id"), step["t_ns"], now_ns() - step.pop("t_ns"), meter.take())
+            side.rows(lambda: {"async_scheduling": None}).append(row)
 
     @functools.wraps(bind)
     def noted_bind(metadata, *args, **kwargs):
-        step.begin(metadata)
+        end()
+        step["t_ns"] = now_ns()
+        step["id"] = getattr(metadata, STEP_ATTRIBUTE, None)
         return bind(metadata, *args, **kwargs)
 
     @functools.wraps(clear)
     def noted_clear(*args, **kwargs):
-        step.end()
-        return clear(*args, **kwargs)
+        result = clear(*args, **kwargs)
+        end()
+        return result
 
-    connector.bind_connector_metadata = noted_bind
-    connector.clear_connector_metadata = noted_clear
-    connector.start_load_kv = timed(step, connector.start_load_kv, "load_ns")
-    for name in ("get_finished", "get_transfer_results"):
-        if hasattr(connector, name):
-            setattr(connector, name, timed(step, getattr(connector, name), "finished_ns"))
+    put(side.wrapped, connector, "bind_connector_metadata", noted_bind)
+    put(side.wrapped, connector, "clear_connector_metadata", noted_clear)
 
 
-def timed(step, hook, field):
-    """``hook``, adding its time to ``field``; a hook called from inside another is not counted again."""
+def settings_of(scheduler):
+    """What the engine resolved its settings to; a name that this release does not have is null."""
+    config = getattr(scheduler, "vllm_config", None)
 
-    @functools.wraps(hook)
-    def call(*args, **kwargs):
-        if step.depth or not step.open:
-            return hook(*args, **kwargs)
-        step.depth = 1
-        start_ns = now_ns()
-        try:
-            return hook(*args, **kwargs)
-        finally:
-            setattr(step, field, getattr(step, field) + now_ns() - start_ns)
-            step.depth = 0
+    def ask(path):
+        value = config
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
-    return call
+    is_async = ask("scheduler_config.async_scheduling")
+    return {
+        "async_scheduling": None if is_async is None else bool(is_async),
+        "settings": {path: ask(path) for path in SETTINGS},
+    }
 
 
 def own_sha256():

@@ -216,12 +216,15 @@ def run(action, engine_python=None, vllm=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--engine-python", default=os.environ.get("ENGINE_PYTHON") or sys.executable)
+    parser.add_argument(
+        "--vllm", type=Path, help="the package's folder, instead of asking an interpreter for it"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--revert", action="store_true")
     what.add_argument("--status", action="store_true")
     args = parser.parse_args()
     action = "revert" if args.revert else "status" if args.status else "apply"
-    report = run(action, args.engine_python)
+    report = run(action, args.engine_python, args.vllm)
     print(json.dumps(report, indent=2))
     # A revert that failed leaves a patched vLLM behind: that one must be heard.
     return 1 if action == "revert" and report["reason"] and "has no vllm" not in report["reason"] else 0

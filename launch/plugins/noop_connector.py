@@ -8,11 +8,14 @@ second change beside the connector. vLLM's own ``ExampleConnector`` is no substi
 
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1,
-    KVConnectorMetadata,
-    SupportsHMA,
-)
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
+except ImportError:  # 0.11.0, where every connector switches the hybrid manager off
+
+    class SupportsHMA:  # type: ignore[no-redef]
+        """Stands for what this release does not have."""
 
 
 class NoOpMetadata(KVConnectorMetadata):

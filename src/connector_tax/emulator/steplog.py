@@ -75,6 +75,7 @@ class StepLog:
                     pid=self._pid,
                     step_id=self._step_id,
                     t_ns=t_ns + round(self._costs.schedule_us * 1000),
+                    span_us=result.duration_ns / 1e3 - self._costs.schedule_us - self._costs.update_us,
                     start_load_kv_us=self._connector.start_load_kv_us,
                     get_finished_us=self._connector.get_finished_us,
                 )

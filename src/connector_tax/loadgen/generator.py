@@ -23,6 +23,9 @@ from connector_tax.traffic.schedulers import Scheduler, Share
 # Ended requests are handed on this often, or when so many have gathered.
 BATCH_S = 0.2
 BATCH_SIZE = 256
+# With so much time to the next send, a prompt is rendered a little after this one.
+RENDER_GAP_NS = 10_000_000
+RENDER_DELAY_S = 0.002
 
 
 class Workload(Protocol):
@@ -166,10 +169,20 @@ class LoadGenerator:
             if self._log is not None:
                 self._log.note(SessionEvent.LOADGEN_ISSUE_CALLED, monotonic_ns(), due.seq)
             self._issuer.issue(flight, payload)
-        # After the send, not before the next: rendering must never stand between deadline and socket.
         if not self._rendering:
             self._rendering = True
+            self._render_soon(due.offset_ns)
+
+    def _render_soon(self, offset_ns: int) -> None:
+        """After the send, so that rendering never stands between a deadline and its socket.
+
+        And not at once where there is time: responses that came while the request was written wait for nothing more.
+        """
+        next_ns = self._scheduler.next_due_ns()
+        if next_ns is None or next_ns - offset_ns < RENDER_GAP_NS:
             self._loop.call_soon(self._render_ahead)
+        else:
+            self._loop.call_later(RENDER_DELAY_S, self._render_ahead)
 
     def _render_ahead(self) -> None:
         # One per turn of the loop, so that responses are stamped in between.

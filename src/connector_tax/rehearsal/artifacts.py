@@ -161,6 +161,7 @@ def _step_lines(
                 pid=1,
                 step_id=index,
                 t_ns=t_ns + round(engine.schedule_us * 1000),
+                span_us=step.duration_ns / 1e3 - engine.schedule_us - engine.update_us,
                 start_load_kv_us=connector.start_load_kv_us,
                 get_finished_us=connector.get_finished_us,
             ).rstrip("\n")

@@ -21,6 +21,7 @@ from connector_tax.figures.lookup import (
     usable,
 )
 from connector_tax.figures.words import rate, with_interval
+from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
@@ -49,6 +50,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "repeats": _repeats(aggregate),
         "amplification": _amplification(aggregate),
         "shape_taxes": _shape_taxes(aggregate),
+        "attribution": attribution_view(aggregate),
         "conversations": conversations_view(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),

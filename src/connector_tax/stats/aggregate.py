@@ -9,6 +9,7 @@ import numpy as np
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import document_hash
+from connector_tax.stats.attribution import attribute
 from connector_tax.stats.bootstrap import Estimate, combine
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
 from connector_tax.stats.criteria import judge_criteria
@@ -49,6 +50,7 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         "saturation": {i: s.to_json() for i, s in saturation.items()},
         "reference_rates": rates,
         "taxes": [t.to_json(confidence) for t in taxes],
+        "attribution": _attribution(estimates, rates, config["seed"], confidence),
         "amplification": _amplification(taxes, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
@@ -114,6 +116,27 @@ def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str
             references = [REFERENCE_OF_PHASE[phase]]
         for reference in references:
             found += taxes_of(own, plain, reference)
+    return found
+
+
+def _attribution(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    seed: int,
+    confidence: float,
+) -> list[dict[str, Any]]:
+    """Of each configuration's Phase A cell at ref_safe, against plain's."""
+    found = []
+    for (config, phase, cell_id), own in estimates.items():
+        plain = estimates.get(("plain", phase, cell_id))
+        at_reference = rates is not None and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
+        if phase != "a" or config == "plain" or not at_reference or plain is None:
+            continue
+        if own.cell.steps is None or plain.cell.steps is None:
+            continue
+        entry = attribute(own.cell.steps, plain.cell.steps, seed=seed, name=config, confidence=confidence)
+        if entry is not None:
+            found.append({"config": config, "cell_id": cell_id, **entry})
     return found
 
 

@@ -3,11 +3,14 @@
 import json
 from typing import Any
 
+# What the modelled connector has; a row's ``hooks`` holds nanoseconds and calls of each.
+HOOKS = {"scheduler": ("build_connector_meta",), "worker": ("start_load_kv", "get_finished")}
+
 
 def header_line(*, process: str, pid: int, monotonic_ns: int, utc_ns: int, engine_version: str) -> str:
     value: dict[str, Any] = {
         "kind": "header",
-        "schema": 1,
+        "schema": 2,
         "process": process,
         "pid": pid,
         "monotonic_ns": monotonic_ns,
@@ -15,6 +18,7 @@ def header_line(*, process: str, pid: int, monotonic_ns: int, utc_ns: int, engin
         "engine_version": engine_version,
         "patch_sha256": None,
         "source": "emulator",
+        "hooks": HOOKS[process],
         "async_scheduling": False,
     }
     return json.dumps(value, separators=(",", ":")) + "\n"
@@ -44,12 +48,17 @@ def step_line(
         f'"update_us":{update_us:.3f},"step_duration_us":{duration_us:.3f},"step_interval_us":{interval},'
         f'"round_trip_us":{duration_us - schedule_us - update_us:.3f},"build_meta_us":{build_meta_us:.3f},'
         f'"get_finished_us":null,"start_load_kv_us":null,"num_running":{num_running},'
-        f'"num_waiting":{num_waiting},"prefill_tokens":{prefill_tokens},"decode_tokens":{decode_tokens}}}\n'
+        f'"num_waiting":{num_waiting},"prefill_tokens":{prefill_tokens},"decode_tokens":{decode_tokens},'
+        f'"hooks":[{round(build_meta_us * 1e3)},{int(build_meta_us > 0)}]}}\n'
     )
 
 
-def worker_line(*, pid: int, step_id: int, t_ns: int, start_load_kv_us: float, get_finished_us: float) -> str:
+def worker_line(
+    *, pid: int, step_id: int, t_ns: int, span_us: float, start_load_kv_us: float, get_finished_us: float
+) -> str:
+    """One worker row; ``span_us`` is the worker's part of the step, its hooks included."""
     return (
         f'{{"kind":"worker_step","process":"worker","pid":{pid},"step_id":{step_id},"t_ns":{t_ns},'
-        f'"start_load_kv_us":{start_load_kv_us:.3f},"get_finished_us":{get_finished_us:.3f}}}\n'
+        f'"span_us":{span_us:.3f},"start_load_kv_us":{start_load_kv_us:.3f},"get_finished_us":{get_finished_us:.3f},'
+        f'"hooks":[{round(start_load_kv_us * 1e3)},1,{round(get_finished_us * 1e3)},1]}}\n'
     )

@@ -84,7 +84,7 @@ def test_of_several_workers_the_slowest_counts(tmp_path: Path) -> None:
         tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1500, 3, 4), worker(1, 1501, 5, 1, pid=3)
     )
     assert found.connector_total_us.tolist() == [17.0]
-    assert (found.start_load_kv_us[0], found.get_finished_us[0]) == (5.0, 4.0)
+    assert (found.start_load_kv_us[0], found.get_finished_us[0]) == (3.0, 4.0), "what rank 0 took for each"
 
 
 def test_a_step_whose_worker_row_is_missing_has_no_total(tmp_path: Path) -> None:
@@ -129,3 +129,23 @@ def test_a_torn_last_line_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [[], [SCHEDULER], [SCHEDULER, WORKER]])
 def test_no_steps_are_an_empty_table(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     assert read(tmp_path, *rows).n == 0
+
+
+def test_every_hook_has_its_own_time_and_calls(tmp_path: Path) -> None:
+    """Names stand in the headers, the longest list of a side counts; numbers are nanoseconds and calls in turn."""
+    scheduler = {**SCHEDULER, "hooks": ["build_connector_meta"]}
+    longer = {**SCHEDULER, "hooks": ["build_connector_meta", "take_events"]}
+    side = {**WORKER, "hooks": ["get_finished", "0:A/get_finished"]}
+    first = {**step(1, 1000), "hooks": [2000, 1]}
+    second = {**step(2, 2000), "hooks": [3000, 1, 500, 2]}
+    rows = [scheduler, longer, side, first, second, {**worker(2, 2500, 0, 1.5), "hooks": [1000, 1, 500, 1]}]
+    found = read(tmp_path, *rows)
+    assert found.hooks.names == (
+        *("scheduler/build_connector_meta", "scheduler/take_events"),
+        *("worker/get_finished", "worker/0:A/get_finished"),
+    )
+    assert found.hooks.us[1].tolist() == [3.0, 0.5, 1.0, 0.5]
+    assert found.hooks.calls[1].tolist() == [1, 2, 1, 1]
+    assert found.hooks.us[0, :2].tolist() == [2.0, 0.0]
+    assert np.isnan(found.hooks.us[0, 2:]).all(), "the worker's row is missing, which is not zero"
+    assert np.isnan(found.connector_total_us[0]) and found.connector_total_us[1] == 5.0

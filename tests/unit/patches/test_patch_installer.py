@@ -319,7 +319,7 @@ scheduler = Scheduler()
 for _ in range(200):
     assert scheduler.update_from_output(scheduler.schedule(), None) == 1
     time.sleep(0.001)
-assert len(m.scheduler_state.recorder.rows) == 0, "rows pile up"
+assert len(m.scheduler_side.recorder.rows) == 0, "rows pile up"
 """
 
 

@@ -32,7 +32,9 @@ def step(step_id: int, t_ns: int) -> str:
 
 
 def worker(step_id: int, t_ns: int) -> str:
-    return worker_line(pid=2, step_id=step_id, t_ns=t_ns, start_load_kv_us=0.5, get_finished_us=2.0)
+    return worker_line(
+        pid=2, step_id=step_id, t_ns=t_ns, span_us=9.0, start_load_kv_us=0.5, get_finished_us=2.0
+    )
 
 
 def emitter() -> ModuleType:
@@ -47,10 +49,12 @@ def emitter() -> ModuleType:
 def test_the_emulator_writes_the_very_keys_of_the_patch() -> None:
     module = emitter()
     recorder = module.Recorder.__new__(module.Recorder)
-    recorder.pid, recorder.process = 1, "scheduler"
-    patch_step = json.loads(recorder.format((1, 2, 3, 4, 5, 6, None, 8, 9, 10, 11, 12)))
-    recorder.process = "worker"
-    patch_worker = json.loads(recorder.format((1, 2, 3, 4)))
+    recorder.pid, recorder.process, recorder.sums = 1, "scheduler", [[1]]
+    opened = (1, 2, 3, None, (0, 1000, 1), 8, 9, 10, 11)
+    patch_step = json.loads(recorder.format((opened, 4, 5, 6, (0, 500, 1, 700, 2))))
+    assert (patch_step["hooks"], patch_step["build_meta_us"]) == ([1500, 2, 700, 2], 1.5)
+    recorder.process, recorder.sums = "worker", [[1], [3]]
+    patch_worker = json.loads(recorder.format((1, 2, 3, (0, 4000, 1, 5000, 1))))
     assert list(patch_step) == list(json.loads(step(1, 2)))
     assert list(patch_worker) == list(json.loads(worker(1, 2)))
 

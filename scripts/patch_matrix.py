@@ -1,0 +1,30 @@
+"""Try the step-timing patch and the no-op connector on every vLLM release from 0.11 on; prints the table of docs/releases.md.
+
+Downloads one wheel after the other (15 MB each, the newest may be 350 MB) and installs none.
+"""
+
+import argparse
+import sys
+
+from connector_tax.doors import run_door
+from connector_tax.engine.releases import available, fit, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("versions", nargs="*", help="only these releases, such as 0.16.0; all by default")
+    args = parser.parse_args()
+    fits = [
+        fit(package, version)
+        for package, version in available()
+        if version in args.versions or not args.versions
+    ]
+    print(table(fits))
+    if not fits or not all(f.ok for f in fits):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run_door(main)

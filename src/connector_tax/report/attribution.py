@@ -1,0 +1,60 @@
+"""Where the microseconds go, as tables: one per configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, mapping, number, rows
+
+Text = dict[str, Any]
+MAX_HOOKS = 12
+
+
+def attribution_view(aggregate: Aggregate) -> list[Text]:
+    """One entry per configuration, in the campaign's order."""
+    order = [c.id for c in configs(aggregate)]
+    found = rows(aggregate.get("attribution"))
+    return [
+        _one(aggregate, entry)
+        for entry in sorted(
+            found, key=lambda e: order.index(e["config"]) if e.get("config") in order else len(order)
+        )
+    ]
+
+
+def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
+    hooks = rows(entry.get("hooks"))
+    share = number(entry.get("in_hooks_share"))
+    return {
+        "label": label_of(aggregate, str(entry.get("config"))),
+        "id": str(entry.get("config")),
+        "step": _us(entry.get("step_us")),
+        "plain_step": _us(entry.get("plain_step_us")),
+        "n": f"{number(entry.get('n_steps')) or 0:,.0f} and {number(entry.get('n_plain_steps')) or 0:,.0f}",
+        "difference": _with_range(mapping(entry.get("difference_us"))),
+        "share": "" if share is None else f"{share:.0%} of the difference is spent in hooks",
+        "parts": [{"label": str(p.get("label")), "us": _with_range(p)} for p in rows(entry.get("parts"))],
+        "hooks": [
+            {
+                "hook": str(h.get("hook")),
+                "calls": f"{number(h.get('calls_per_step')) or 0:.2f}",
+                "us": _us(h.get("us_per_step")),
+                "call": _us(h.get("us_per_call")),
+                "token": _us(h.get("us_per_token")),
+            }
+            for h in hooks[:MAX_HOOKS]
+        ],
+        "others": max(0, len(hooks) - MAX_HOOKS),
+    }
+
+
+def _us(value: Any) -> str:
+    found = number(value)
+    return "?" if found is None else f"{found:,.3g}" if abs(found) < 100 else f"{found:,.0f}"
+
+
+def _with_range(value: Mapping[str, Any]) -> str:
+    found = interval(value)
+    if found is None:
+        return "not available"
+    ends = ["∞" if end is None else f"{end:+,.1f}" for end in (found.low, found.high)]
+    return f"{found.point:+,.1f} [{ends[0]}, {ends[1]}]"

@@ -1,0 +1,150 @@
+"""Where a connector's microseconds go: per hook, per process, per step and per token, and what stays unexplained.
+
+Decode-only steps alone, since a mean over a mixture moves with the mixture. Means, since they add up where medians do
+not: mean step with the connector less mean step without it is the sum of the parts below.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connector_tax.ingest.steps import DECODE_ONLY, StepTable
+from connector_tax.seeds import stream
+from connector_tax.stats.bootstrap import Estimate, Floats, block_length
+
+DRAWS = 2000
+# The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
+TRIM = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Resampled means of one cell's steps.
+
+    Attributes:
+        point: shape (columns,).
+        replicates: shape (draws, columns).
+    """
+
+    point: Floats
+    replicates: Floats
+    n: int
+
+
+PARTS = {
+    "scheduler_hooks": "in the connector's hooks, scheduler",
+    "worker_hooks": "in the connector's hooks, worker",
+    "schedule": "in schedule() around them",
+    "update": "in update_from_output() around them",
+    "round_trip": "between the two: executor, transport and model",
+}
+
+
+def attribute(
+    own: StepTable, plain: StepTable, *, seed: int, name: str, confidence: float
+) -> dict[str, Any] | None:
+    """One entry of ``attribution`` in ``aggregate.json``; None without decode-only steps on both sides."""
+    ours, theirs = _decoding(own), _decoding(plain)
+    if not ours.any() or not theirs.any():
+        return None
+    mine = _means(_columns(own, ours), stream(seed, "attribution", name))
+    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"))
+    difference = Estimate(
+        float(mine.point[0] - base.point[0]), mine.replicates[:, 0] - base.replicates[:, 0], mine.n
+    )
+    parts = [
+        {
+            "part": part,
+            "label": label,
+            **Estimate(
+                float(mine.point[k] - base.point[k]), mine.replicates[:, k] - base.replicates[:, k], mine.n
+            ).to_json(confidence),
+        }
+        for k, (part, label) in enumerate(PARTS.items(), start=1)
+    ]
+    tokens = float(own.tokens[ours].mean())
+    in_hooks = parts[0]["point"] + parts[1]["point"]
+    return {
+        "n_steps": mine.n,
+        "n_plain_steps": base.n,
+        "tokens_per_step": tokens,
+        "step_us": float(mine.point[0]),
+        "plain_step_us": float(base.point[0]),
+        "difference_us": difference.to_json(confidence),
+        "parts": parts,
+        "hooks": _hooks(own, ours, tokens),
+        "in_hooks_share": in_hooks / difference.point if difference.point and difference.point > 0 else None,
+    }
+
+
+def _decoding(table: StepTable) -> NDArray[np.bool_]:
+    """Decode-only steps with a worker's row, without the very slowest."""
+    chosen: NDArray[np.bool_] = (table.kind == DECODE_ONLY) & ~np.isnan(table.connector_total_us)
+    if chosen.any():
+        chosen &= table.step_duration_us <= np.quantile(table.step_duration_us[chosen], 1 - TRIM)
+    return chosen
+
+
+def _columns(table: StepTable, rows: NDArray[np.bool_]) -> Floats:
+    """Step, then the parts of ``PARTS``; shape (n, 6), microseconds."""
+    hooks = table.hooks
+    by_side = {
+        side: hooks.us[rows][:, [n.startswith(side) for n in hooks.names]].sum(axis=1)
+        for side in ("scheduler/", "worker/")
+    }
+    in_update = np.zeros(int(rows.sum()))
+    for k, name in enumerate(hooks.names):
+        if name.startswith("scheduler/") and name.rsplit("/", 1)[-1] in UPDATE_HOOKS:
+            in_update += hooks.us[rows][:, k]
+    in_schedule = by_side["scheduler/"] - in_update
+    return np.column_stack(
+        [
+            table.step_duration_us[rows],
+            by_side["scheduler/"],
+            by_side["worker/"],
+            table.schedule_us[rows] - in_schedule,
+            table.update_us[rows] - in_update,
+            table.round_trip_us[rows] - by_side["worker/"],
+        ]
+    )
+
+
+# Called from update_from_output(); the scheduler's other hooks run inside schedule().
+UPDATE_HOOKS = {
+    *("update_connector_output", "request_finished", "request_finished_all_groups", "take_events"),
+    *("get_kv_connector_stats", "register_finished_partial_tail", "has_pending_push_work"),
+}
+
+
+def _means(columns: Floats, rng: np.random.Generator) -> Means:
+    """Circular block bootstrap of means: sums of blocks are differences of one running sum."""
+    n = columns.shape[0]
+    length = block_length(n)
+    blocks = math.ceil(n / length)
+    wrapped = np.vstack(
+        [np.zeros((1, columns.shape[1])), np.cumsum(np.vstack([columns, columns[:length]]), axis=0)]
+    )
+    sums = wrapped[length : length + n] - wrapped[:n]
+    starts = rng.integers(0, n, size=(DRAWS, blocks))
+    replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
+    return Means(columns.mean(axis=0), replicates, n)
+
+
+def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
+    """Per hook, those that were called at all, dearest first."""
+    us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
+    found = [
+        {
+            "hook": name,
+            "calls_per_step": float(calls[k]),
+            "us_per_step": float(us[k]),
+            "us_per_call": float(us[k] / calls[k]),
+            "us_per_token": float(us[k] / tokens),
+        }
+        for k, name in enumerate(table.hooks.names)
+        if calls[k] > 0
+    ]
+    return sorted(found, key=lambda h: -float(h["us_per_step"]))
