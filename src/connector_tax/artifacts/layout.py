@@ -57,6 +57,14 @@ class CampaignFolder:
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
         return RunFolder(self.root / f"{date}_{connector_id}" / f"phase_{phase}", connector_id, phase)
 
+    def engine_settings(self, connector_id: str) -> Path:
+        """What the engine of a configuration resolved, as preflight saw it."""
+        return self.preflight / connector_id / "engine_settings.json"
+
+    @property
+    def engine_diff(self) -> Path:
+        return self.root / "engine_diff.json"
+
     def runs(self) -> list["RunFolder"]:
         """Every run folder on disk, in name order, finished or not."""
         found = []

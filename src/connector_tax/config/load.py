@@ -33,6 +33,8 @@ from connector_tax.records.connector import ConnectorSpec, ModuleNeed
 from connector_tax.records.sessions import read_sessions
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
+# plain_matched_<id> needs no entry of its own.
+MATCHED = "plain_matched_"
 SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 
 
@@ -55,6 +57,10 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
     connectors_file = PROJECT_ROOT / value["connectors_file"]
     known = _checked(_read_yaml(connectors_file), "connectors", value["connectors_file"])
     for index, connector_id in enumerate(value["connectors"]):
+        if connector_id.startswith(MATCHED):
+            known[connector_id] = _matched(
+                connector_id, known, value["connectors"], f"{where}: connectors[{index}]"
+            )
         if connector_id not in known:
             raise ConfigError(
                 f"{where}: connectors[{index}]: unknown connector {connector_id!r}.\n"
@@ -94,6 +100,18 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
     _check_rates(config, where)
     _check_lengths(config, where)
     return config
+
+
+def _matched(connector_id: str, known: dict[str, Any], listed: list[str], where: str) -> dict[str, Any]:
+    """The entry of ``plain_matched_<id>``: plain vLLM; which settings, preflight finds out."""
+    target = connector_id.removeprefix(MATCHED)
+    if target not in listed or target not in known:
+        raise ConfigError(
+            f"{where}: {connector_id!r} is plain vLLM with the engine settings of {target!r}, which is not among this "
+            f"campaign's connectors ({', '.join(listed)}). Add it, or leave the baseline out."
+        )
+    label = f"plain as {known[target]['label']}"
+    return {**known["plain"], "label": label, "matches": target}
 
 
 def _engine(value: dict[str, Any], where: str) -> EngineConfig:

@@ -79,6 +79,7 @@ class CampaignData:
     document: dict[str, Any]
     preflight: dict[str, Any] | None
     reference_rates: dict[str, Any] | None
+    engine_diff: dict[str, Any] | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
 
@@ -116,6 +117,7 @@ def read_campaign(root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool =
         document=document,
         preflight=_optional(folder.preflight_status, problems),
         reference_rates=_optional(folder.reference_rates, problems),
+        engine_diff=_optional(folder.engine_diff, problems),
         runs=tuple(runs),
         problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
     )

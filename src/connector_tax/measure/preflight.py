@@ -6,6 +6,7 @@ A configuration that cannot run is a decision with a reason, never an error of t
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,11 +22,13 @@ from connector_tax.engine.command import check_model, engine_python, side_port
 from connector_tax.engine.identity import engine_identity
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchRequest, RunningEngine, free_port, running_engine
+from connector_tax.engine.settings import resolved_settings
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
 from connector_tax.measure.checks import Finding
 from connector_tax.measure.locks import cache_folder, held
+from connector_tax.measure.matched import engine_diff, matched_launch
 from connector_tax.plan import config_of, launch_spec
 from connector_tax.records.connector import ConnectorSpec
 
@@ -35,13 +38,18 @@ BOOTSTRAP_PORT = "VLLM_MOONCAKE_BOOTSTRAP_PORT"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One configuration's entry in ``preflight_status.json``."""
+    """One configuration's entry in ``preflight_status.json``.
+
+    Attributes:
+        launch: for a matched baseline, the ``extra_args`` and ``env`` that make plain vLLM like its connector.
+    """
 
     decision: str
     reason: str | None
     install: str | None
     launch_hash: str
     checked: tuple[Finding, ...]
+    launch: dict[str, Any] | None = None
 
 
 def run_preflight(campaign_file: Path, only: str | None = None) -> None:
@@ -67,9 +75,13 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             _verify_only(config, folder, only, identity)
             return
         missing = missing_modules(config.engine, config.connectors)
-        decisions = {}
-        for connector in config.connectors:
-            decision = _decide(config, folder, connector, missing, identity)
+        decisions: dict[str, Decision] = {}
+        # Matched baselines last: what they are launched with is what the others ended up with.
+        for connector in sorted(config.connectors, key=lambda c: c.matches is not None):
+            if connector.matches is None:
+                decision = _decide(config, folder, connector, missing, identity, timing.available)
+            else:
+                decision = _decide_matched(config, folder, connector, identity, decisions, timing.available)
             print(
                 f"preflight: {connector.id}: {decision.decision}"
                 + (f" - {decision.reason}" if decision.reason else "")
@@ -79,6 +91,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
                     f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
                 )
             decisions[connector.id] = decision
+    write_json(folder.engine_diff, engine_diff(config, folder))
     write_json(
         folder.preflight_status,
         {
@@ -107,7 +120,7 @@ def _verify_only(config: CampaignConfig, folder: CampaignFolder, only: str, iden
     reason = _reason_before_launch(config.engine, connector, missing, identity)
     if reason is not None:
         raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
-    findings = _verify(config, folder, connector, identity)
+    findings = _verify(config, folder, connector, identity, records=False)
     print((folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
     failed = next((f for f in findings if not f.ok), None)
     if failed is not None:
@@ -132,6 +145,7 @@ def _decide(
     connector: ConnectorSpec,
     missing: set[str],
     identity: dict[str, Any],
+    records: bool,
 ) -> Decision:
     launch_hash = hash_of({"launch": launch_spec(config, connector.id), "versions": identity["versions"]})
     skip = _reason_before_launch(config.engine, connector, missing, identity)
@@ -144,7 +158,7 @@ def _decide(
             return Decision(
                 "include", None, None, launch_hash, tuple(Finding(**f) for f in earlier["checked"])
             )
-    findings = _verify(config, folder, connector, identity)
+    findings = _verify(config, folder, connector, identity, records=records)
     failed = next((f for f in findings if not f.ok), None)
     decision = Decision(
         "skip" if failed else "include",
@@ -155,6 +169,33 @@ def _decide(
     )
     write_json(remembered, asdict(decision))
     return decision
+
+
+def _decide_matched(
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    connector: ConnectorSpec,
+    identity: dict[str, Any],
+    decisions: dict[str, Decision],
+    records: bool,
+) -> Decision:
+    """A baseline is launched like its connector, or left out with the reason."""
+    assert connector.matches is not None
+    target = decisions[connector.matches]
+    if target.decision != "include":
+        return Decision("skip", f"{connector.matches} was skipped: {target.reason}", None, "", ())
+    launched, words = matched_launch(folder, connector)
+    if launched is None:
+        return Decision("skip", words, None, "", ())
+    own = replace(
+        config, connectors=tuple(launched if c.id == connector.id else c for c in config.connectors)
+    )
+    decision = _decide(own, folder, launched, set(), identity, records)
+    return replace(
+        decision,
+        checked=(*decision.checked, Finding("matched", True, words)),
+        launch={"extra_args": list(launched.extra_args), "env": launched.env},
+    )
 
 
 def _reason_before_launch(
@@ -177,18 +218,29 @@ def _reason_before_launch(
 
 
 def _verify(
-    config: CampaignConfig, folder: CampaignFolder, connector: ConnectorSpec, identity: dict[str, Any]
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    connector: ConnectorSpec,
+    identity: dict[str, Any],
+    *,
+    records: bool,
 ) -> tuple[Finding, ...]:
     """Launch, ask, stop; leaves ``verify_<connector>.log`` whatever happens."""
     findings: list[Finding] = []
     try:
         with _bootstrap(config.engine, connector) as beside:
-            request = LaunchRequest(config.engine, beside, folder.preflight / connector.id)
-            _clear(request.folder)
+            own = folder.preflight / connector.id
+            step_log = own / "steps" / "engine_step.jsonl" if records else None
+            request = LaunchRequest(config.engine, beside, own, step_log)
+            _clear(own)
+            if step_log is not None:
+                step_log.parent.mkdir(parents=True)
             with running_engine(request) as engine:
                 engine.wait_ready()
                 findings.append(Finding("ready", True, f"/v1/models names {engine.model}"))
                 _ask(engine, config, connector, findings)
+                settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
+                write_json(folder.engine_settings(connector.id), {"schema": 1, "settings": settings})
     except EngineError as error:
         findings.append(Finding("ready", False, str(error).splitlines()[0]))
     log = [f"# {connector.id}: {connector.label}", json.dumps(identity["versions"])]
@@ -219,6 +271,7 @@ def _ask(
 def _clear(folder: Path) -> None:
     for name in ("vllm_stdout.log", "vllm_stderr.log", "launch.sh"):
         (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "steps", ignore_errors=True)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from connector_tax.loadgen.sampler import sampling
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
 from connector_tax.measure.locks import cache_folder, held
+from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
 from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
 from connector_tax.records.cell import CellSpec, Phase
@@ -66,6 +67,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     progress = Progress(folder, config, document["date"], connector_id, phase)
 
     preflight = read_json(folder.preflight_status)
+    config = with_matched_launches(config, preflight)
     decision = preflight["configs"][connector_id]
     if decision["decision"] != "include":
         progress.say(f"skipped: {decision['reason']}")

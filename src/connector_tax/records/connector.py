@@ -28,6 +28,7 @@ class ConnectorSpec:
         min_cores: skipped on hosts with fewer; 0 means any.
         verify: how preflight tries it (see ``engine/preflight.py``).
         verify_requests: how many short requests preflight sends.
+        matches: for a matched baseline, the configuration whose engine settings plain vLLM is launched with.
     """
 
     id: str
@@ -41,3 +42,4 @@ class ConnectorSpec:
     verify: Verify = "serve"
     verify_requests: int = 5
     note: str = ""
+    matches: str | None = None

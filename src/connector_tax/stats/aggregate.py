@@ -13,6 +13,7 @@ from connector_tax.stats.attribution import attribute
 from connector_tax.stats.bootstrap import Estimate, combine
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
 from connector_tax.stats.criteria import judge_criteria
+from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
@@ -35,6 +36,8 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         if c.usable
     }
     taxes = _taxes(estimates, rates)
+    headline = _at_ref_safe(estimates, rates)
+    changed = (data.engine_diff or {}).get("configs", {})
     absent = _absent(data)
     outputs, output_problems = compare_outputs(data)
     verdicts = judge_hypotheses(_evidence(taxes, absent, config, confidence))
@@ -50,7 +53,9 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         "saturation": {i: s.to_json() for i, s in saturation.items()},
         "reference_rates": rates,
         "taxes": [t.to_json(confidence) for t in taxes],
-        "attribution": _attribution(estimates, rates, config["seed"], confidence),
+        "attribution": _attribution(headline, config["seed"], confidence),
+        "engine_diff": changed,
+        "decomposition": decompose(headline, changed, confidence),
         "amplification": _amplification(taxes, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
@@ -119,24 +124,27 @@ def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str
     return found
 
 
-def _attribution(
-    estimates: dict[tuple[str, str, str], CellEstimates],
-    rates: dict[str, Any] | None,
-    seed: int,
-    confidence: float,
-) -> list[dict[str, Any]]:
-    """Of each configuration's Phase A cell at ref_safe, against plain's."""
+def _at_ref_safe(
+    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None
+) -> dict[str, CellEstimates]:
+    """Configuration -> its Phase A cell at ref_safe."""
+    return {
+        config: own
+        for (config, phase, _), own in estimates.items()
+        if phase == "a" and rates is not None and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
+    }
+
+
+def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) -> list[dict[str, Any]]:
+    """Of each configuration's cell, against plain's."""
+    plain = cells.get("plain")
     found = []
-    for (config, phase, cell_id), own in estimates.items():
-        plain = estimates.get(("plain", phase, cell_id))
-        at_reference = rates is not None and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
-        if phase != "a" or config == "plain" or not at_reference or plain is None:
-            continue
-        if own.cell.steps is None or plain.cell.steps is None:
+    for config, own in cells.items():
+        if config == "plain" or plain is None or own.cell.steps is None or plain.cell.steps is None:
             continue
         entry = attribute(own.cell.steps, plain.cell.steps, seed=seed, name=config, confidence=confidence)
         if entry is not None:
-            found.append({"config": config, "cell_id": cell_id, **entry})
+            found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
     return found
 
 
