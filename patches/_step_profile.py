@@ -9,8 +9,7 @@ On the scheduler's thread a record is one tuple appended to a deque; a daemon th
 writes. A file that cannot be written ends the recording, never the engine. All clocks are
 CLOCK_MONOTONIC.
 
-While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then shows what the
-instrument itself costs.
+While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then shows the instrument's cost.
 """
 
 import atexit
@@ -54,9 +53,8 @@ now_ns = time.monotonic_ns
 class Meter:
     """Self time and calls of the wrapped hooks of one process, since ``take`` was last called.
 
-    ``values[0]`` is the time spent in hooks so far; what it grows by while a hook is under way is the time of
-    hooks called from it (those of a MultiConnector's children, ``get_finished`` inside ``get_transfer_results``),
-    which counts there and not once more. Then come nanoseconds and calls of each hook, in the order of ``names``.
+    ``values[0]`` is the time in hooks so far; what it grows by while a hook is under way is that of hooks called
+    from it (a MultiConnector's children), and counts there alone. Then nanoseconds and calls, in the order of ``names``.
     """
 
     def __init__(self):
@@ -109,7 +107,8 @@ def put(wrapped, owner, name, replacement):
 
 
 def switch(wrapped, on):
-    for owner, name, before, replacement in wrapped:
+    """Put wrappers in, or take them out again; what was put on top of another goes first."""
+    for owner, name, before, replacement in wrapped if on else reversed(wrapped):
         if on:
             setattr(owner, name, replacement)
         elif before is not None:
@@ -121,12 +120,11 @@ def switch(wrapped, on):
 class Recorder:
     """Rows of one process on their way to one file."""
 
-    def __init__(self, process, meter, wrapped, facts):
+    def __init__(self, process, meter, facts):
         base = os.environ["AGENTIC_STEP_LOG_PATH"]
         stem = base[: -len(".jsonl")] if base.endswith(".jsonl") else base
         self.process = process
         self.meter = meter
-        self.wrapped = wrapped
         self.facts = facts
         self.pid = os.getpid()
         self.path = "%s.%s.%d.jsonl" % (stem, process, self.pid)
@@ -147,25 +145,19 @@ class Recorder:
 
     def _write_header(self):
         self.n_names = len(self.meter.names)
-        self.sums = [self._slots(names) for names in SUMS[self.process]]
+        hooks = [name.rsplit("/", 1)[-1] for name in self.meter.names]
+        self.sums = [[1 + 2 * i for i, hook in enumerate(hooks) if hook in of] for of in SUMS[self.process]]
         line = {
             "kind": "header",
             "schema": SCHEMA,
             "process": self.process,
             "pid": self.pid,
-            "monotonic_ns": now_ns(),
-            "utc_ns": time.time_ns(),
-            "engine_version": engine_version(),
-            "patch_sha256": own_sha256(),
             "source": "patch",
-            "hooks": self.meter.names,
-            **self.facts(),
         }
+        line |= {"monotonic_ns": now_ns(), "utc_ns": time.time_ns(), "engine_version": engine_version()}
+        line |= {"patch_sha256": own_sha256(), "hooks": self.meter.names, **self.facts()}
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self.file.flush()
-
-    def _slots(self, names):
-        return [1 + 2 * i for i, name in enumerate(self.meter.names) if name.rsplit("/", 1)[-1] in names]
 
     def _give_up(self, error):
         """Record nothing from now on; an engine must not end because its step log cannot be written."""
@@ -179,7 +171,7 @@ class Recorder:
             wanted = not os.path.exists(self.off_path)
             if wanted != self.on:
                 self.on = wanted
-                switch(self.wrapped, wanted)
+                switch(self.meter.wrapped, wanted)
 
     def flush(self):
         with self.lock:
@@ -202,9 +194,8 @@ class Recorder:
 
     def _worker_line(self, step_id, t_ns, span_ns, hooks):
         load_us, finished_us = (sum(hooks[s] for s in slots) / 1e3 for slots in self.sums)
-        name = "null" if step_id is None else step_id
-        values = (self.pid, name, t_ns, span_ns / 1e3, load_us, finished_us, list(hooks[1:]))
-        return WORKER_LINE % values
+        step_id = "null" if step_id is None else step_id
+        return WORKER_LINE % (self.pid, step_id, t_ns, span_ns / 1e3, load_us, finished_us, list(hooks[1:]))
 
     def _scheduler_line(self, opened, t_update_ns, update_ns, duration_ns, hooks):
         step_id, t_ns, schedule_ns, interval_ns, earlier, *counts = opened
@@ -213,16 +204,8 @@ class Recorder:
         interval = "null" if interval_ns is None else "%.3f" % (interval_ns / 1e3)
         trip_us = (duration_ns - schedule_ns - update_ns) / 1e3
         build_us = sum(total[s - 1] for s in self.sums[0]) / 1e3
-        times = (
-            schedule_ns / 1e3,
-            t_update_ns,
-            update_ns / 1e3,
-            duration_ns / 1e3,
-            interval,
-            trip_us,
-            build_us,
-        )
-        return SCHEDULER_LINE % (self.pid, step_id, t_ns, *times, *counts, total)
+        times = (schedule_ns / 1e3, t_update_ns, update_ns / 1e3, duration_ns / 1e3, interval, trip_us)
+        return SCHEDULER_LINE % (self.pid, step_id, t_ns, *times, build_us, *counts, total)
 
 
 WORKER_LINE = (
@@ -236,10 +219,8 @@ SCHEDULER_LINE = (
     '"num_running":%d,"num_waiting":%d,"prefill_tokens":%d,"decode_tokens":%d,"hooks":%s}\n'
 )
 # What a line sums over a connector and its children, under the seed experiment's names.
-SUMS = {
-    "scheduler": [["build_connector_meta"]],
-    "worker": [["start_load_kv"], ["get_finished", "get_transfer_results"]],
-}
+FINISHED = ["get_finished", "get_transfer_results"]
+SUMS = {"scheduler": [["build_connector_meta"]], "worker": [["start_load_kv"], FINISHED]}
 
 
 class Side:
@@ -248,13 +229,12 @@ class Side:
     def __init__(self, process):
         self.process = process
         self.meter = Meter()
-        self.wrapped = self.meter.wrapped
         self.recorder = None
 
     def rows(self, facts):
         """Made on first use: the process that imports vLLM's scheduler is not always the one that runs it."""
         if self.recorder is None:
-            self.recorder = Recorder(self.process, self.meter, self.wrapped, facts)
+            self.recorder = Recorder(self.process, self.meter, facts)
         return self.recorder.rows
 
 
@@ -285,9 +265,8 @@ def install_scheduler(cls):
         schedule_ns = now_ns() - entry_ns
         per_request = output.num_scheduled_tokens
         total = output.total_num_scheduled_tokens
-        prefill = 0
-        if total != len(per_request) or output.scheduled_new_reqs:
-            prefill = prefill_tokens(self.requests, per_request)
+        simple = total == len(per_request) and not output.scheduled_new_reqs
+        prefill = 0 if simple else prefill_tokens(self.requests, per_request)
         last_ns = steps.last_entry_ns
         steps.last_entry_ns = entry_ns
         if len(pending) > 64:  # outputs that never came back, as after an aborted step
@@ -317,8 +296,8 @@ def install_scheduler(cls):
         steps.last_exit_ns = exit_ns
         return result
 
-    put(scheduler_side.wrapped, cls, "schedule", timed_schedule)
-    put(scheduler_side.wrapped, cls, "update_from_output", timed_update)
+    put(scheduler_side.meter.wrapped, cls, "schedule", timed_schedule)
+    put(scheduler_side.meter.wrapped, cls, "update_from_output", timed_update)
 
 
 def prefill_tokens(requests, per_request):
@@ -344,10 +323,7 @@ def install_factory(cls):
     @functools.wraps(create)
     def create_timed(owner, config, role, *args, **kwargs):
         connector = create(owner, config, role, *args, **kwargs)
-        if getattr(role, "name", "") == "SCHEDULER":
-            wrap_scheduler_side(connector)
-        else:
-            wrap_worker_side(connector)
+        (wrap_scheduler_side if getattr(role, "name", "") == "SCHEDULER" else wrap_worker_side)(connector)
         return connector
 
     cls.create_connector = classmethod(create_timed)
@@ -357,7 +333,6 @@ def wrap_scheduler_side(connector):
     scheduler_side.meter.wrap(connector, SCHEDULER_HOOKS)
     build = connector.build_connector_meta
 
-    @functools.wraps(build)
     def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
         try:
@@ -367,7 +342,7 @@ def wrap_scheduler_side(connector):
         return meta
 
     # On top of the timer, so that naming the step is not counted as the connector's work.
-    put(scheduler_side.wrapped, connector, "build_connector_meta", named_build)
+    put(scheduler_side.meter.wrapped, connector, "build_connector_meta", named_build)
 
 
 def wrap_worker_side(connector):
@@ -383,21 +358,19 @@ def wrap_worker_side(connector):
             row = (step.pop("id"), step["t_ns"], now_ns() - step.pop("t_ns"), meter.take())
             side.rows(lambda: {"async_scheduling": None}).append(row)
 
-    @functools.wraps(bind)
     def noted_bind(metadata, *args, **kwargs):
         end()
         step["t_ns"] = now_ns()
         step["id"] = getattr(metadata, STEP_ATTRIBUTE, None)
         return bind(metadata, *args, **kwargs)
 
-    @functools.wraps(clear)
     def noted_clear(*args, **kwargs):
         result = clear(*args, **kwargs)
         end()
         return result
 
-    put(side.wrapped, connector, "bind_connector_metadata", noted_bind)
-    put(side.wrapped, connector, "clear_connector_metadata", noted_clear)
+    put(meter.wrapped, connector, "bind_connector_metadata", noted_bind)
+    put(meter.wrapped, connector, "clear_connector_metadata", noted_clear)
 
 
 def settings_of(scheduler):
@@ -410,11 +383,8 @@ def settings_of(scheduler):
             value = getattr(value, name, None)
         return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
-    is_async = ask("scheduler_config.async_scheduling")
-    return {
-        "async_scheduling": None if is_async is None else bool(is_async),
-        "settings": {path: ask(path) for path in SETTINGS},
-    }
+    settings = {path: ask(path) for path in SETTINGS}
+    return {"async_scheduling": settings["scheduler_config.async_scheduling"], "settings": settings}
 
 
 def own_sha256():

@@ -1,0 +1,86 @@
+"""Matched baselines get their launch from what preflight saw, or are left out with the reason."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.errors import ConfigError
+from connector_tax.files import write_json
+from connector_tax.measure.matched import engine_diff, matched_launch, with_matched_launches
+from connector_tax.plan import launch_spec
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import campaign_config
+
+HMA = "scheduler_config.disable_hybrid_kv_cache_manager"
+CONFIG = campaign_config(
+    connectors=["plain", "noop_connector", "lmcache_only", "plain_matched_lmcache_only"],
+    phase_b_prime={"configs": [], "shapes": []},
+)
+BASELINE = CONFIG.connector("plain_matched_lmcache_only")
+
+
+def seen(root: Path, **settings: dict[str, Any]) -> CampaignFolder:
+    folder = CampaignFolder(root)
+    for connector_id, values in settings.items():
+        write_json(folder.engine_settings(connector_id), {"schema": 1, "settings": values})
+    return folder
+
+
+def test_the_baseline_is_plain_vllm_named_after_its_connector() -> None:
+    assert BASELINE.kv_transfer_config is None
+    assert BASELINE.matches == "lmcache_only"
+    assert BASELINE.label == "plain as LMCache"
+
+
+def test_a_baseline_of_nothing_in_the_campaign_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not among this campaign's"):
+        campaign_config(
+            connectors=["plain", "plain_matched_nixl_both"], phase_b_prime={"configs": [], "shapes": []}
+        )
+
+
+def test_what_the_connector_changed_becomes_flags(tmp_path: Path) -> None:
+    folder = seen(tmp_path, plain={HMA: False, "x": 1}, lmcache_only={HMA: True, "x": 2})
+    launched, words = matched_launch(folder, BASELINE)
+    assert launched is not None
+    assert launched.extra_args == ("--disable-hybrid-kv-cache-manager",)
+    assert words == f"as lmcache_only: {HMA}, x; not matched: x"
+
+
+@pytest.mark.parametrize(
+    ("plain", "own", "reason"),
+    [
+        ({"a": 1}, {"a": 1}, "plain is its matched baseline"),
+        ({}, {"a": 1}, "not known"),
+        ({"a": 1}, {"a": 2}, "no flag sets"),
+    ],
+)
+def test_there_may_be_nothing_to_launch(
+    tmp_path: Path, plain: dict[str, Any], own: dict[str, Any], reason: str
+) -> None:
+    launched, words = matched_launch(seen(tmp_path, plain=plain, lmcache_only=own), BASELINE)
+    assert launched is None
+    assert reason in words
+
+
+def test_preflights_findings_are_part_of_the_launch_and_its_hash() -> None:
+    launch = {"extra_args": ["--disable-hybrid-kv-cache-manager"], "env": {"A": "b"}}
+    decisions = {"configs": {BASELINE.id: {"launch": launch}, "plain": {"launch": None}}}
+    config = with_matched_launches(CONFIG, decisions)
+    assert launch_spec(config, BASELINE.id)["extra_args"] == ["--disable-hybrid-kv-cache-manager"]
+    assert launch_spec(config, BASELINE.id)["env"]["A"] == "b"
+    assert launch_spec(config, "plain") == launch_spec(CONFIG, "plain")
+
+
+def test_the_diff_says_what_was_not_seen(tmp_path: Path) -> None:
+    folder = seen(tmp_path, plain={HMA: False}, lmcache_only={HMA: True}, noop_connector={HMA: False})
+    assert engine_diff(CONFIG, folder)["configs"] == {
+        "plain": {},
+        "noop_connector": {},
+        "lmcache_only": {HMA: {"plain": False, "own": True}},
+        BASELINE.id: None,
+    }

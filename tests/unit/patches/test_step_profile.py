@@ -1,0 +1,162 @@
+"""The recorder inside the engine: nested hooks count once, children by name, and the switch takes everything away."""
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+PROFILE = Path(__file__).parents[3] / "patches" / "_step_profile.py"
+MS = 1_000_000
+
+
+class Child:
+    def __init__(self, clock: "Clock", ms: int) -> None:
+        self._clock, self._ms = clock, ms
+
+    def get_finished(self) -> str:
+        self._clock.ms += self._ms
+        return "finished"
+
+
+class Multi:
+    """Asks its children inside its own hook, as vLLM's MultiConnector does."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
+        self._connectors = [Child(clock, 3), Child(clock, 5)]
+
+    def get_transfer_results(self) -> None:
+        self._clock.ms += 1
+        self.get_finished()
+
+    def get_finished(self) -> None:
+        self._clock.ms += 2
+        for child in self._connectors:
+            assert child.get_finished() == "finished"
+
+
+class Clock:
+    ms = 0
+
+    def __call__(self) -> int:
+        return self.ms * MS
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def profile(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("profile_under_test", PROFILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "now_ns", clock)
+    monkeypatch.setenv("AGENTIC_STEP_LOG_PATH", str(tmp_path / "step.jsonl"))
+    monkeypatch.setenv("CONNECTOR_TAX_STEP_FLUSH_S", "0.01")
+    return module
+
+
+def test_a_hook_inside_a_hook_counts_once_and_under_its_own_name(profile: ModuleType, clock: Clock) -> None:
+    """1 ms of its own, 2 ms of get_finished, 3 and 5 ms of the children: 11 ms in all."""
+    meter, connector = profile.Meter(), Multi(clock)
+    meter.wrap(connector, ["get_transfer_results", "get_finished"])
+    assert meter.names == [
+        *("get_transfer_results", "get_finished", "0:Child/get_finished", "1:Child/get_finished"),
+    ]
+    connector.get_transfer_results()
+    taken = meter.take()
+    assert taken[1:] == (1 * MS, 1, 2 * MS, 1, 3 * MS, 1, 5 * MS, 1)
+    assert sum(taken[1::2]) == 11 * MS == clock()
+    assert meter.take()[1:] == (0,) * 8
+
+
+def test_a_hook_that_raises_is_counted_and_raises(profile: ModuleType, clock: Clock) -> None:
+    def fail() -> None:
+        clock.ms += 4
+        raise KeyError("x")
+
+    connector = SimpleNamespace(get_finished=fail)
+    meter = profile.Meter()
+    meter.wrap(connector, ["get_finished"])
+    with pytest.raises(KeyError):
+        connector.get_finished()
+    assert meter.take()[1:] == (4 * MS, 1)
+
+
+def scheduler_class(clock: Clock) -> type:
+    class Scheduler:
+        requests: dict[str, object] = {}  # noqa: RUF012 - as vLLM's
+
+        def schedule(self) -> SimpleNamespace:
+            clock.ms += 1
+            return SimpleNamespace(
+                num_scheduled_tokens={"a": 1}, total_num_scheduled_tokens=1, scheduled_new_reqs=()
+            )
+
+        def update_from_output(self, output: object, result: object) -> None:
+            clock.ms += 2
+
+        def get_request_counts(self) -> tuple[int, int]:
+            return 1, 0
+
+    return Scheduler
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for the recorder's thread; no assertion is about how long."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_switch_takes_the_wrappers_away_and_puts_them_back(
+    profile: ModuleType, clock: Clock, tmp_path: Path
+) -> None:
+    cls = scheduler_class(clock)
+    bare = cls.schedule  # type: ignore[attr-defined]
+    profile.install_scheduler(cls)
+    wrapped = cls.schedule  # type: ignore[attr-defined]
+    scheduler = cls()
+
+    def step() -> None:
+        scheduler.update_from_output(scheduler.schedule(), None)
+
+    step()
+    off = tmp_path / "step.jsonl.off"
+    off.touch()
+    until(lambda: cls.schedule is bare)  # type: ignore[attr-defined]
+    step()
+    off.unlink()
+    until(lambda: cls.schedule is wrapped)  # type: ignore[attr-defined]
+    step()
+    (log,) = tmp_path.glob("step.scheduler.*.jsonl")
+    until(lambda: len(log.read_text().splitlines()) == 3)
+    header, first, last = map(json.loads, log.read_text().splitlines())
+    assert (header["kind"], header["schema"], header["hooks"]) == ("header", 2, [])
+    assert [first["step_id"], last["step_id"]] == [1, 2], "the step in between left no row"
+    assert (first["schedule_us"], first["update_us"], first["step_duration_us"]) == (1000, 2000, 3000)
+    assert (last["decode_tokens"], last["hooks"]) == (1, [])
+
+
+def test_what_an_instance_had_of_its_own_comes_back(profile: ModuleType) -> None:
+    """A connector that sets a hook on itself gets that back, one that inherits its hook loses the wrapper."""
+    own = SimpleNamespace(take_events=len)
+    inherits = Child(Clock(), 0)
+    meter = profile.Meter()
+    meter.wrap(own, ["take_events"])
+    meter.wrap(inherits, ["get_finished"])
+    profile.put(meter.wrapped, inherits, "get_finished", lambda: "on top of the wrapper")
+    profile.switch(meter.wrapped, False)
+    assert own.take_events is len
+    assert "get_finished" not in inherits.__dict__
+    profile.switch(meter.wrapped, True)
+    assert own.take_events is not len
+    assert inherits.get_finished() == "on top of the wrapper"

@@ -1,0 +1,113 @@
+"""Parts of a step, worked out by hand: they add up, and hooks are taken out of what surrounds them."""
+
+from typing import Any
+
+import numpy as np
+
+from connector_tax.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
+from connector_tax.stats.attribution import attribute
+
+N = 400
+
+
+def table(
+    *, step: float, schedule: float, update: float, hooks: dict[str, tuple[float, float]], **change: Any
+) -> StepTable:
+    """``hooks``: name -> (microseconds per step, calls per step)."""
+    ones = np.ones(N)
+    names = tuple(hooks)
+    us = np.array([[us for us, _ in hooks.values()]] * N).reshape(N, len(names))
+    calls = np.array([[n for _, n in hooks.values()]] * N).reshape(N, len(names))
+    values: dict[str, Any] = {
+        "step_duration_us": ones * step,
+        "schedule_us": ones * schedule,
+        "update_us": ones * update,
+        "round_trip_us": ones * (step - schedule - update),
+        "build_meta_us": ones * 0,
+        "get_finished_us": ones * 0,
+        "start_load_kv_us": ones * 0,
+        "connector_total_us": us.sum(axis=1),
+        "tokens": ones * 4,
+        "kind": np.full(N, DECODE_ONLY, dtype=np.int8),
+        "hooks": Hooks(names, us, calls),
+        "n_empty": 0,
+        "n_unjoined": 0,
+        "n_joined_by_order": 0,
+        "torn": False,
+        **change,
+    }
+    return StepTable(**values)
+
+
+PLAIN = table(step=1000, schedule=40, update=30, hooks={})
+OWN = table(
+    step=1100,
+    schedule=50,
+    update=45,
+    hooks={
+        "scheduler/build_connector_meta": (4.0, 1.0),
+        "scheduler/update_connector_output": (6.0, 1.0),
+        "worker/get_finished": (20.0, 1.0),
+        "worker/wait_for_layer_load": (8.0, 2.0),
+        "worker/handle_preemptions": (0.0, 0.0),
+    },
+)
+
+
+def found(own: StepTable = OWN, plain: StepTable = PLAIN) -> dict[str, Any]:
+    entry = attribute(own, plain, seed=1, name="x", confidence=0.95)
+    assert entry is not None
+    return entry
+
+
+def test_the_parts_add_up_to_the_difference() -> None:
+    """schedule(): 50 - 4 against 40; update: 45 - 6 against 30; between: 1005 - 28 against 930."""
+    entry = found()
+    parts = {p["part"]: p["point"] for p in entry["parts"]}
+    assert parts == {
+        "scheduler_hooks": 10.0,
+        "worker_hooks": 28.0,
+        "schedule": 6.0,
+        "update": 9.0,
+        "round_trip": 47.0,
+    }
+    assert sum(parts.values()) == entry["difference_us"]["point"] == 100.0
+    assert entry["in_hooks_share"] == 0.38
+
+
+def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
+    hooks = found()["hooks"]
+    assert [h["hook"] for h in hooks] == [
+        *("worker/get_finished", "worker/wait_for_layer_load"),
+        *("scheduler/update_connector_output", "scheduler/build_connector_meta"),
+    ]
+    assert hooks[1] == {
+        "hook": "worker/wait_for_layer_load",
+        "calls_per_step": 2.0,
+        "us_per_step": 8.0,
+        "us_per_call": 4.0,
+        "us_per_token": 2.0,
+    }
+
+
+def test_the_interval_holds_a_difference_in_noise() -> None:
+    rng = np.random.default_rng(3)
+    noisy = [rng.normal(mean, 50, N) for mean in (1100, 1000)]
+    own = table(step=1100, schedule=50, update=45, hooks={}, step_duration_us=noisy[0])
+    plain = table(step=1000, schedule=40, update=30, hooks={}, step_duration_us=noisy[1])
+    difference = found(own, plain)["difference_us"]
+    assert difference["low"] < 100 < difference["high"]
+    assert 8 < difference["high"] - difference["low"] < 25, "2 * 1.96 * 50 * sqrt(2 / 400) is 13.9"
+
+
+def test_only_steps_that_decode_count() -> None:
+    kinds = np.where(np.arange(N) % 2 == 0, DECODE_ONLY, MIXED).astype(np.int8)
+    steps = np.where(kinds == MIXED, 9000.0, 1100.0)
+    assert (
+        found(table(step=1100, schedule=50, update=45, hooks={}, kind=kinds, step_duration_us=steps))[
+            "step_us"
+        ]
+        == 1100
+    )
+    none = table(step=1, schedule=1, update=0, hooks={}, kind=np.full(N, MIXED, dtype=np.int8))
+    assert attribute(none, PLAIN, seed=1, name="x", confidence=0.95) is None
