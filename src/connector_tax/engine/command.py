@@ -21,10 +21,11 @@ SIDE_PORTS = {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600, "VLLM_MOONCAKE_BOOTSTRAP_PORT
 SIDE_PORT_STRIDE = 100
 
 
-def launch_script(connector_id: str) -> Path:
-    """The connector's own script, or the one for connectors that exist as data only."""
-    own = LAUNCH / f"launch_{connector_id}.sh"
-    return own if own.is_file() else LAUNCH / "launch_any.sh"
+def launch_script(connector: ConnectorSpec) -> Path:
+    """The connector's own script, plain's for what has no connector, or the one for those that exist as data only."""
+    own = LAUNCH / f"launch_{connector.id}.sh"
+    shared = LAUNCH / ("launch_any.sh" if connector.kv_transfer_config else "launch_plain.sh")
+    return own if own.is_file() else shared
 
 
 def engine_python(engine: EngineConfig) -> str:

@@ -176,7 +176,7 @@ def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
         *(sys.executable, "-m", "connector_tax.engine.supervisor", str(request.engine.stop_grace_s)),
         *(
             "bash",
-            str(launch_script(request.connector.id)),
+            str(launch_script(request.connector)),
             *engine_arguments(request.engine, request.connector),
         ),
     ]

@@ -21,6 +21,7 @@ from connector_tax.engine.command import (
 from connector_tax.engine.identity import redacted
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.errors import ConfigError, EngineError
+from connector_tax.records.connector import ConnectorSpec
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -139,8 +140,10 @@ def test_campaigns_on_two_gpus_do_not_share_a_side_port(campaign: CampaignConfig
 
 
 def test_a_connector_without_a_script_is_launched_by_the_common_one() -> None:
-    assert launch_script("plain").name == "launch_plain.sh"
-    assert launch_script("my_new_connector").name == "launch_any.sh"
+    kv = {"kv_connector": "X", "kv_role": "kv_both"}
+    assert launch_script(ConnectorSpec("plain", "", None)).name == "launch_plain.sh"
+    assert launch_script(ConnectorSpec("plain_matched_x", "", None)).name == "launch_plain.sh"
+    assert launch_script(ConnectorSpec("my_new_connector", "", kv)).name == "launch_any.sh"
 
 
 def test_a_missing_interpreter_is_one_message(campaign: CampaignConfig) -> None:
