@@ -104,6 +104,8 @@ def test_requests_are_served_and_measured(
     assert cell["summary"]["statuses"] == {"ok": cell["summary"]["n_window"]}
     assert cell["prefix_cache_hits_delta"] == 0
     assert cell["engine"]["versions"]["vllm"].startswith("0.32")
+    assert cell["steps"]["iterations"] > 100
+    assert "step_records_incomplete" not in cell["flags"], cell["steps"]
 
 
 @pytest.mark.parametrize("connector", ["plain", "noop_connector"])
@@ -129,6 +131,9 @@ def test_worker_rows_join_the_schedulers_steps(
     table = steps_of(cell)
     assert table.n_unjoined <= 0.001 * table.n
     assert (table.connector_total_us > 0).mean() > 0.999
+    called = {name for name, n in zip(table.hooks.names, table.hooks.calls.sum(axis=0), strict=True) if n}
+    assert {"scheduler/build_connector_meta", "scheduler/request_finished_all_groups"} <= called
+    assert {"worker/bind_connector_metadata", "worker/save_kv_layer", "worker/get_finished"} <= called
 
 
 def test_plain_has_no_hooks(campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]]) -> None:

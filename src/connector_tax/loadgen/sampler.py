@@ -36,6 +36,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "num_preemptions": ("vllm:num_preemptions_total",),
     "prompt_tokens": ("vllm:prompt_tokens_total",),
     "generation_tokens": ("vllm:generation_tokens_total",),
+    # How often an iteration was observed, not what was in it.
+    "iterations": ("vllm:iteration_tokens_total_count",),
     "engine_core_failed": ("vllm:engine_core_failed_total",),
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}

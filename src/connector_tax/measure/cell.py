@@ -1,6 +1,7 @@
 """One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.measure.verdict import judge
 from connector_tax.records.cell import CellSpec
-from connector_tax.steptime import cut
+from connector_tax.steptime import count_steps, cut
 from connector_tax.summary.cell import summarise_cell
 
 
@@ -43,11 +44,11 @@ def measure_one_cell(
         None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``.
     """
     temporary = open_cell(folder)
-    hits_before = _prefix_cache_hits(engine)
+    before = _counters(engine)
     cpu_before = engine.cpu_seconds()
     clock = read_clock_pair()
     outcome = measure_cell(spec, engine.base_url, engine.model, pool=pool, should_abort=engine.death)
-    hits_after = _prefix_cache_hits(engine)
+    after = _counters(engine)
     death = engine.death()
     if death is not None and not last_try:
         return death
@@ -57,18 +58,16 @@ def measure_one_cell(
     if step_log is not None:
         # The engine's recorder flushes at intervals; wait until the last rows of the cell are out.
         time.sleep(engine.step_flush_s * 1.5)
-        cut(
-            sorted(step_log.parent.glob(f"{step_log.stem}.*")),
-            window.t0_ns,
-            window.drained_ns,
-            temporary.engine_step,
-        )
-    delta = hits_after - hits_before if hits_after is not None and hits_before is not None else None
+        raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
+        cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
+    hits, iterations = (_delta(before, after, name) for name in ("prefix_cache_hits", "iterations"))
+    steps = count_steps(temporary.engine_step) if step_log is not None else None
     verdict = judge(
         window,
         outcome.health,
-        prefix_cache_hits_delta=delta,
+        prefix_cache_hits_delta=hits,
         hits_wanted=spec.sessions is not None,
+        steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
         engine_death=death,
     )
     publish_cell(
@@ -84,7 +83,8 @@ def measure_one_cell(
             "verdict": verdict.word,
             "reasons": list(verdict.reasons),
             "flags": list(verdict.flags),
-            "prefix_cache_hits_delta": delta,
+            "prefix_cache_hits_delta": hits,
+            "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
             "cpu": {
                 "loaded_s": {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before},
                 "idle_share": document["idle_cpu_share"],
@@ -96,16 +96,20 @@ def measure_one_cell(
     return death
 
 
-def _prefix_cache_hits(engine: RunningEngine) -> float | None:
-    """The counter's value; None where this engine does not export it, or has died.
+def _delta(before: dict[str, float], after: dict[str, float], name: str) -> float | None:
+    return after[name] - before[name] if name in before and name in after else None
+
+
+def _counters(engine: RunningEngine) -> dict[str, float]:
+    """What the engine exports under canonical names; nothing once it has died.
 
     Raises:
         EngineError: ``/metrics`` cannot be read although the engine lives.
     """
     try:
-        return scrape_once(engine.base_url).get("prefix_cache_hits")
+        return scrape_once(engine.base_url)
     except OSError as error:
         # A dead engine refuses connections before its supervisor has ended what is left of it.
         if engine.death(within_s=engine.request.engine.stop_grace_s + KILL_WAIT_S) is not None:
-            return None
+            return {}
         raise EngineError(f"{engine.base_url}/metrics: cannot be read ({error}).") from error

@@ -28,6 +28,7 @@ def judge(
     *,
     prefix_cache_hits_delta: float | None,
     hits_wanted: bool = False,
+    steps_agree: bool = True,
     engine_death: str | None,
 ) -> Verdict:
     """The verdict of one cell.
@@ -38,6 +39,7 @@ def judge(
             engine does not export the counter.
         hits_wanted: the cell's prompts repeat what was said before, as conversations do; elsewhere a hit means that
             a prompt was not new, and the cell measured something else.
+        steps_agree: whether there are as many step records as iterations by the engine's own count.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
@@ -52,6 +54,8 @@ def judge(
         )
     if prefix_cache_hits_delta is None:
         flags.append("prefix_cache_unchecked")
+    if not steps_agree:
+        flags.append("step_records_incomplete")
     reasons += health.get("bottleneck", [])
     if not window.min_completed_reached:
         flags.append("min_completed_not_reached")

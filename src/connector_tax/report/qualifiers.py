@@ -13,6 +13,7 @@ FLAG_MEANINGS = {
     "and from the actual send",
     "client_stalled": "a load-generating process was away for over 10 ms at once",
     "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
+    "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
     "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
 }

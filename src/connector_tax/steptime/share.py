@@ -1,9 +1,14 @@
 """Raw files of a launch (steps of each engine process, samples of /metrics) to one cell's share, by time."""
 
+import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.files import append_lines
+
+# The engine's own count of its iterations and the recorded steps may differ by this much: a cell's edges.
+TOLERANCE = 0.01
 
 _T_NS = re.compile(r'"t_ns":(\d+)')
 
@@ -35,3 +40,33 @@ def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
     rows.sort(key=lambda row: row[0])
     append_lines(out, [*headers, *(line for _, line in rows)])
     return len(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCount:
+    """Recorded steps of one cell.
+
+    Attributes:
+        decoding: with at least one decode token, so certainly with an output.
+        with_tokens: with any token; one that computes a part of a prompt has no output.
+    """
+
+    decoding: int
+    with_tokens: int
+
+    def agrees_with(self, iterations: float) -> bool:
+        """Whether vLLM's count of iterations, which are steps with an output, can be these steps."""
+        slack = TOLERANCE * max(iterations, 100.0)
+        return self.decoding - slack <= iterations <= self.with_tokens + slack
+
+
+def count_steps(path: Path) -> StepCount:
+    """Count the scheduler's rows of a cell's share."""
+    decoding = with_tokens = 0
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if '"kind":"step"' in line:
+                row = json.loads(line)
+                decoding += row["decode_tokens"] > 0
+                with_tokens += row["decode_tokens"] + row["prefill_tokens"] > 0
+    return StepCount(decoding, with_tokens)

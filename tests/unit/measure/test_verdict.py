@@ -44,5 +44,9 @@ def test_a_client_that_was_the_bottleneck_spoils_the_cell() -> None:
     assert verdict(health={"bottleneck": ["client out of CPU"]}).reasons == ("client out of CPU",)
 
 
+def test_missing_step_records_are_flagged() -> None:
+    assert verdict(steps_agree=False).flags == ("step_records_incomplete",)
+
+
 def test_a_dead_engine_spoils_the_cell() -> None:
     assert verdict(engine_death="OOM").reasons == ("engine died: OOM",)
