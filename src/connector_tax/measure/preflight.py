@@ -233,8 +233,6 @@ def _verify(
             step_log = own / "steps" / "engine_step.jsonl" if records else None
             request = LaunchRequest(config.engine, beside, own, step_log)
             _clear(own)
-            if step_log is not None:
-                step_log.parent.mkdir(parents=True)
             with running_engine(request) as engine:
                 engine.wait_ready()
                 findings.append(Finding("ready", True, f"/v1/models names {engine.model}"))
