@@ -8,12 +8,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from connector_tax.errors import ArtifactError
+from connector_tax.errors import ArtifactError, ConfigError
+
+T = TypeVar("T")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
@@ -132,3 +134,32 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, ...]:
+    """Every line of a JSONL file that a person wrote, parsed; empty lines are left out.
+
+    Args:
+        parse: raises ValueError, TypeError or LookupError for a value that is none.
+        wanted: what a line should hold, for messages.
+
+    Raises:
+        ConfigError: unreadable, empty, or a line that is not wanted; names the line and what is wrong.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error}). Give a JSONL file: {wanted} per line."
+        ) from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                found.append(parse(json.loads(line)))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+                raise ConfigError(f"{path}: line {number}: {what}") from error
+    if not found:
+        raise ConfigError(f"{path}: holds nothing; {wanted} per line is wanted.")
+    return tuple(found)

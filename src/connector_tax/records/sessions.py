@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from connector_tax.errors import ConfigError
+from connector_tax.files import parse_lines
 
 BLOCK_TOKENS = 512
 
@@ -84,24 +82,7 @@ def read_sessions(path: Path) -> tuple[Session, ...]:
     Raises:
         ConfigError: unreadable, or a line that is no session; names line, turn and what is wrong.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}). Give a JSONL file of sessions.") from error
-    sessions = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                sessions.append(_session(msgspec.json.decode(line)))
-            except (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError) as error:
-                raise ConfigError(f"{path}: line {number}: {_said(error)}") from error
-    if not sessions:
-        raise ConfigError(f"{path}: holds no session; one JSON object with turns per line is wanted.")
-    return tuple(sessions)
-
-
-def _said(error: Exception) -> str:
-    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+    return parse_lines(path, _session, "one session, a JSON object with turns,")
 
 
 def _session(value: dict[str, Any]) -> Session:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from connector_tax.errors import ConfigError
+from connector_tax.files import parse_lines
 from connector_tax.records.cell import CellSpec
 from connector_tax.workload.prompts import Wire
 
@@ -37,22 +37,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     Raises:
         ConfigError: unreadable, or a line that is no prompt; names the line and what is wrong.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}). Give a JSONL file of prompts.") from error
-    prompts = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                prompts.append(_prompt(msgspec.json.decode(line)))
-            except (msgspec.DecodeError, ValueError, TypeError) as error:
-                raise ConfigError(f"{path}: line {number}: {error}") from error
-    if not prompts:
-        raise ConfigError(
-            f"{path}: holds no prompt; one JSON object with prompt and output_tokens per line is wanted."
-        )
-    return tuple(prompts)
+    return parse_lines(path, _prompt, "one prompt, a JSON object with prompt and output_tokens,")
 
 
 def _prompt(value: Any) -> Prompt:

@@ -79,7 +79,7 @@ def test_a_line_that_is_no_session_is_named(tmp_path: Path, line: Any, message: 
 
 def test_an_empty_or_missing_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ConfigError, match="holds no session"):
+    with pytest.raises(ConfigError, match="holds nothing"):
         read_sessions(tmp_path / "empty.jsonl")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_sessions(tmp_path / "nowhere.jsonl")

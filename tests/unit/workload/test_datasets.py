@@ -57,5 +57,5 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, what: str) -> None:
 def test_a_file_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_prompts(tmp_path / "none")
-    with pytest.raises(ConfigError, match="holds no prompt"):
+    with pytest.raises(ConfigError, match="holds nothing"):
         read_prompts(written(tmp_path / "p", ""))
