@@ -47,7 +47,9 @@ def toggle(off: Path, slice_s: float, states: list[tuple[int, int, bool]], stop:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--connector", default="noop_connector")
     parser.add_argument("--pairs", type=int, default=16, help="pairs of slices")
     parser.add_argument("--slice", type=float, default=4.0, help="seconds")
