@@ -204,7 +204,7 @@ class Campaign:
                 "reasons": [],
                 "flags": [],
                 "prefix_cache_hits_delta": 0.0,
-                "cpu": {"loaded_s": {}, "idle_share": {}, "rss_mib": {}},
+                "cpu": {"loaded_s": {}, "elapsed_s": 0.0, "idle_share": {}, "spinning": [], "rss_mib": {}},
                 "summary": summarise_cell(spec, window, requests),
                 **document,
             },

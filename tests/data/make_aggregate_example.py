@@ -126,7 +126,15 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
         "saturation_criteria": fired,
         "saturated": any(fired.values()),
         "step": step(config, rate * 900, with_cdf=phase == "a" and rate in (2, 4)),
-        "cpu_seconds": {"engine_core": 61.5, "api_server": 22.0},
+        "cpu": {
+            "loaded_s": {"engine_core": 61.5, "api_server": 22.0},
+            "elapsed_s": 120.0,
+            "idle_share": {"engine_core": 1.0 if config == "nixl_both" else 0.01, "api_server": 0.01},
+            "spinning": [{"process": "engine_core", "thread": "nixl_worker", "share": 0.99}]
+            if config == "nixl_both"
+            else [],
+            "rss_mib": {"engine_core": 2048.0, "api_server": 512.0},
+        },
         "health": {},
     }
 

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,23 +123,6 @@ class RunningEngine:
                 continue  # ended between the listing and the question
             found[role if role not in found else f"{role}#{process.pid}"] = process
         return found
-
-    def cpu_seconds(self) -> dict[str, float]:
-        """User plus system CPU seconds of each process since it started, by role."""
-        return self._of_each(lambda p: float(p.cpu_times().user + p.cpu_times().system))
-
-    def rss_mib(self) -> dict[str, float]:
-        """Resident memory of each process, by role."""
-        return self._of_each(lambda p: p.memory_info().rss / 2**20)
-
-    def _of_each(self, figure: Callable[[psutil.Process], float]) -> dict[str, float]:
-        out = {}
-        if self.supervisor.poll() is None:
-            for role, process in self.processes().items():
-                # A process may end between the listing and the question; it then has no figure.
-                with suppress(psutil.Error):
-                    out[role] = figure(process)
-        return out
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from connector_tax.artifacts.layout import CellFolder
 from connector_tax.clock import read_clock_pair
 from connector_tax.engine.process import RunningEngine
 from connector_tax.engine.supervisor import KILL_WAIT_S
+from connector_tax.engine.usage import cpu_seconds, rss_mib
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.pool import WorkerPool
@@ -29,6 +30,7 @@ def measure_one_cell(
     raw_metrics: Path,
     step_log: Path | None,
     document: dict[str, Any],
+    idle: dict[str, Any],
     last_try: bool,
 ) -> str | None:
     """Measure ``spec`` and publish it at ``folder``.
@@ -38,6 +40,7 @@ def measure_one_cell(
         raw_metrics: where the sampler of this launch writes ``/metrics``.
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
         document: what ``cell.json`` holds about plan, engine and code.
+        idle: what the engine took before the first cell; see ``engine.usage``.
         last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
 
     Returns:
@@ -45,14 +48,14 @@ def measure_one_cell(
     """
     temporary = open_cell(folder)
     before = _counters(engine)
-    cpu_before = engine.cpu_seconds()
+    cpu_before, start = cpu_seconds(engine), time.monotonic()
     clock = read_clock_pair()
     outcome = measure_cell(spec, engine.base_url, engine.model, pool=pool, should_abort=engine.death)
     after = _counters(engine)
     death = engine.death()
     if death is not None and not last_try:
         return death
-    cpu_after = {} if death else engine.cpu_seconds()
+    cpu_after, elapsed_s = {} if death else cpu_seconds(engine), time.monotonic() - start
     window = outcome.window
     cut([raw_metrics], window.t0_ns, window.drained_ns, temporary.metrics)
     if step_log is not None:
@@ -74,7 +77,7 @@ def measure_one_cell(
         folder,
         outcome.requests,
         {
-            **{k: v for k, v in document.items() if k != "idle_cpu_share"},
+            **document,
             "cell_id": spec.cell_id,
             "spec": spec.to_json(),
             "window": window.to_json(),
@@ -87,8 +90,9 @@ def measure_one_cell(
             "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
             "cpu": {
                 "loaded_s": {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before},
-                "idle_share": document["idle_cpu_share"],
-                "rss_mib": {} if death else engine.rss_mib(),
+                "elapsed_s": elapsed_s,
+                **idle,
+                "rss_mib": {} if death else rss_mib(engine),
             },
             "summary": summarise_cell(spec, window, outcome.requests),
         },

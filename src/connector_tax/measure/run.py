@@ -5,7 +5,6 @@ cells are all there launches nothing.
 """
 
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from connector_tax.config import CampaignConfig
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.engine.usage import idle_use
 from connector_tax.files import read_json, write_json, write_text
 from connector_tax.loadgen.outputs import collect_outputs
 from connector_tax.loadgen.placement import Placement, discover, place
@@ -171,8 +171,8 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     with worker_pool(config.cell.workers, placement) as pool, running_engine(request) as engine:
         engine.wait_ready()
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S):
-            about["idle_cpu_share"] = _idle_cpu_share(engine, IDLE_SAMPLE_S[config.engine.kind])
-            missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt})
+            idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
+            missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt}, idle)
         if not missing:
             _collect_outputs(run, engine)
         return missing
@@ -183,7 +183,12 @@ def _placement(config: CampaignConfig) -> Placement | None:
 
 
 def _measure_pending(
-    run: Run, engine: RunningEngine, pool: WorkerPool, pending: list[CellSpec], about: dict[str, Any]
+    run: Run,
+    engine: RunningEngine,
+    pool: WorkerPool,
+    pending: list[CellSpec],
+    about: dict[str, Any],
+    idle: dict[str, Any],
 ) -> list[CellSpec]:
     """Cells in order; returns those still missing when the engine died, nothing otherwise."""
     for index, cell in enumerate(pending):
@@ -198,6 +203,7 @@ def _measure_pending(
             raw_metrics=run.run.raw_metrics,
             step_log=run.run.step_log if run.step_timing else None,
             document={**about, "spec_hash": own_hash},
+            idle=idle,
             last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
         )
         if death is not None:
@@ -247,14 +253,6 @@ def _archive_earlier_attempt(run: RunFolder) -> int:
         attempts += 1
     shutil.rmtree(run.step_log.parent, ignore_errors=True)
     return attempts
-
-
-def _idle_cpu_share(engine: RunningEngine, sample_s: float) -> dict[str, float]:
-    """Cores that each engine process uses with no request in sight; {process: share of one core}."""
-    before, start = engine.cpu_seconds(), time.monotonic()
-    time.sleep(sample_s)
-    elapsed = time.monotonic() - start
-    return {k: (v - before[k]) / elapsed for k, v in engine.cpu_seconds().items() if k in before}
 
 
 def _deaths_file(run: RunFolder, cell: CellSpec) -> Path:

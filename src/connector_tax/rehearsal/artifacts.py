@@ -119,7 +119,7 @@ def _write_cell(
             "reasons": [],
             "flags": [] if cell.window.min_completed_reached else ["min_completed_not_reached"],
             "prefix_cache_hits_delta": 0.0,
-            "cpu": {"loaded_s": {}, "idle_share": {}, "rss_mib": {}},
+            "cpu": {"loaded_s": {}, "elapsed_s": 0.0, "idle_share": {}, "spinning": [], "rss_mib": {}},
             "summary": summarise_cell(spec, cell.window, cell.requests),
         },
     )

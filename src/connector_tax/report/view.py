@@ -25,6 +25,7 @@ from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
 from connector_tax.report.parts import decomposition_view, settings_view
+from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
 from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
 
@@ -54,6 +55,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "attribution": attribution_view(aggregate),
         "decomposition": decomposition_view(aggregate),
         "settings": settings_view(aggregate),
+        "processes": processes_view(aggregate),
         "conversations": conversations_view(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),

@@ -20,6 +20,7 @@ from connector_tax.engine.command import (
 )
 from connector_tax.engine.identity import redacted
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.engine.usage import cpu_seconds
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.records.connector import ConnectorSpec
 
@@ -40,7 +41,7 @@ def test_an_engine_serves_and_is_gone_afterwards(campaign: CampaignConfig, tmp_p
     with running_engine(request) as engine:
         engine.wait_ready()
         family = [p.pid for p in psutil.Process(engine.supervisor.pid).children(recursive=True)]
-        assert set(engine.cpu_seconds()) == {"api_server"}
+        assert set(cpu_seconds(engine)) == {"api_server"}
         models = httpx.get(f"{engine.base_url}/v1/models").json()
         assert models["data"][0]["id"] == "embedded-engine"
     assert family and not any(psutil.pid_exists(pid) for pid in family)

@@ -34,7 +34,8 @@ def test_an_engine_killed_between_two_cells_is_a_death(tmp_path: Path, last_try:
             pool=pool,
             raw_metrics=run.raw_metrics,
             step_log=None,
-            document={"idle_cpu_share": {}},
+            document={},
+            idle={},
             last_try=last_try,
         )
     assert death == "killed by SIGKILL; the log gives no reason"

@@ -281,3 +281,14 @@ def test_what_two_launches_measured_stands_side_by_side(aggregate: dict[str, Any
     assert [t["text"] for t in found[0]["taxes"]][1] == "+50 %"
     aggregate["taxes"][1]["input_tokens"] = 17
     assert page_view(aggregate, {}, "abcd")["repeats"] == []
+
+
+def test_what_processes_take_stands_on_the_page(aggregate: dict[str, Any]) -> None:
+    """A thread that spins is named; CPU seconds are cores; a campaign without figures has no table."""
+    text = words(page(aggregate))
+    assert "nixl_worker (99% of a core)" in text
+    assert "engine_core 0.01 0.51 2,048" in text
+    assert "all 0.02 0.70 2,560" in text
+    for cell in aggregate["cells"]:
+        cell["cpu"] = {"loaded_s": {}, "idle_share": {}, "rss_mib": {}}
+    assert "What each engine process takes" not in words(page(aggregate))
