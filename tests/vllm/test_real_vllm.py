@@ -24,14 +24,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def engine_python() -> str:
-    """The engine's interpreter; built if need be, and used again by later runs."""
-    built = subprocess.run(["bash", "scripts/make_engine_env.sh"], cwd=ROOT, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return built.stdout.strip()
-
-
-@pytest.fixture(scope="module")
 def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "tiny"
     subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)

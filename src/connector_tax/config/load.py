@@ -142,6 +142,8 @@ def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
         id=connector_id,
         **{
             **value,
+            # Every configuration is launched and asked before it is measured, whether its entry says so or not.
+            "verify": "serve" if value["verify"] is True else value["verify"],
             "extra_args": tuple(value["extra_args"]),
             "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
         },

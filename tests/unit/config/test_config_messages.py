@@ -138,3 +138,12 @@ def test_conversations_longer_than_the_context_are_refused() -> None:
     assert "below the longest request of this campaign (2688 tokens" in refusal(value)
     value["engine"]["args"]["max_model_len"] = 2688
     parse_campaign(value, where="config/mine.yaml")
+
+
+@pytest.mark.parametrize("connector", ["plain", "nixl_both"])
+def test_verification_can_be_asked_for_by_any_entry(connector: str, tmp_path: Path) -> None:
+    known = yaml.safe_load((CONFIG / "connectors.yaml").read_text())
+    known[connector]["verify"] = True
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(known))
+    config = parse_campaign({**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}, where="mine")
+    assert config.connector(connector).verify == "serve"

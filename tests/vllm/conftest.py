@@ -1,0 +1,16 @@
+"""The engine that tests on real vLLM share."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> str:
+    """The engine's interpreter; built if need be, and used again by later runs."""
+    built = subprocess.run(["bash", "scripts/make_engine_env.sh"], cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return built.stdout.strip()
