@@ -160,7 +160,10 @@ def write_if_changed(path, content):
             os.unlink(temporary)
             raise
     except OSError as error:
-        raise DoesNotFit("%s cannot be written (%s)" % (path, error.strerror)) from error
+        raise DoesNotFit(
+            "%s cannot be written (%s). Run this as who owns it, or install vLLM where you may write"
+            % (path, error.strerror)
+        ) from error
 
 
 def sweep(vllm):
