@@ -222,6 +222,72 @@ HYPOTHESES = [
 ]  # fmt: skip
 
 
+def span(point: float, half: float) -> dict[str, Any]:
+    return {"point": round(point, 4), "low": round(point - half, 4), "high": round(point + half, 4), "n": 200}
+
+
+def decomposition() -> list[dict[str, Any]]:
+    """LMCache switches the hybrid KV-cache manager off and has its matched baseline; the others switch nothing."""
+    found = []
+    noop = CONFIGS["noop_connector"]
+    for config, (_, status, _, ttft, tpot, _, _) in CONFIGS.items():
+        if status == "skipped" or config in ("plain", "noop_connector"):
+            continue
+        for metric, total, framework in (("ttft_p90", ttft, noop[3]), ("tpot_p90", tpot, noop[4])):
+            flags = 0.03 if config == "lmcache_only" else 0.0
+            found.append(
+                {
+                    "config": config,
+                    "metric": metric,
+                    "settings": ["disable_hybrid_kv_cache_manager"] if flags else [],
+                    "total": span(total, 0.045),
+                    "flags": span(flags, 0.02 if flags else 0.0),
+                    "framework": span(framework, 0.02),
+                    "implementation": span(total - flags - framework, 0.05),
+                }
+            )
+    return found
+
+
+def attribution() -> list[dict[str, Any]]:
+    found = []
+    for config, (_, status, _, _, _, extra, hooks) in CONFIGS.items():
+        if status == "skipped" or config == "plain":
+            continue
+        rest = extra - hooks
+        parts = {
+            "scheduler_hooks": hooks * 0.3,
+            "worker_hooks": hooks * 0.7,
+            "schedule": rest * 0.2,
+            "update": -rest * 0.05,
+            "round_trip": rest * 0.85,
+        }
+        found.append(
+            {
+                "config": config,
+                "cell_id": "r2_4096x256",
+                "n_steps": 8123,
+                "n_plain_steps": 8090,
+                "tokens_per_step": 12.4,
+                "step_us": 14_500.0 + extra,
+                "plain_step_us": 14_500.0,
+                "difference_us": span(extra, 25),
+                "parts": [{"part": k, "label": k, **span(v, 10)} for k, v in parts.items()],
+                "hooks": [
+                    {
+                        "hook": "worker/get_finished",
+                        "calls_per_step": 1.0,
+                        "us_per_step": hooks * 0.7,
+                        "us_per_call": hooks * 0.7,
+                        "us_per_token": hooks * 0.7 / 12.4,
+                    }
+                ],
+                "in_hooks_share": hooks / extra,
+            }
+        )
+    return found
+
+
 def main() -> None:
     ran = [k for k, v in CONFIGS.items() if v[1] != "skipped"]
     cells = [cell(c, "a", r, 4096, 256) for c in ran for r in RATES]
@@ -250,6 +316,12 @@ def main() -> None:
         "reference_rates": {"schema": 1, "ref_safe_per_s": 2, "ref_load_per_s": 4, "b_prime_needed": True,
                             "flags": [], "participating": ran, "saturation": {}},
         "taxes": taxes(cells),
+        "decomposition": decomposition(),
+        "attribution": attribution(),
+        "engine_diff": {
+            **{c: {} for c in ran},
+            "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}},
+        },
         "amplification": [
             {"config": c, "metric": m, "point": 0.12, "low": 0.03, "high": 0.21, "available": True, "reason": None}
             for c in ran[1:] for m in ("ttft_p90", "tpot_p90")

@@ -1,6 +1,6 @@
 """Every figure of a campaign: ``aggregate.json`` in, ``figures/`` out, replaced as a whole.
 
-``index.json`` lists all eight with their captions, or with the reason for leaving them out.
+``index.json`` lists all of them with their captions, or with the reason for leaving them out.
 """
 
 import csv
@@ -21,6 +21,7 @@ from connector_tax.figures import (
     fig6_step_cdf,
     fig7_decomposition,
     fig8_additivity,
+    fig9_attribution,
 )
 from connector_tax.figures.lookup import Aggregate
 from connector_tax.figures.style import Drawn, Omitted, Row, drawing_style, save
@@ -39,6 +40,7 @@ FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     "fig6_step_cdf": fig6_step_cdf.draw,
     "fig7_decomposition": fig7_decomposition.draw,
     "fig8_additivity": fig8_additivity.draw,
+    "fig9_attribution": fig9_attribution.draw,
 }
 
 

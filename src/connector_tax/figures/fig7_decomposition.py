@@ -1,6 +1,7 @@
-"""Figure 7: what of each tax the framework explains (the no-op connector's tax) and what the connector adds."""
+"""Figure 7: each tax in three parts: settings that the connector switches, vLLM's framework, the connector's own code."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,11 +12,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
+    configs,
     interval,
     label_of,
-    main_taxes,
+    mapping,
     number,
     reference_rate,
+    rows,
     source_note,
     why_absent,
 )
@@ -24,7 +27,6 @@ from connector_tax.figures.style import (
     Omitted,
     error_bar,
     look_of,
-    microsecond_ticks,
     new_figure,
     percent_ticks,
     set_claim,
@@ -33,154 +35,188 @@ from connector_tax.figures.words import (
     clean,
     counted,
     left_out,
-    microseconds,
+    listing,
     percent,
     rate,
     short_label,
-    signed,
+    with_interval,
 )
 
 NOOP = "noop_connector"
-METRICS = {
-    "ttft_p90": ("ratio", "tax of TTFT p90 against plain (%)"),
-    "step_p50_us": ("us", "tax of the median step against plain (µs)"),
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+PARTS = {
+    "flags": "engine settings that it switches",
+    "framework": "vLLM's connector framework",
+    "implementation": "its own code",
 }
-Taxes = dict[str, Interval]
+FLAGS_COLOUR = "#F0E442"
+# Rows of one connector: its three parts, then the whole.
+OFFSETS = (-0.3, -0.1, 0.1, 0.3)
+BAR = 0.17
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """One connector's tax on one latency; ``parts`` is empty where they cannot be told apart."""
+
+    total: Interval
+    n: int
+    parts: dict[str, Interval]
+    why_not: str
+
+
+Stacks = dict[str, dict[str, _Stack]]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    if not aggregate.get("step_timing_available"):
-        reason = str(aggregate.get("step_timing_reason") or "the step-timing patch was not active")
-        return Omitted(
-            f"step times were not recorded ({reason}); the taxes as single numbers are in Figure 4"
-        )
-    raw = {m: main_taxes(aggregate, metric=m, reference="ref_safe") for m in METRICS}
-    taxes = {
-        m: {c: v for c, r in found.items() if (v := interval(r)) is not None} for m, found in raw.items()
-    }
-    taxes = {m: found for m, found in taxes.items() if NOOP in found and len(found) > 1}
-    if not taxes:
-        if not any(NOOP in found for found in raw.values()):
-            return Omitted(f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}")
-        return Omitted("no connector beside the no-op one has a tax at ref_safe")
-    order = list(dict.fromkeys(c for found in taxes.values() for c in found if c != NOOP))
-
-    figure = new_figure(10.4, max(3.2, 1.9 + 0.46 * (len(order) + 1)))
-    panels = figure.subplots(1, len(taxes), sharey=True, squeeze=False)[0]
-    for axes, (metric, found) in zip(panels, taxes.items(), strict=True):
+    stacks = _stacks(aggregate)
+    if not any(s.parts for found in stacks.values() for s in found.values()):
+        return Omitted(_why_not(aggregate, stacks))
+    order = list(dict.fromkeys(c for found in stacks.values() for c in found))
+    figure = new_figure(10.4, max(3.2, 1.8 + 0.8 * len(order)))
+    panels = figure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
+    for axes, (metric, found) in zip(panels, stacks.items(), strict=True):
         _panel(axes, metric, found, order)
-    names = [NOOP, *order]
-    panels[0].set_yticks(range(len(names)), [short_label(label_of(aggregate, c)) for c in names])
-    panels[0].set_ylim(len(names) - 0.45, -0.55)
+    panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
+    panels[0].set_ylim(len(order) - 0.5, -0.5)
     legend = [
-        Patch(facecolor=look_of(NOOP).colour, label="framework: tax of the no-op connector"),
+        Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
+        Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
         Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
-        Line2D(
-            [], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax, 95 % interval"
-        ),
+        Line2D([], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax"),
     ]
-    title = _title(aggregate, taxes)
+    title = _title(aggregate, stacks)
     set_claim(figure, title, source_note(aggregate), legend)
-    return Drawn(figure, title, _caption(aggregate, taxes, raw), _rows(taxes))
+    return Drawn(figure, title, _caption(aggregate, stacks), _rows(stacks))
 
 
-def _panel(axes: Axes, metric: str, taxes: Taxes, order: list[str]) -> None:
-    unit, axis_label = METRICS[metric]
-    framework = taxes[NOOP].point
-    ends = [0.0]
-    for row, config in enumerate([NOOP, *order]):
-        value = taxes.get(config)
-        if value is None:
-            axes.annotate("not available", (0, row), xytext=(6, 0), textcoords="offset points", va="center",
-                          fontsize=8, color="#666666")  # fmt: skip
+def _stacks(aggregate: Aggregate) -> Stacks:
+    """Per latency and connector; only those with a tax."""
+    found: Stacks = {}
+    for row in rows(aggregate.get("decomposition")):
+        metric, total = str(row.get("metric")), interval(row.get("total"))
+        if metric not in METRICS or total is None:
             continue
-        axes.barh(row, framework, height=0.62, color=look_of(NOOP).colour)
-        if config != NOOP:
-            # Narrower, so that a negative rest, which runs back over the framework's part, stays visible.
-            axes.barh(
-                row, value.point - framework, left=framework, height=0.62 if value.point >= framework else 0.36,
-                facecolor="#FFFFFF", edgecolor=look_of(config).colour, hatch="////", linewidth=1.2,
-            )  # fmt: skip
-        error_bar(axes, row, value, horizontal=True, colour="#111111")
-        axes.plot([value.point], [row], "|", color="#111111", markersize=13, markeredgewidth=1.6)
-        ends += [e for e in (value.low, value.high, value.point, framework) if e is not None]
-        right = max(e for e in (value.high, value.point, framework, 0.0) if e is not None)
-        axes.annotate(signed(value.point, unit), (right, row), xytext=(7, 0), textcoords="offset points", va="center",
-                      fontsize=8.5)  # fmt: skip
+        parts = {p: v for p in PARTS if (v := interval(row.get(p))) is not None}
+        missing = next((mapping(row.get(p)).get("reason") for p in PARTS if p not in parts), None)
+        whole = len(parts) == len(PARTS)
+        n = int(number(mapping(row.get("total")).get("n")) or 0)
+        stack = _Stack(total, n, parts if whole else {}, str(missing or ""))
+        found.setdefault(metric, {})[str(row.get("config"))] = stack
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return {
+        m: dict(sorted(found[m].items(), key=lambda item: place.get(item[0], len(place))))
+        for m in METRICS
+        if m in found
+    }
+
+
+def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
+    measured = {c.id for c in configs(aggregate) if c.status in ("measured", "partial")}
+    if NOOP not in measured:
+        return f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}"
+    reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
+    if reasons:
+        return f"no tax can be split: {'; '.join(sorted(reasons))}"
+    return "no connector beside the no-op one has a tax at ref_safe"
+
+
+def _panel(axes: Axes, metric: str, found: Mapping[str, _Stack], order: list[str]) -> None:
+    ends = [0.0]
+    for row, config in enumerate(order):
+        stack = found.get(config)
+        if stack is None:
+            _say(axes, row, "not available")
+            continue
+        start = 0.0
+        for offset, (part, value) in zip(OFFSETS, stack.parts.items(), strict=False):
+            ends += _bar(axes, row + offset, config, part, start, value)
+            start += value.point
+        if not stack.parts:
+            _say(axes, row - 0.1, "parts not told apart")
+        y = row + OFFSETS[-1]
+        error_bar(axes, y, stack.total, horizontal=True, colour="#111111")
+        axes.plot([stack.total.point], [y], "|", color="#111111", markersize=10, markeredgewidth=1.8)
+        _write(axes, y, max(v for v in (stack.total.high, stack.total.point) if v is not None), stack.total)
+        ends += [e for e in (stack.total.low, stack.total.high, stack.total.point) if e is not None]
+        if row:
+            axes.axhline(row - 0.5, color="#DDDDDD", linewidth=0.6)
     span = max(max(ends) - min(ends), 1e-6)
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.25)
     axes.axvline(0, color="#333333", linewidth=0.9)
-    axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks if unit == "ratio" else microsecond_ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.set_xlabel(axis_label)
+    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
 
 
-def _title(aggregate: Aggregate, taxes: Mapping[str, Taxes]) -> str:
-    """The framework's tax, as a share of the largest one where that one is above zero."""
-    metric, found = next(iter(taxes.items()))
-    framework = found[NOOP].point
-    unclear = found[NOOP].covers_zero
-    what = "TTFT p90" if metric == "ttft_p90" else "the median step"
-    amount = percent(framework) if metric == "ttft_p90" else microseconds(framework)
-    worst = max((c for c in found if c != NOOP), key=lambda c: found[c].point)
-    whole = found[worst]
-    if whole.low is None or whole.low <= 0:
-        if unclear:
-            return f"No tax on {what} is told apart from zero, neither the framework's nor a connector's"
+def _bar(axes: Axes, y: float, config: str, part: str, start: float, value: Interval) -> list[float]:
+    """One part, from where the one before ended; returns the places its whisker reaches."""
+    style: Any = {
+        "flags": {"color": FLAGS_COLOUR},
+        "framework": {"color": look_of(NOOP).colour},
+        "implementation": {"facecolor": "#FFFFFF", "edgecolor": look_of(config).colour, "hatch": "////"},
+    }[part]
+    axes.barh(y, value.point, left=start, height=BAR, linewidth=1.0, **style)
+    low, high = (None if e is None else start + e for e in (value.low, value.high))
+    moved = Interval(start + value.point, low, high)
+    error_bar(axes, y, moved, horizontal=True, colour="#555555")
+    return [e for e in (moved.low, moved.high, moved.point) if e is not None]
+
+
+def _write(axes: Axes, y: float, right: float, value: Interval) -> None:
+    axes.annotate(percent(value.point), (max(right, 0.0), y), xytext=(7, 0), textcoords="offset points", va="center",
+                  fontsize=8.5)  # fmt: skip
+
+
+def _say(axes: Axes, y: float, text: str) -> None:
+    axes.annotate(text, (0, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
+                  color="#666666")  # fmt: skip
+
+
+def _title(aggregate: Aggregate, stacks: Stacks) -> str:
+    """What the largest tax is mostly made of, as far as its intervals tell."""
+    metric, found = next(iter(stacks.items()))
+    worst = max(found, key=lambda c: found[c].total.point)
+    stack, what = found[worst], METRICS[metric]
+    name = clean(label_of(aggregate, worst), 40)
+    if stack.total.low is None or stack.total.low <= 0:
+        return f"No connector's tax on {what} is told apart from zero; the largest is {percent(stack.total.point)}"
+    whole = f"the {percent(stack.total.point)} that {name} adds to {what}"
+    if not stack.parts:
         return (
-            f"The framework alone adds {amount} to {what}; no connector's whole tax is told apart from zero"
+            f"{name} adds {percent(stack.total.point)} to {what}, and of what cannot be told: {stack.why_not}"
         )
-    if unclear:
-        total = percent(whole.point) if metric == "ttft_p90" else microseconds(whole.point)
-        name = clean(label_of(aggregate, worst), 40)
-        return f"The framework alone adds nothing to {what} that is told apart from zero; {name} adds {total}"
-    share = framework / whole.point
-    total = percent(whole.point) if metric == "ttft_p90" else microseconds(whole.point)
-    return (
-        f"The framework alone adds {amount} to {what}, {abs(share) * 100:.0f} % of the {total} of "
-        f"{clean(label_of(aggregate, worst), 40)}"
-        if share >= 0
-        else f"The framework alone adds {amount} to {what}; {clean(label_of(aggregate, worst), 40)} adds {total}"
-    )
+    part = max(stack.parts, key=lambda p: stack.parts[p].point)
+    if stack.parts[part].low is None or (stack.parts[part].low or 0) <= 0:
+        return f"No part of {whole} is told apart from zero; the largest is {PARTS[part]}"
+    share = stack.parts[part].point / stack.total.point
+    much = "almost all" if share > 0.9 else "most" if share > 0.5 else "the largest part"
+    return f"Of {whole}, {much} is {PARTS[part]}: {with_interval(stack.parts[part])}"
 
 
-def _caption(aggregate: Aggregate, taxes: Mapping[str, Taxes], raw: Mapping[str, Mapping[str, Any]]) -> str:
+def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
     at = reference_rate(aggregate, "ref_safe")
-    requests = [
-        int(n) for row in raw["ttft_p90"].values() for k in ("n", "n_plain") if (n := number(row.get(k)))
-    ]
-    counts = [counted(requests)] if "ttft_p90" in taxes else []
-    steps = [int(n) for row in raw["step_p50_us"].values() if (n := number(row.get("n")))]
-    if "step_p50_us" in taxes and steps:
-        counts.append(f"n = {min(steps):,} to {max(steps):,} steps")
-    dropped = [m for m in METRICS if m not in taxes]
+    whole = sorted(
+        {c for found in stacks.values() for c, s in found.items() if s.parts and s.parts["flags"].point == 0}
+    )
+    torn = {c: s.why_not for found in stacks.values() for c, s in found.items() if not s.parts}
     parts = [
-        f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: framework = tax(no-op connector), "
-        "implementation = tax(connector) - tax(no-op connector).",
-        f"Whiskers are the 95 % interval of the whole tax; the split itself has no interval; {'; '.join(counts)}.",
-        "A narrow bar that runs backwards is a connector cheaper than the no-op one."
-        if any(v.point < found[NOOP].point for found in taxes.values() for c, v in found.items() if c != NOOP)
-        else "",
-        f"Panel left out for want of data: {', '.join(dropped)}." if dropped else "",
+        f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
+        "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
+        f"ends; whiskers are 95 % intervals of that part; {counted([s.n for found in stacks.values() for s in found.values()])}.",
+        f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
+        " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
         left_out(aggregate, "a"),
     ]
     return " ".join(p for p in parts if p)
 
 
-def _rows(taxes: Mapping[str, Taxes]) -> list[dict[str, Any]]:
+def _rows(stacks: Stacks) -> list[dict[str, Any]]:
     return [
-        {
-            "config": config,
-            "metric": metric,
-            "unit": METRICS[metric][0],
-            "tax": value.point,
-            "low": value.low,
-            "high": value.high,
-            "framework": found[NOOP].point,
-            "implementation": value.point - found[NOOP].point,
-        }
-        for metric, found in taxes.items()
-        for config, value in found.items()
+        {"config": config, "metric": metric, "part": part, "tax": v.point, "low": v.low, "high": v.high}
+        for metric, found in stacks.items()
+        for config, stack in found.items()
+        for part, v in {**stack.parts, "total": stack.total}.items()
     ]

@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, mapping, rows
-from connector_tax.figures.words import with_interval
+from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, main_taxes, mapping, rows
+from connector_tax.figures.words import signed, with_interval
 
 Text = dict[str, Any]
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+NOOP = "noop_connector"
+# The published experiment's stack: the no-op connector's tax, and what a connector adds to it.
+TWO_PARTS = {"ttft_p90": "ratio", "step_p50_us": "us"}
 PARTS = ("total", "flags", "framework", "implementation")
 
 
@@ -33,6 +36,26 @@ def _part(value: Any) -> Text:
         return {"text": "not available", "range": str(value.get("reason") or "")}
     head, _, rest = with_interval(found, "ratio").partition(" [")
     return {"text": head, "range": f"[{rest}" if rest else ""}
+
+
+def two_parts_view(aggregate: Aggregate) -> list[Text]:
+    """One row per connector: tax, no-op connector's tax and the rest, of TTFT p90 and of the median step."""
+    found = {m: main_taxes(aggregate, metric=m, reference="ref_safe") for m in TWO_PARTS}
+    listed = {c: None for taxes in found.values() if NOOP in taxes for c in taxes if c != NOOP}
+    return [
+        {
+            "label": label_of(aggregate, config),
+            "numbers": [n for m, unit in TWO_PARTS.items() for n in _two(found[m], config, unit)],
+        }
+        for config in listed
+    ]
+
+
+def _two(taxes: Any, config: str, unit: str) -> list[str]:
+    whole, noop = interval(taxes.get(config)), interval(taxes.get(NOOP))
+    if whole is None or noop is None:
+        return ["–"] * 3
+    return [signed(v, unit) for v in (whole.point, noop.point, whole.point - noop.point)]
 
 
 def settings_view(aggregate: Aggregate) -> list[Text]:

@@ -24,7 +24,7 @@ from connector_tax.figures.words import rate, with_interval
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
-from connector_tax.report.parts import decomposition_view, settings_view
+from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
 from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
@@ -54,6 +54,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "shape_taxes": _shape_taxes(aggregate),
         "attribution": attribution_view(aggregate),
         "decomposition": decomposition_view(aggregate),
+        "two_parts": two_parts_view(aggregate),
         "settings": settings_view(aggregate),
         "processes": processes_view(aggregate),
         "conversations": conversations_view(aggregate),

@@ -67,6 +67,43 @@ def test_figure_8_claims_no_more_than_the_verdict(example: dict[str, Any]) -> No
     )
 
 
+def test_figure_7_says_what_the_largest_tax_is_made_of(example: dict[str, Any]) -> None:
+    """No further than the intervals go: a part that may be nothing is not called the largest."""
+    aggregate = copy.deepcopy(example)
+    whole = "Of the +44 % that Mooncake + LMCache adds to TTFT p90, "
+    assert (
+        title("fig7_decomposition", aggregate) == f"{whole}almost all is its own code: +42 % [+37 %, +47 %]"
+    )
+    for row in aggregate["decomposition"]:
+        row["flags"], row["implementation"] = (
+            {"point": 0.3, "low": 0.2, "high": 0.4},
+            {"point": 0.12, "low": 0.1, "high": 0.2},
+        )
+    assert title("fig7_decomposition", aggregate).startswith(
+        f"{whole}most is engine settings that it switches"
+    )
+    for row in aggregate["decomposition"]:
+        row["flags"]["low"] = -0.1
+    assert title("fig7_decomposition", aggregate).startswith("No part of the +44 %")
+    for row in aggregate["decomposition"]:
+        row["total"]["low"] = -0.1
+    assert title("fig7_decomposition", aggregate).startswith(
+        "No connector's tax on TTFT p90 is told apart from zero"
+    )
+
+
+def test_figure_9_says_how_much_is_spent_in_hooks(example: dict[str, Any]) -> None:
+    aggregate = copy.deepcopy(example)
+    assert title("fig9_attribution", aggregate) == (
+        "Mooncake + LMCache adds +2,500 µs [+2,475 µs, +2,525 µs] to a decoding step; 76% of that is spent in its hooks"
+    )
+    for entry in aggregate["attribution"]:
+        entry["difference_us"]["low"] = -1.0
+    assert title("fig9_attribution", aggregate).startswith(
+        "No connector's decoding step is told apart from plain's"
+    )
+
+
 def test_figure_3_names_the_knee(example: dict[str, Any]) -> None:
     """Where nothing saturates it says so instead."""
     assert title("fig3_throughput", example).startswith("plain saturates at 8 req/s; 3 of 6")
@@ -130,7 +167,7 @@ def test_a_figure_that_is_left_out_leaves_no_old_picture(example: dict[str, Any]
     """The folder is replaced as a whole; the index has the reason."""
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "fig6_step_cdf.svg").write_text("old")
-    poor = {**example, "step_timing_available": False, "cells": [], "taxes": []}
+    poor = {**example, "step_timing_available": False, "cells": [], "taxes": [], "decomposition": []}
     (tmp_path / "aggregate.json").write_text(json.dumps(poor))
     entries = draw_figures(tmp_path)
     assert not any(e["drawn"] for e in entries)

@@ -12,6 +12,7 @@ from connector_tax.figures.draw_all import FIGURES
 from connector_tax.figures.style import Drawn, Omitted, drawing_style
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+NOTHING = {"point": None, "low": None, "high": None}
 Mutilation = Callable[[dict[str, Any]], None]
 
 
@@ -49,9 +50,15 @@ def test_a_whole_aggregate_gives_every_figure(name: str, example: dict[str, Any]
 
 def _drop_config(config: str) -> Mutilation:
     def apply(a: dict[str, Any]) -> None:
-        for key in ("cells", "taxes", "amplification"):
+        for key in ("cells", "taxes", "amplification", "decomposition", "attribution"):
             a[key] = [x for x in a[key] if x["config"] != config]
         a["configs"][config] |= {"status": "skipped", "reason": f"skipped: no module for {config}"}
+        if config == "noop_connector":
+            for row in a["decomposition"]:
+                row["framework"] = row["implementation"] = {
+                    **NOTHING,
+                    "reason": "noop_connector has no usable cell here",
+                }
 
     return apply
 
@@ -65,7 +72,9 @@ def _null_percentiles(a: dict[str, Any]) -> None:
 
 def _null_taxes(a: dict[str, Any]) -> None:
     for tax in a["taxes"]:
-        tax |= {"point": None, "low": None, "high": None, "available": False, "reason": "no percentile"}
+        tax |= {**NOTHING, "available": False, "reason": "no percentile"}
+    for row in a["decomposition"]:
+        row["total"] = NOTHING
 
 
 def _no_steps(a: dict[str, Any]) -> None:
@@ -73,18 +82,22 @@ def _no_steps(a: dict[str, Any]) -> None:
     for cell in a["cells"]:
         cell["step"] = {"available": False, "reason": "patch does not fit"}
     a["taxes"] = [t for t in a["taxes"] if t["unit"] == "ratio"]
+    a["attribution"] = []
 
 
 def _steps_only_promised(a: dict[str, Any]) -> None:
     for cell in a["cells"]:
         cell["step"] = {"available": False, "reason": "no row in this cell"}
     a["taxes"] = [t for t in a["taxes"] if t["unit"] == "ratio"]
+    a["attribution"] = []
 
 
 def _no_phase(*phases: str) -> Mutilation:
     def apply(a: dict[str, Any]) -> None:
         a["cells"] = [c for c in a["cells"] if c["phase"] not in phases]
         a["taxes"] = [t for t in a["taxes"] if t["phase"] not in phases]
+        if "a" in phases:
+            a["decomposition"], a["attribution"] = [], []
 
     return apply
 
@@ -109,7 +122,29 @@ def _one_reference(a: dict[str, Any]) -> None:
     a["reference_rates"]["ref_load_per_s"] = a["reference_rates"]["ref_safe_per_s"]
 
 
+def _parts(a: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every number of Figures 7 and 9."""
+    split = [row[p] for row in a["decomposition"] for p in ("total", "flags", "framework", "implementation")]
+    return split + [v for e in a["attribution"] for v in (e["difference_us"], *e["parts"])]
+
+
+def _settings_not_seen(a: dict[str, Any]) -> None:
+    for row in a["decomposition"]:
+        row["flags"] = row["implementation"] = {**NOTHING, "reason": "its engine settings are not known"}
+
+
+def _one_matched_baseline_missing(a: dict[str, Any]) -> None:
+    for row in a["decomposition"]:
+        if row["config"] == "lmcache_only":
+            row["flags"] = row["implementation"] = {
+                **NOTHING,
+                "reason": "plain_matched_lmcache_only was not measured",
+            }
+
+
 def _open_intervals(a: dict[str, Any]) -> None:
+    for value in _parts(a):
+        value["high"] = None
     for cell in a["cells"]:
         for key in ("ttft_ms", "tpot_ms"):
             for value in cell[key].values():
@@ -120,19 +155,19 @@ def _open_intervals(a: dict[str, Any]) -> None:
 
 
 def _no_intervals(a: dict[str, Any]) -> None:
-    for tax in a["taxes"]:
+    for tax in (*a["taxes"], *_parts(a)):
         tax["low"] = tax["high"] = None
 
 
 def _negative(a: dict[str, Any]) -> None:
-    for tax in a["taxes"]:
+    for tax in (*a["taxes"], *_parts(a)):
         for key in ("point", "low", "high"):
             tax[key] = -0.5 * tax[key] if tax[key] is not None else None
         tax["low"], tax["high"] = tax["high"], tax["low"]
 
 
 def _zero(a: dict[str, Any]) -> None:
-    for tax in a["taxes"]:
+    for tax in (*a["taxes"], *_parts(a)):
         tax |= {"point": 0.0, "low": 0.0, "high": 0.0}
 
 
@@ -190,6 +225,8 @@ MUTILATIONS: dict[str, Mutilation] = {
     "all cells invalid": _all_invalid,
     "no reference rates": _no_reference,
     "one reference rate": _one_reference,
+    "settings not seen": _settings_not_seen,
+    "one matched baseline missing": _one_matched_baseline_missing,
     "open intervals": _open_intervals,
     "no intervals": _no_intervals,
     "negative taxes": _negative,
@@ -226,13 +263,13 @@ def omitted(name: str, aggregate: dict[str, Any]) -> str:
     return result.reason
 
 
-def test_without_step_records_figures_6_and_7_go(example: dict[str, Any]) -> None:
+def test_without_step_records_figures_6_and_9_go(example: dict[str, Any]) -> None:
     """The rest of the campaign stands, and the reason is the patch's own."""
     aggregate = copy.deepcopy(example)
     _no_steps(aggregate)
     aggregate["step_timing_reason"] = "vLLM 9.9 has no such function"
     kept = {name for name in FIGURES if isinstance(drawn(name, aggregate), Drawn)}
-    assert kept == set(FIGURES) - {"fig6_step_cdf", "fig7_decomposition"}
+    assert kept == set(FIGURES) - {"fig6_step_cdf", "fig9_attribution"}
     assert "vLLM 9.9 has no such function" in omitted("fig6_step_cdf", aggregate)
 
 
@@ -250,6 +287,21 @@ def test_without_the_noop_connector_figure_7_goes(example: dict[str, Any]) -> No
     aggregate = copy.deepcopy(example)
     _drop_config("noop_connector")(aggregate)
     assert "noop_connector was skipped" in omitted("fig7_decomposition", aggregate)
+
+
+def test_figure_7_splits_what_can_be_split(example: dict[str, Any]) -> None:
+    """A connector whose settings have no baseline keeps its whole tax; the caption says why it has no parts."""
+    aggregate = copy.deepcopy(example)
+    _one_matched_baseline_missing(aggregate)
+    result = drawn("fig7_decomposition", aggregate)
+    assert isinstance(result, Drawn)
+    parts = {(r["config"], r["part"]) for r in result.data_rows}
+    assert ("lmcache_only", "total") in parts
+    assert ("lmcache_only", "flags") not in parts
+    assert ("nixl_both", "flags") in parts
+    assert "lmcache_only is not split: plain_matched_lmcache_only was not measured" in result.caption
+    _settings_not_seen(aggregate)
+    assert "its engine settings are not known" in omitted("fig7_decomposition", aggregate)
 
 
 def test_figure_8_takes_the_other_stack_where_mooncake_cannot_run(example: dict[str, Any]) -> None:

@@ -292,3 +292,14 @@ def test_what_processes_take_stands_on_the_page(aggregate: dict[str, Any]) -> No
     for cell in aggregate["cells"]:
         cell["cpu"] = {"loaded_s": {}, "idle_share": {}, "rss_mib": {}}
     assert "What each engine process takes" not in words(page(aggregate))
+
+
+def test_a_tax_stands_in_two_parts_and_in_three(aggregate: dict[str, Any]) -> None:
+    """Three with their settings apart; two as published; none where the no-op connector has no tax."""
+    text = words(page(aggregate))
+    assert (
+        "LMCache TTFT p90 +9.0 % [+4.5 %, +14 %] +3.0 % [+1.0 %, +5.0 %] +2.0 % [0 %, +4.0 %] +4.0 %" in text
+    )
+    assert "Mooncake (both) +40 % +2.8 % +37 % +1,900 µs +120 µs +1,780 µs" in text
+    aggregate["taxes"] = [t for t in aggregate["taxes"] if t["config"] != "noop_connector"]
+    assert "The published experiment's two parts" not in words(page(aggregate))

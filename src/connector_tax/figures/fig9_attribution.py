@@ -1,0 +1,135 @@
+"""Figure 9: where the microseconds of a decoding step go that a connector adds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from connector_tax.figures.lookup import (
+    Aggregate,
+    Interval,
+    configs,
+    interval,
+    label_of,
+    number,
+    reference_rate,
+    rows,
+    source_note,
+)
+from connector_tax.figures.style import Drawn, Omitted, error_bar, microsecond_ticks, new_figure, set_claim
+from connector_tax.figures.words import clean, left_out, microseconds, rate, short_label, with_interval
+
+# Part -> colour and words; from the connector's own code outwards.
+LOOKS = {
+    "scheduler_hooks": ("#D55E00", "hooks, scheduler"),
+    "worker_hooks": ("#E69F00", "hooks, worker"),
+    "schedule": ("#0072B2", "schedule()"),
+    "update": ("#56B4E9", "update_from_output()"),
+    "round_trip": ("#BBBBBB", "executor and model"),
+}
+HOOKS = ("scheduler_hooks", "worker_hooks")
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    difference: Interval
+    parts: dict[str, Interval]
+    n: int
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    if not aggregate.get("step_timing_available"):
+        reason = str(aggregate.get("step_timing_reason") or "the step-timing patch was not active")
+        return Omitted(f"step times were not recorded ({reason})")
+    splits = _splits(aggregate)
+    if not splits:
+        return Omitted("no connector has decoding steps at ref_safe to set beside plain's")
+    figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)))
+    axes = figure.subplots()
+    ends = [0.0]
+    for row, split in enumerate(splits.values()):
+        ends += _stack(axes, row, split)
+    axes.set_yticks(range(len(splits)), [short_label(label_of(aggregate, c)) for c in splits])
+    axes.set_ylim(len(splits) - 0.45, -0.55)
+    span = max(max(ends) - min(ends), 1e-6)
+    axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.16)
+    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.xaxis.set_major_formatter(FuncFormatter(microsecond_ticks))
+    axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.set_xlabel("mean decoding step less plain's (µs)")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    legend = [Patch(facecolor=colour, label=words) for colour, words in LOOKS.values()]
+    title = _title(aggregate, splits)
+    set_claim(figure, title, source_note(aggregate), legend)
+    return Drawn(figure, title, _caption(aggregate, splits), _rows(splits))
+
+
+def _splits(aggregate: Aggregate) -> dict[str, _Split]:
+    found: dict[str, _Split] = {}
+    for entry in rows(aggregate.get("attribution")):
+        difference = interval(entry.get("difference_us"))
+        parts = {str(p.get("part")): v for p in rows(entry.get("parts")) if (v := interval(p)) is not None}
+        if difference is not None and set(parts) == set(LOOKS):
+            n = int(number(entry.get("n_steps")) or 0)
+            found[str(entry.get("config"))] = _Split(difference, parts, n)
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return dict(sorted(found.items(), key=lambda item: place.get(item[0], len(place))))
+
+
+def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
+    """Parts above zero stack to the right, those below to the left; the marker is their sum."""
+    right = left = 0.0
+    for part, (colour, _) in LOOKS.items():
+        width = split.parts[part].point
+        axes.barh(row, width, left=right if width >= 0 else left, height=0.5, color=colour,
+                  edgecolor="#FFFFFF", linewidth=0.6)  # fmt: skip
+        right, left = right + max(width, 0.0), left + min(width, 0.0)
+    whole = split.difference
+    error_bar(axes, row, whole, horizontal=True, colour="#111111")
+    axes.plot([whole.point], [row], "D", color="#111111", markersize=4.5, zorder=5)
+    ends = [right, left, *(e for e in (whole.low, whole.high, whole.point) if e is not None)]
+    axes.annotate(microseconds(whole.point), (max(ends), row), xytext=(7, 0), textcoords="offset points", va="center",
+                  fontsize=8.5)  # fmt: skip
+    return ends
+
+
+def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
+    worst = max(splits, key=lambda c: splits[c].difference.point)
+    split = splits[worst]
+    name = clean(label_of(aggregate, worst), 40)
+    if split.difference.low is None or split.difference.low <= 0:
+        return (
+            "No connector's decoding step is told apart from plain's; the largest difference is "
+            f"{microseconds(split.difference.point)}"
+        )
+    hooks = sum(split.parts[p].point for p in HOOKS)
+    share = hooks / split.difference.point
+    return (
+        f"{name} adds {with_interval(split.difference, 'us')} to a decoding step; {share:.0%} of that is spent in "
+        "its hooks"
+    )
+
+
+def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
+    at = reference_rate(aggregate, "ref_safe")
+    counts = [s.n for s in splits.values()]
+    return " ".join(
+        [
+            f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
+            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; n = {min(counts):,} to {max(counts):,} steps. The five parts add up to the diamond; its whisker "
+            "is the 95 % interval of the whole. Hooks carry about 0.4 µs of the recorder each.",
+            left_out(aggregate, "a"),
+        ]
+    )
+
+
+def _rows(splits: Mapping[str, _Split]) -> list[dict[str, Any]]:
+    return [
+        {"config": config, "part": part, "us_per_step": v.point, "low": v.low, "high": v.high}
+        for config, split in splits.items()
+        for part, v in {**split.parts, "total": split.difference}.items()
+    ]
