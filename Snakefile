@@ -18,7 +18,7 @@ include: "workflow/rules/common.smk"
 
 
 wildcard_constraints:
-    connector="|".join(STUDY.config.connector_ids),
+    connector="|".join(STUDY.configurations()),
 
 
 onstart:

@@ -17,8 +17,9 @@ from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, CellFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig, parse_campaign
 from connector_tax.files import append_lines, to_json, write_json, write_text, write_text_if_changed
-from connector_tax.plan import campaign_document, cells_of, launch_spec, spec_hash
-from connector_tax.records.cell import CellSpec, CellWindow, Phase
+from connector_tax.plan import campaign_document, cells_of, launch_spec, run_order, spec_hash
+from connector_tax.records.cell import CellSpec, CellWindow, Phase, is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.request import RequestRecord
 from connector_tax.seeds import stream
 from connector_tax.summary.cell import summarise_cell
@@ -173,6 +174,8 @@ class Campaign:
     ) -> CellFolder:
         """One finished cell."""
         behaviour = self.behaviours.get(connector, Behaviour())
+        if spec.recorded is False:
+            behaviour = self.behaviours.get(f"{connector} unrecorded", behaviour)
         rng = stream(self.seed, connector, spec.phase, spec.cell_id)
         window = _window(self._now_ns, spec, behaviour)
         requests, waiting = _requests(spec, window, behaviour, rng)
@@ -181,7 +184,7 @@ class Campaign:
         folder = self.run(connector, spec.phase).cell(spec.cell_id)
         temporary = open_cell(folder)
         append_lines(temporary.metrics, _metrics_lines(window, waiting))
-        if self.step_timing:
+        if self.step_timing and spec.recorded is not False:
             append_lines(temporary.engine_step, _step_lines(window, behaviour, rng, self.max_steps))
         publish_cell(
             folder,
@@ -227,6 +230,10 @@ class Campaign:
             self.measure(connector, "b", rates=pair)
             if rates["b_prime_needed"]:
                 self.measure(connector, "b_prime", rates=pair)
+        for block in filter(is_repeat, self.config.phases):
+            for connector in run_order(self.config, block):
+                if connector in (*included, PLAIN_AGAIN):
+                    self.measure(connector, block, rates=pair)
         return rates
 
     def _write_preflight(self) -> None:

@@ -20,7 +20,7 @@ from connector_tax.config import CampaignConfig, parse_campaign
 from connector_tax.errors import ConnectorTaxError
 from connector_tax.files import hash_of, read_json, to_json, write_text_if_changed
 from connector_tax.plan import campaign_document, config_of, launch_spec, run_order, run_spec_hash
-from connector_tax.records.cell import Phase
+from connector_tax.records.cell import Phase, is_repeat
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -85,15 +85,22 @@ class Study:
         return self.folder.root / "logs"
 
     def receipt(self, phase: Phase) -> Path:
-        """The receipt of ``{connector}`` in ``phase``, as a Snakemake pattern."""
+        """The receipt of ``{connector}`` in ``phase``, as a Snakemake pattern; ``phase`` may be one, too."""
         return self.folder.run(self.date, "{connector}", phase).receipt
 
     def receipts(self, *phases: Phase) -> list[str]:
         return [
             str(self.folder.run(self.date, c, phase).receipt)
             for phase in phases
-            for c in self.config.connector_ids
+            for c in self.config.members(phase)
         ]
+
+    def configurations(self) -> list[str]:
+        """Everything that any phase launches."""
+        return list(dict.fromkeys(c for phase in self.config.phases for c in self.config.members(phase)))
+
+    def repeats(self) -> list[Phase]:
+        return [p for p in self.config.phases if is_repeat(p)]
 
     def last_receipts(self) -> list[str]:
         """What stands behind the reference rates; when all are there, measuring is over."""
@@ -116,17 +123,30 @@ class Study:
         wanted = self.measuring or self.folder.reference_rates.exists()
         return [str(self.folder.reference_rates)] if wanted else []
 
-    def spec_hash(self, phase: Phase) -> Callable[[Any], str]:
-        """For ``params``: a changed parameter reruns the runs it touches."""
-        return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase)
+    def spec_hash(self, phase: Phase | None) -> Callable[[Any], str]:
+        """For ``params``: a changed parameter reruns the runs it touches. None: the phase is a wildcard."""
+        return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)
 
     def launches_hash(self) -> str:
         return hash_of([launch_spec(self.config, c) for c in self.config.connector_ids])
 
-    def position(self, phase: Phase) -> Callable[[Any], int]:
-        """For ``priority``: earlier in the phase's seeded random order is started earlier."""
-        order = run_order(self.config, phase)
-        return lambda wildcards: len(order) - order.index(wildcards.connector)
+    def receipts_before(self, block: Phase) -> list[str]:
+        """What must have ended before a block of repeats begins: the block before it, or all other phases."""
+        earlier = self.config.phases[: self.config.phases.index(block)]
+        return (
+            self.receipts(earlier[-1])
+            if is_repeat(earlier[-1])
+            else self.receipts(*(p for p in earlier if p != "a"))
+        )
+
+    def position(self, phase: Phase | None) -> Callable[[Any], int]:
+        """For ``priority``: earlier in the phase's seeded random order is started earlier. None: it is a wildcard."""
+
+        def place(wildcards: Any) -> int:
+            order = run_order(self.config, phase or wildcards.phase)
+            return len(order) - order.index(wildcards.connector)
+
+        return place
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.

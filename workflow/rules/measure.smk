@@ -119,6 +119,30 @@ rule phase_c:
         STUDY.receipts("c") if "c" in STUDY.config.phases else [],
 
 
+# One block of repeats: every configuration once, plain twice, in an order of its own; one block after the other.
+use rule measure_a as measure_repeat with:
+    input:
+        FOLDER.preflight_status,
+        FOLDER.reference_rates,
+        lambda w: STUDY.receipts_before(w.phase),
+    output:
+        STUDY.receipt("{phase}"),
+    params:
+        campaign=FOLDER.campaign_file,
+        phase=lambda w: w.phase,
+        spec=STUDY.spec_hash(None),
+    priority: STUDY.position(None)
+    wildcard_constraints:
+        phase="r[0-9]+",
+    log:
+        LOGS / "measure_{phase}_{connector}.log",
+
+
+rule repeats:
+    input:
+        STUDY.receipts(*STUDY.repeats()),
+
+
 rule patch_reverted:
     input:
         STUDY.last_receipts(),

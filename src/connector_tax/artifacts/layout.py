@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector_tax.records.cell import PHASE_LABELS, Phase
+from connector_tax.records.cell import Phase, is_phase, phase_label
 
 RUN_FILES = ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json")
 
@@ -70,9 +70,9 @@ class CampaignFolder:
         found = []
         for folder in sorted(self.root.glob("????-??-??_*/phase_*")):
             phase = folder.name.removeprefix("phase_")
-            if folder.is_dir() and phase in PHASE_LABELS:
+            if folder.is_dir() and is_phase(phase):
                 connector_id = folder.parent.name[11:]
-                found.append(RunFolder(folder, connector_id, phase))  # type: ignore[arg-type]
+                found.append(RunFolder(folder, connector_id, phase))
         return found
 
 
@@ -171,4 +171,4 @@ class CellFolder:
         return self._stream("engine_step")
 
     def _stream(self, kind: str) -> Path:
-        return self.path / f"{kind}_{PHASE_LABELS[self.phase]}_{self.cell_id}.jsonl"
+        return self.path / f"{kind}_{phase_label(self.phase)}_{self.cell_id}.jsonl"

@@ -93,6 +93,8 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
             tuple(_session_file(path) for path in value["phase_c"]["sessions"]),
             float(value["phase_c"]["warmup_s"]),
         ),
+        observer_effect=value["observer_effect"],
+        repeats=value["repeats"],
         cell=cell,
         accuracy=AccuracyConfig(**value["accuracy"]),
         analysis=AnalysisConfig(**value["analysis"]),

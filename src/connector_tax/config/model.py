@@ -1,10 +1,10 @@
 """The campaign as frozen values; names and units as in ``config/README.md``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from connector_tax.records.cell import PHASES, Phase, Shape
-from connector_tax.records.connector import ConnectorSpec
+from connector_tax.records.cell import PHASES, Phase, Shape, is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN, ConnectorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,12 @@ class AnalysisConfig:
 
 @dataclass(frozen=True, slots=True)
 class CampaignConfig:
-    """One campaign: ``campaign`` names the folder under ``results/``."""
+    """One campaign: ``campaign`` names the folder under ``results/``.
+
+    Attributes:
+        repeats: blocks in which every configuration is launched once more, plain twice.
+        observer_effect: Phase B measures Phase A's shape twice, with the engine's recorder and without.
+    """
 
     campaign: str
     seed: int
@@ -119,17 +124,26 @@ class CampaignConfig:
     phase_b_output_tokens: tuple[int, ...]
     phase_b_prime: PhaseBPrimeConfig
     phase_c: PhaseCConfig
+    observer_effect: bool
+    repeats: int
     cell: CellConfig
     accuracy: AccuracyConfig
     analysis: AnalysisConfig
 
     def connector(self, connector_id: str) -> ConnectorSpec:
+        if connector_id == PLAIN_AGAIN:
+            return replace(self.connector("plain"), id=PLAIN_AGAIN, label="plain vLLM, again")
         return next(c for c in self.connectors if c.id == connector_id)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What this campaign measures; Phase C only where it has conversations."""
-        return tuple(p for p in PHASES if p != "c" or self.phase_c.sessions)
+        """What this campaign measures; Phase C only where it has conversations, then the blocks of repeats."""
+        blocks = tuple(f"r{k}" for k in range(1, self.repeats + 1))
+        return (*(p for p in PHASES if p != "c" or self.phase_c.sessions), *blocks)
+
+    def members(self, phase: Phase) -> tuple[str, ...]:
+        """The configurations that a phase launches; a block of repeats has plain twice."""
+        return (*self.connector_ids, PLAIN_AGAIN) if is_repeat(phase) else self.connector_ids
 
     @property
     def connector_ids(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from connector_tax.files import read_json, sha256_of
 from connector_tax.ingest.requests import read_requests
 from connector_tax.ingest.samples import Samples, read_samples
 from connector_tax.ingest.steps import StepTable, read_steps
-from connector_tax.records.cell import PHASES, CellSpec, CellWindow
+from connector_tax.records.cell import PHASES, CellSpec, CellWindow, is_repeat
 from connector_tax.records.request import RequestRecord
 
 # Keys of cell.json without which a cell says nothing.
@@ -101,9 +101,10 @@ def read_campaign(root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool =
     problems: list[Problem] = []
     runs = []
     for run_folder in folder.runs():
-        if run_folder.phase in phases and run_folder.path.parent.name.startswith(document["date"]):
+        wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
+        if wanted and run_folder.path.parent.name.startswith(document["date"]):
             runs.append(_run(run_folder, document["campaign"], steps, problems))
-        elif run_folder.phase in phases:
+        elif wanted:
             problems.append(
                 Problem(
                     _where(run_folder.path, root),

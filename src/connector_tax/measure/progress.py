@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
 from connector_tax.plan.duration import expected_run_s
-from connector_tax.records.cell import PHASE_LABELS, Phase
+from connector_tax.records.cell import Phase, phase_label
 from connector_tax.units import duration_text
 
 
@@ -24,9 +24,9 @@ class Progress:
     def say(self, event: str) -> None:
         """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
         done, left_s = self._standing()
-        total = len(self.config.phases) * len(self.config.connectors)
+        total = sum(len(self.config.members(p)) for p in self.config.phases)
         line = (
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {PHASE_LABELS[self.phase]} {self.connector_id} "
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_label(self.phase)} {self.connector_id} "
             f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
         )
         print(line, file=sys.stderr, flush=True)
@@ -40,7 +40,7 @@ class Progress:
         guess = rates[len(rates) // 2]
         done, left_s = 0, 0.0
         for phase in self.config.phases:
-            for connector_id in self.config.connector_ids:
+            for connector_id in self.config.members(phase):
                 if self.folder.run(self.date, connector_id, phase).receipt.is_file():
                     done += 1
                 else:

@@ -29,6 +29,8 @@ from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
 from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
 from connector_tax.records.cell import CellSpec, Phase
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.steptime import recording
 
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
 DEATHS_PER_CELL = 2
@@ -68,7 +70,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
 
     preflight = read_json(folder.preflight_status)
     config = with_matched_launches(config, preflight)
-    decision = preflight["configs"][connector_id]
+    decision = preflight["configs"]["plain" if connector_id == PLAIN_AGAIN else connector_id]
     if decision["decision"] != "include":
         progress.say(f"skipped: {decision['reason']}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
@@ -195,17 +197,22 @@ def _measure_pending(
         run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
         folder = run.run.cell(cell.cell_id)
         own_hash = spec_hash(run.config, run.connector_id, cell)
-        death = measure_one_cell(
-            cell,
-            folder,
-            engine=engine,
-            pool=pool,
-            raw_metrics=run.run.raw_metrics,
-            step_log=run.run.step_log if run.step_timing else None,
-            document={**about, "spec_hash": own_hash},
-            idle=idle,
-            last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
-        )
+        with recording(
+            run.run.step_log if run.step_timing else None,
+            wanted=cell.recorded is not False,
+            settle_s=2 * engine.step_flush_s,
+        ) as step_log:
+            death = measure_one_cell(
+                cell,
+                folder,
+                engine=engine,
+                pool=pool,
+                raw_metrics=run.run.raw_metrics,
+                step_log=step_log,
+                document={**about, "spec_hash": own_hash},
+                idle=idle,
+                last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
+            )
         if death is not None:
             run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
             _count_death(run.run, cell)
@@ -215,8 +222,8 @@ def _measure_pending(
 
 def _outputs_collected(run: Run) -> bool:
     """Whether this run's accuracy pass is done, or wanted by nobody."""
-    # Two launches of each configuration are enough to see what repeats; those of B' and C are the shortest.
-    if run.config.accuracy.prompts == 0 or run.run.phase in ("b_prime", "c"):
+    # Two launches of each configuration are enough to see what repeats; those of the other phases are the shortest.
+    if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
         return True
     wanted = outputs_hash(run.config, run.connector_id)
     return run.run.outputs.exists() and read_json(run.run.outputs).get("spec_hash") == wanted
@@ -279,7 +286,11 @@ def _finish(run: Run, cells: tuple[CellSpec, ...]) -> None:
         campaign=run.config.campaign,
         status="measured",
         cell_ids=[c.cell_id for c in cells],
-        step_timing_available=all("engine_step_" in " ".join(d["files"]) for d in documents),
+        step_timing_available=all(
+            "engine_step_" in " ".join(d["files"])
+            for d in documents
+            if d["spec"].get("recorded") is not False
+        ),
         engine=documents[-1]["engine"],
     )
     valid = sum(d["verdict"] == "valid" for d in documents)

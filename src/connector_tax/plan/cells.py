@@ -10,7 +10,7 @@ from typing import Any
 
 from connector_tax.config import CampaignConfig, SessionFile
 from connector_tax.files import hash_of
-from connector_tax.records.cell import CellSpec, Phase, Shape
+from connector_tax.records.cell import CellSpec, Phase, Shape, is_repeat
 from connector_tax.seeds import derive_seed
 
 
@@ -25,22 +25,41 @@ def cells_of(
     """The cells of one run in the order in which they are measured.
 
     Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
-    rate. Phases B and C want ``ref_safe_per_s``, Phase B' wants ``ref_load_per_s``; a configuration that
-    has no part in Phase B' gets no cells there.
+    rate. Phases B and C want ``ref_safe_per_s``, Phase B' wants ``ref_load_per_s``, blocks of repeats want both; a
+    configuration that has no part in Phase B' gets no cells there.
     """
     if phase == "a":
         return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
     if phase == "b":
         assert ref_safe_per_s is not None, "Phase B runs at the reference rate"
-        shapes = product(config.phase_b_input_tokens, config.phase_b_output_tokens)
-        return tuple(_cell(config, phase, ref_safe_per_s, Shape(i, o)) for i, o in shapes)
+        return _shape_sweep(config, ref_safe_per_s)
     if phase == "c":
         assert ref_safe_per_s is not None, "Phase C runs at the reference rate"
         return tuple(_conversations(config, ref_safe_per_s, file) for file in config.phase_c.sessions)
+    if is_repeat(phase):
+        assert ref_safe_per_s is not None and ref_load_per_s is not None, (
+            "repeats run at both reference rates"
+        )
+        rates = dict.fromkeys((ref_safe_per_s, ref_load_per_s))
+        return tuple(_cell(config, phase, rate, config.phase_a_shape) for rate in rates)
     if connector_id not in config.phase_b_prime.configs:
         return ()
     assert ref_load_per_s is not None, "Phase B' runs at the load reference rate"
     return tuple(_cell(config, phase, ref_load_per_s, s) for s in config.phase_b_prime.shapes)
+
+
+def _shape_sweep(config: CampaignConfig, rate_per_s: float) -> tuple[CellSpec, ...]:
+    """Every prompt length with every output length; Phase A's shape once more without the recorder, if wanted."""
+    shapes = [Shape(i, o) for i, o in product(config.phase_b_input_tokens, config.phase_b_output_tokens)]
+    if not config.observer_effect:
+        return tuple(_cell(config, "b", rate_per_s, shape) for shape in shapes)
+    # Side by side, so that the pair differs in the recorder and in little else. Not with the same prompts: the prefix
+    # cache would know them.
+    twin = _cell(config, "b", rate_per_s, config.phase_a_shape)
+    unrecorded = replace(twin, recorded=False)
+    unrecorded = replace(unrecorded, seed=derive_seed(config.seed, "cell", "b", unrecorded.cell_id))
+    others = [_cell(config, "b", rate_per_s, shape) for shape in shapes if shape != config.phase_a_shape]
+    return (twin, unrecorded, *others)
 
 
 def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape) -> CellSpec:

@@ -10,5 +10,5 @@ from connector_tax.seeds import stream
 
 
 def run_order(config: CampaignConfig, phase: Phase) -> tuple[str, ...]:
-    ids = config.connector_ids
+    ids = config.members(phase)
     return tuple(ids[i] for i in stream(config.seed, "order", phase).permutation(len(ids)))

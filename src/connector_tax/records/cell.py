@@ -4,13 +4,33 @@
 disk is used again only if that hash is the same.
 """
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-Phase = Literal["a", "b", "b_prime", "c"]
+# One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once more.
+Phase = str
 PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c")
-PHASE_LABELS: dict[str, str] = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C"}
+_LABELS = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C"}
+
+
+def is_repeat(phase: Phase) -> bool:
+    return re.fullmatch(r"r[1-9][0-9]*", phase) is not None
+
+
+def is_phase(name: str) -> bool:
+    return name in _LABELS or is_repeat(name)
+
+
+def phase_label(phase: Phase) -> str:
+    """As people and file names write it: ``A``, ``Bp``, ``R3``."""
+    return _LABELS.get(phase, phase.upper())
+
+
+def phase_place(phase: Phase) -> tuple[int, int]:
+    """To sort phases in the order in which they are measured."""
+    return (len(PHASES), int(phase[1:])) if is_repeat(phase) else (PHASES.index(phase), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +58,7 @@ class CellSpec:
         sessions: a session file; rate and concurrency then count sessions, and lengths are the file's.
         sessions_sha256: of its content, where the cell belongs to a campaign.
         prompts: a file of prompts that requests are taken from, one after the other; lengths are the file's.
+        recorded: False where the engine's step recorder is switched off for this cell; None leaves it on.
         keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
     """
 
@@ -63,10 +84,11 @@ class CellSpec:
     keep_failed_sessions: bool | None = None
     sessions_sha256: str | None = None
     prompts: str | None = None
+    recorded: bool | None = None
 
     @property
     def cell_id(self) -> str:
-        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c64_512x64``."""
+        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c64_512x64``, ``r2_4096x256_unrecorded``."""
         if self.arrival == "max_throughput":
             load = "max"
         elif self.arrival == "concurrency":
@@ -75,7 +97,7 @@ class CellSpec:
             load = f"r{self.rate_per_s:g}"
         file = self.sessions or self.prompts
         what = f"{self.input_tokens}x{self.output_tokens}" if file is None else Path(file).stem
-        return f"{load}_{what}"
+        return f"{load}_{what}" + ("_unrecorded" if self.recorded is False else "")
 
     @property
     def shape(self) -> Shape:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+# Plain's second launch in a block of repeats: what plain has against itself is the noise floor.
+PLAIN_AGAIN = "plain_again"
 Verify = Literal["serve", "long_prompt", "kv_consumer"]
 
 

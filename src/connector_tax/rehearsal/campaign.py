@@ -69,7 +69,7 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
                 times.append(_planned_only(virtual, folder, phase, real_kind))
                 continue
             jobs = [
-                pool.submit(_rehearse_run, virtual, folder, c, phase, seed) for c in virtual.connector_ids
+                pool.submit(_rehearse_run, virtual, folder, c, phase, seed) for c in virtual.members(phase)
             ]
             seconds = [s for s in (job.result() for job in jobs) if s > 0]
             overhead_s = len(seconds) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind])

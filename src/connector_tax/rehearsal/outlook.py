@@ -4,7 +4,7 @@ from pathlib import Path
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.files import read_json
-from connector_tax.records.cell import PHASE_LABELS
+from connector_tax.records.cell import phase_label
 from connector_tax.rehearsal.campaign import PhaseTime
 from connector_tax.units import duration_text
 
@@ -16,7 +16,7 @@ def outlook(root: Path, times: list[PhaseTime]) -> str:
     lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
     for t in times:
         lines.append(
-            f"phase {PHASE_LABELS[t.phase]:<3} {t.runs} runs, {duration_text(t.cells_s)} of cells and about "
+            f"phase {phase_label(t.phase):<3} {t.runs} runs, {duration_text(t.cells_s)} of cells and about "
             f"{duration_text(t.overhead_s)} of launches and releases"
         )
     together_s = sum(t.total_s for t in times)

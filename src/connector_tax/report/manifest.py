@@ -16,7 +16,7 @@ from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.figures.lookup import mapping
 from connector_tax.files import read_json, sha256_of, write_text
-from connector_tax.records.cell import PHASE_LABELS
+from connector_tax.records.cell import phase_label, phase_place
 
 NOT_KNOWN = "-"
 TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. Full rows: `results/<campaign>/MANIFEST.tsv`.\n"
@@ -73,7 +73,7 @@ def manifest_rows(folder: CampaignFolder, document: Mapping[str, Any], project: 
     found = [(run, _position(document, run)) for run in folder.runs()]
     found.sort(
         key=lambda item: (
-            list(PHASE_LABELS).index(item[0].phase),
+            phase_place(item[0].phase),
             item[1] or len(found),
             item[0].connector_id,
         )
@@ -96,7 +96,7 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
     gpu = engine.get("gpu")
     return ManifestRow(
         date=run.path.parent.name[:10],
-        phase=PHASE_LABELS[run.phase],
+        phase=phase_label(run.phase),
         config=run.connector_id,
         status=receipt.status if receipt else "unfinished",
         reason=(receipt.reason or "") if receipt else "no receipt yet; start the campaign again to finish it",

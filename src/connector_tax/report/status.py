@@ -11,7 +11,7 @@ from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
 from connector_tax.plan import cells_of
 from connector_tax.plan.duration import expected_run_s
-from connector_tax.records.cell import PHASE_LABELS, Phase
+from connector_tax.records.cell import Phase, is_repeat, phase_label
 from connector_tax.units import duration_text
 
 
@@ -23,16 +23,21 @@ def status_text(config: CampaignConfig, results: Path) -> str:
     date = read_json(folder.campaign_file)["date"]
     width = max(len(c) for c in config.connector_ids)
     lines = [f"campaign {config.campaign}, started {date}", ""]
-    lines.append(" " * width + "  " + "".join(f"{'phase ' + PHASE_LABELS[p]:<24}" for p in config.phases))
+    phases = [p for p in config.phases if not is_repeat(p)]
+    blocks = [p for p in config.phases if is_repeat(p)]
+    heads = [f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)
+    lines.append(" " * width + "  " + "".join(f"{h:<24}" for h in heads))
     left_s = 0.0
     for connector_id in config.connector_ids:
         row = f"{connector_id:<{width}}  "
-        for phase in config.phases:
-            run = folder.run(date, connector_id, phase)
-            row += f"{_state(config, run):<24}"
-            if not run.receipt.exists():
-                left_s += expected_run_s(config, connector_id, phase, _rate(folder, config, phase))
+        row += "".join(f"{_state(config, folder.run(date, connector_id, p)):<24}" for p in phases)
+        ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
+        row += f"{ended} of {len(blocks)} blocks" if blocks else ""
         lines.append(row.rstrip())
+    for phase in config.phases:
+        for connector_id in config.members(phase):
+            if not folder.run(date, connector_id, phase).receipt.exists():
+                left_s += expected_run_s(config, connector_id, phase, _rate(folder, config, phase))
     lines += ["", *_skips(folder)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
     if folder.report.exists():

@@ -24,9 +24,11 @@ from connector_tax.figures.words import rate, with_interval
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
+from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
+from connector_tax.report.repeats import repeats_view
 from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
 
 TAX_COLUMNS = {
@@ -37,6 +39,8 @@ TAX_COLUMNS = {
     "unexplained_us": "of it elsewhere",
 }
 Text = dict[str, Any]
+# A verdict whose adjusted p is above it does not stand beside the others.
+ALPHA = 0.05
 
 
 def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: str | None) -> Text:
@@ -50,12 +54,14 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "hypotheses": [_hypothesis(h) for h in rows(aggregate.get("hypotheses"))],
         "taxes": [t for r in REFERENCES if (t := _tax_table(aggregate, r)) is not None],
         "repeats": _repeats(aggregate),
+        "blocks": repeats_view(aggregate),
         "amplification": _amplification(aggregate),
         "shape_taxes": _shape_taxes(aggregate),
         "attribution": attribution_view(aggregate),
         "decomposition": decomposition_view(aggregate),
         "two_parts": two_parts_view(aggregate),
         "settings": settings_view(aggregate),
+        "observer_effect": observer_view(aggregate),
         "processes": processes_view(aggregate),
         "conversations": conversations_view(aggregate),
         "flags": flags_view(aggregate),
@@ -93,7 +99,17 @@ def _hypothesis(value: Mapping[str, Any]) -> Text:
         "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
         "label": str(value.get("label") or ""),
         "sentence": str(value.get("sentence") or ""),
+        "p": _p_values(value, outcome),
     }
+
+
+def _p_values(value: Mapping[str, Any], outcome: str) -> Text:
+    """Its own, and adjusted for all verdicts; a decision that does not survive the adjustment says so."""
+    own, adjusted = number(value.get("p_value")), number(value.get("p_holm"))
+    if own is None or adjusted is None:
+        return {"text": "–", "note": ""}
+    lost = outcome in ("supported", "refuted") and adjusted > ALPHA
+    return {"text": f"{own:.2g}, {adjusted:.2g}", "note": "not with all the others" if lost else ""}
 
 
 def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:

@@ -9,14 +9,18 @@ import numpy as np
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import document_hash
+from connector_tax.records.cell import is_repeat
+from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
 from connector_tax.stats.bootstrap import Estimate, combine
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
+from connector_tax.stats.repeats import headline_taxes, repeats
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
 
 SCHEMA_VERSION = 1
@@ -40,7 +44,9 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
     changed = (data.engine_diff or {}).get("configs", {})
     absent = _absent(data)
     outputs, output_problems = compare_outputs(data)
-    verdicts = judge_hypotheses(_evidence(taxes, absent, config, confidence))
+    rng = stream(config["seed"], "repeats")
+    repeated = headline_taxes(estimates, rates, "ttft_p90", settings["bootstrap_draws"], rng)
+    verdicts = judge_hypotheses(_evidence(taxes, repeated, absent, config, confidence))
     return {
         "schema_version": SCHEMA_VERSION,
         "campaign": data.document["campaign"],
@@ -56,6 +62,8 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         "attribution": _attribution(headline, config["seed"], confidence),
         "engine_diff": changed,
         "decomposition": decompose(headline, changed, confidence),
+        "repeats": repeats(estimates, rates, confidence),
+        "observer_effect": observer_effect(estimates, confidence),
         "amplification": _amplification(taxes, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
@@ -110,7 +118,7 @@ def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str
         return []
     found: list[Tax] = []
     for (config, phase, cell_id), own in estimates.items():
-        if config == "plain":
+        if config == "plain" or own.cell.spec.recorded is False or is_repeat(phase):
             continue
         plain = estimates.get(("plain", phase, cell_id))
         if phase == "a":
@@ -168,12 +176,17 @@ def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
 
 
 def _evidence(
-    taxes: list[Tax], absent: dict[str, str], config: dict[str, Any], confidence: float
+    taxes: list[Tax],
+    repeated: dict[str, Estimate],
+    absent: dict[str, str],
+    config: dict[str, Any],
+    confidence: float,
 ) -> Evidence:
+    """Taxes of several launches stand in for those of one where there are enough of them."""
     safe = [t for t in taxes if t.reference == "ref_safe"]
     shapes = [t for t in safe if t.phase == "b"]
     return Evidence(
-        headline={t.config: t.estimate for t in safe if t.headline and t.metric == "ttft_p90"},
+        headline={t.config: t.estimate for t in safe if t.headline and t.metric == "ttft_p90"} | repeated,
         by_input=_by_length([t for t in shapes if t.metric == "ttft_p90"], "input_tokens"),
         by_output=_by_length([t for t in shapes if t.metric == "tpot_p90"], "output_tokens"),
         absent=absent,

@@ -43,11 +43,13 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
             faults.append(f"{run.folder.connector_id} phase {run.folder.phase} has no receipt")
         elif run.receipt.status == "measured":
             checked += 1
+            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False}
             missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
             for entry in run.receipt.cells:
                 cell = run.folder.cell(entry["cell_id"])
                 streams = [cell.requests, cell.metrics]
-                streams += [cell.engine_step] if run.receipt.step_timing_available else []
+                if run.receipt.step_timing_available and entry["cell_id"] not in unrecorded:
+                    streams.append(cell.engine_step)
                 missing += [f.name for f in streams if not f.is_file()]
             faults += [f"{run.folder.connector_id} phase {run.folder.phase} lacks {m}" for m in missing]
         elif not run.receipt.reason:

@@ -5,7 +5,7 @@ no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One hypothesis about one subject."""
+    """One hypothesis about one subject.
+
+    Attributes:
+        p_value: two-sided, of the threshold that decides; None where nothing is decided.
+        p_holm: the same, adjusted for all the verdicts it is printed with (Holm 1979).
+    """
 
     id: str
     subject: str
@@ -64,6 +69,8 @@ class Verdict:
     label: str | None
     numbers: dict[str, Any]
     sentence: str
+    p_value: float | None = None
+    p_holm: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -74,6 +81,8 @@ class Verdict:
             "label": self.label,
             "numbers": self.numbers,
             "sentence": self.sentence,
+            "p_value": self.p_value,
+            "p_holm": self.p_holm,
         }
 
 
@@ -99,7 +108,41 @@ def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
     for stack, parts in evidence.stacks.items():
         if stack != "multi_mooncake_lmcache" and stack in evidence.headline:
             found.append(_h4(evidence, stack, parts))
+    return _adjusted(found)
+
+
+def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
+    """Holm's step-down over every verdict that was decided by a number: together they err as rarely as one should."""
+    decided = sorted((v.p_value, k) for k, v in enumerate(verdicts) if v.p_value is not None)
+    found = list(verdicts)
+    largest = 0.0
+    for rank, (p_value, k) in enumerate(decided):
+        largest = max(largest, min(1.0, (len(decided) - rank) * p_value))
+        found[k] = replace(found[k], p_holm=largest)
     return found
+
+
+def p_value(estimate: Estimate, threshold: float) -> float | None:
+    """Two-sided, by inverting the percentile interval: the confidence at which its nearer end would touch ``threshold``.
+
+    None without resamples. A resample that could be anything counts for both sides.
+    """
+    replicates = estimate.replicates
+    if estimate.point is None or replicates.size == 0:
+        return None
+    unknown = np.isnan(replicates)
+    below, above = (
+        int((side | unknown).sum()) for side in (replicates <= threshold, replicates >= threshold)
+    )
+    return min(1.0, 2 * (1 + min(below, above)) / (replicates.size + 1))
+
+
+def _p_inside(estimate: Estimate, bounds: tuple[float, float]) -> float | None:
+    """The worse of both bounds': where the point lies outside that is the nearer one's, which decides."""
+    p_values = [p for p in (p_value(estimate, b) for b in bounds) if p is not None]
+    if not p_values or estimate.point is None:
+        return None
+    return max(p_values)
 
 
 def _h1(evidence: Evidence, config: str) -> Verdict:
@@ -121,6 +164,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         {"tax_ttft_p90": _numbers(tax, evidence), "threshold": H1_THRESHOLD},
         f"At ref_safe the TTFT p90 of {config} differs from plain's by {_percent(tax, evidence)}; "
         f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
+        p_value(tax, H1_THRESHOLD),
     )
 
 
@@ -139,6 +183,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         {"gap": _numbers(gap, evidence), "range": list(H2_RANGE)},
         f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
         f"5 to 10 points were expected from an earlier replay: {outcome}.",
+        _p_inside(gap, H2_RANGE),
     )
 
 
@@ -174,6 +219,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         },
         f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
         f"{_percent(own, evidence)} ({label}); less than half of it: {outcome}.",
+        p_value(slack, 0.0),
     )
 
 
@@ -215,6 +261,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         f"{stack} costs {_percent(whole, evidence)}, {' and '.join(parts)} by themselves together "
         f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
         f"{f' ({label})' if label and label != 'additive' else ''}.",
+        _p_inside(ratio, (-H4_TOLERANCE, H4_TOLERANCE)),
     )
 
 
@@ -254,6 +301,7 @@ def _trend(
         },
         f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
         f"{_points(slope, evidence)} ({values}{without}); growing: {outcome}.",
+        p_value(slope, 0.0),
     )
 
 

@@ -1,6 +1,7 @@
-"""Step records: reading what the engine's processes wrote, and cutting a cell's share out of it."""
+"""Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch."""
 
 from connector_tax.steptime.reader import StepFile, read_step_file
 from connector_tax.steptime.share import StepCount, count_steps, cut
+from connector_tax.steptime.switch import recording
 
-__all__ = ["StepCount", "StepFile", "count_steps", "cut", "read_step_file"]
+__all__ = ["StepCount", "StepFile", "count_steps", "cut", "read_step_file", "recording"]

@@ -9,7 +9,7 @@ import pytest
 from connector_tax.config import CampaignConfig, PhaseCConfig, SessionFile, load_campaign
 from connector_tax.plan import campaign_document, cells_of, config_of, run_order, run_spec_hash, spec_hash
 from connector_tax.plan.duration import expected_cell_s
-from connector_tax.records.cell import PHASES
+from connector_tax.records.cell import PHASES, CellSpec, Shape
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -87,6 +87,25 @@ def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig
     """Warm-up plus 200 completions: 410 s at 0.5 req/s, 70 s from 4 req/s on, as the design has it."""
     expected = [expected_cell_s(c, c.rate_per_s) for c in cells_of(config, "plain", "a")]
     assert expected == [410, 210, 110, 70, 70, 70, 70]
+
+
+def test_the_recorders_cost_is_measured_by_a_pair_side_by_side(config: CampaignConfig) -> None:
+    """The same load on either side, other prompts: the prefix cache would know the first ones."""
+    watched = replace(config, observer_effect=True)
+    on, off, *others = cells_of(watched, "plain", "b", ref_safe_per_s=2.0)
+    assert (on.cell_id, off.cell_id) == ("r2_4096x256", "r2_4096x256_unrecorded")
+    assert (on.recorded, off.recorded) == (None, False)
+    assert replace(off, recorded=None, seed=on.seed) == on and off.seed != on.seed
+    before = cells_of(config, "plain", "b", ref_safe_per_s=2.0)
+    assert {*others, on} == set(before)
+    assert CellSpec.from_json(off.to_json()) == off
+
+
+def test_the_pair_is_there_where_the_sweep_has_no_such_shape(config: CampaignConfig) -> None:
+    watched = replace(config, observer_effect=True, phase_a_shape=Shape(1000, 100))
+    on, off, *others = cells_of(watched, "plain", "b", ref_safe_per_s=2.0)
+    assert (on.shape, off.shape) == (Shape(1000, 100), Shape(1000, 100))
+    assert len(others) == 9
 
 
 def with_conversations(config: CampaignConfig) -> CampaignConfig:

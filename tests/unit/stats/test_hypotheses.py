@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from connector_tax.stats.bootstrap import Estimate
-from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses
+from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses, p_value
 
 
 def tax(point: float, half_width: float = 0.01) -> Estimate:
@@ -148,3 +149,50 @@ def test_stacks_of_other_connectors_are_checked_for_additivity() -> None:
         )
     )
     assert next(v for v in found if v.id == "H4" and v.subject == "both").label == "additive"
+
+
+def normal(point: float, sd: float, draws: int = 40_000) -> Estimate:
+    return Estimate(point, np.random.default_rng(5).normal(point, sd, draws), 200)
+
+
+def test_p_is_that_of_a_normal_estimate() -> None:
+    """Against scipy: an estimate of 0.3 with a standard error of 0.1 against 0.1 is two standard errors away."""
+    assert p_value(normal(0.3, 0.1), 0.1) == pytest.approx(2 * norm.sf(2.0), rel=0.05)
+    assert p_value(normal(0.0, 0.1), 0.1) == pytest.approx(2 * norm.sf(1.0), rel=0.05)
+
+
+def test_p_is_below_five_percent_where_the_interval_excludes_the_threshold() -> None:
+    """One statement made twice: the interval and its p."""
+    for point in np.linspace(-0.3, 0.5, 33):
+        estimate = normal(float(point), 0.1)
+        low, high = estimate.interval(0.95)
+        p = p_value(estimate, 0.1)
+        assert low is not None and high is not None and p is not None
+        if abs(p - 0.05) > 0.002:
+            assert (p < 0.05) == (not low <= 0.1 <= high)
+
+
+def test_resamples_that_could_be_anything_decide_nothing() -> None:
+    replicates = np.array([np.nan] * 20 + [0.5] * 80)
+    assert p_value(Estimate(0.5, replicates, 200), 0.0) == pytest.approx(2 * 21 / 101)
+    assert p_value(Estimate(None, replicates, 200), 0.0) is None
+
+
+def test_p_values_are_adjusted_for_one_another() -> None:
+    """Holm by hand: the smallest times how many there are, the next times one less, never falling."""
+    found = verdicts(
+        {
+            "mooncake_both": normal(0.3, 0.1),
+            "nixl_both": normal(0.1, 0.1),
+            "noop_connector": normal(0.02, 0.1),
+        }
+    )
+    decided = {i: v for i, v in found.items() if v.p_value is not None}
+    assert set(decided) == {"H1", "H2", "H3"}
+    in_order = sorted(decided.values(), key=lambda v: v.p_value or 0.0)
+    by_hand, largest = [], 0.0
+    for verdict, times in zip(in_order, (3, 2, 1), strict=True):
+        largest = max(largest, min(1.0, times * (verdict.p_value or 0.0)))
+        by_hand.append(largest)
+    assert [v.p_holm for v in in_order] == by_hand
+    assert found["H4"].p_holm is None

@@ -1,0 +1,279 @@
+"""Taxes from blocks of repeated launches, where what launches differ by is in the interval.
+
+Each block launches every configuration once and plain twice. A block's log ratio of percentiles, own against the mean of its
+two plains, is one observation: what is slow for a whole block cancels, and what differs between launches, and within them,
+is in the spread of the blocks. Intervals are Student's t over blocks: with five of them a bootstrap of blocks would be a fifth
+too short (``tests/unit/stats/test_repeats.py`` counts how often either holds the truth).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from connector_tax.records.cell import is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.stats.bootstrap import Estimate, Floats
+from connector_tax.stats.cells import CellEstimates
+from connector_tax.stats.taxes import LATENCY_METRICS
+from connector_tax.units import NS_PER_S
+
+# Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
+MIN_BLOCKS = 3
+REFERENCES = ("ref_safe", "ref_load")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of one configuration in one block.
+
+    Attributes:
+        start_h: hours since the first launch of all, by UTC.
+        log_latency: of the percentile in milliseconds; NaN where it is unavailable.
+        within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
+    """
+
+    block: str
+    config: str
+    start_h: float
+    log_latency: float
+    within_sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over blocks with its t-interval, as a ratio less one.
+
+    Attributes:
+        sd: of the blocks' log ratios.
+    """
+
+    point: float
+    low: float
+    high: float
+    sd: float
+    n: int
+
+
+def repeats(
+    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, confidence: float
+) -> list[dict[str, Any]]:
+    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks."""
+    found: list[dict[str, Any]] = []
+    if rates is None:
+        return found
+    seen: set[float] = set()
+    for reference in REFERENCES:
+        rate = float(rates[f"{reference}_per_s"])
+        if rate in seen:
+            continue
+        seen.add(rate)
+        for metric in LATENCY_METRICS:
+            entry = summarise(_launches(estimates, rate, metric), confidence)
+            if entry is not None:
+                found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})
+    return found
+
+
+def headline_taxes(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    metric: str,
+    draws: int,
+    rng: np.random.Generator,
+) -> dict[str, Estimate]:
+    """Taxes at ref_safe with draws of their joint distribution (multivariate t), for what is asked of several at once."""
+    if rates is None:
+        return {}
+    launches = _launches(estimates, float(rates["ref_safe_per_s"]), metric)
+    blocks = _complete_blocks(launches)
+    configs = _configs(launches, blocks)
+    if len(blocks) < MIN_BLOCKS or not configs:
+        return {}
+    table = np.column_stack([_log_ratios(launches, blocks, c) for c in configs])
+    n = len(blocks)
+    covariance = np.atleast_2d(np.cov(table, rowvar=False)) / n
+    normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
+    drawn = table.mean(axis=0) + normal * np.sqrt((n - 1) / rng.chisquare(n - 1, size=(draws, 1)))
+    points = np.expm1(table.mean(axis=0))
+    return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), n) for k, c in enumerate(configs)}
+
+
+def _launches(
+    estimates: dict[tuple[str, str, str], CellEstimates], rate: float, metric: str
+) -> dict[tuple[str, str], Launch]:
+    """(block, configuration) -> its launch."""
+    name, q = LATENCY_METRICS[metric]
+    cells = {
+        (phase, config): own
+        for (config, phase, _), own in estimates.items()
+        if is_repeat(phase) and own.cell.spec.rate_per_s == rate
+    }
+    starts = {k: _utc_ns(own) for k, own in cells.items()}
+    first = min(starts.values(), default=0)
+    return {
+        (block, config): _launch(
+            block, config, (starts[block, config] - first) / NS_PER_S / 3600, own, name, q
+        )
+        for (block, config), own in cells.items()
+    }
+
+
+def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: str, q: float) -> Launch:
+    estimate = own.latency(name, q)
+    if estimate.point is None or estimate.point <= 0:
+        return Launch(block, config, start_h, math.nan, math.nan)
+    finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
+    within = float(np.log(finite).std(ddof=1)) if finite.size > 1 else math.nan
+    return Launch(block, config, start_h, math.log(estimate.point), within)
+
+
+def _utc_ns(own: CellEstimates) -> int:
+    clock = own.cell.document["clock"]
+    return int(clock["utc_ns"]) - int(clock["monotonic_ns"]) + own.cell.window.t0_ns
+
+
+def _complete_blocks(launches: dict[tuple[str, str], Launch]) -> list[str]:
+    """Blocks with both plains, in order."""
+    blocks = sorted({b for b, _ in launches}, key=lambda b: int(b[1:]))
+    return [b for b in blocks if all(_known(launches, b, c) for c in ("plain", PLAIN_AGAIN))]
+
+
+def _known(launches: dict[tuple[str, str], Launch], block: str, config: str) -> bool:
+    launch = launches.get((block, config))
+    return launch is not None and not math.isnan(launch.log_latency)
+
+
+def _configs(launches: dict[tuple[str, str], Launch], blocks: list[str]) -> list[str]:
+    """Those with a number in every block."""
+    return sorted(
+        {c for _, c in launches if c not in ("plain", PLAIN_AGAIN)}
+        & {c for _, c in launches if all(_known(launches, b, c) for b in blocks)}
+    )
+
+
+def _log_ratios(launches: dict[tuple[str, str], Launch], blocks: list[str], config: str) -> Floats:
+    """Of each block, against the mean of its two plains; of ``plain_again`` against the other plain."""
+    own = np.array([launches[b, config].log_latency for b in blocks])
+    plain = np.array([launches[b, "plain"].log_latency for b in blocks])
+    if config == PLAIN_AGAIN:
+        ratios: Floats = own - plain
+        return ratios
+    again = np.array([launches[b, PLAIN_AGAIN].log_latency for b in blocks])
+    ratios = own - (plain + again) / 2
+    return ratios
+
+
+def mean_over_blocks(log_ratios: Floats, confidence: float) -> Mean:
+    """Student's t on the log scale; shape (blocks,)."""
+    n = log_ratios.size
+    centre, sd = float(log_ratios.mean()), float(log_ratios.std(ddof=1))
+    half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * sd / math.sqrt(n)
+    return Mean(math.expm1(centre), math.expm1(centre - half), math.expm1(centre + half), sd, n)
+
+
+def summarise(launches: dict[tuple[str, str], Launch], confidence: float) -> dict[str, Any] | None:
+    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with too few blocks."""
+    blocks = _complete_blocks(launches)
+    if len(blocks) < MIN_BLOCKS:
+        return None
+    configs = _configs(launches, blocks)
+    again = mean_over_blocks(_log_ratios(launches, blocks, PLAIN_AGAIN), confidence)
+    adjusted = _drift_adjusted(launches, blocks, configs, confidence)
+    return {
+        "blocks": len(blocks),
+        # What "tax" plain has against itself; a tax inside it is none that this design could find.
+        "noise_floor": {
+            "point": again.point,
+            "low": again.low,
+            "high": again.high,
+            "half_width": (again.high - again.low) / 2,
+        },
+        "between_launch_sd": _between_launch_sd(launches, blocks, again.sd),
+        "drift": _drift(launches, blocks, confidence),
+        "taxes": [
+            {
+                "config": c,
+                **_json(mean_over_blocks(_log_ratios(launches, blocks, c), confidence)),
+                "adjusted": adjusted.get(c),
+                "by_block": {
+                    b: math.expm1(r) for b, r in zip(blocks, _log_ratios(launches, blocks, c), strict=True)
+                },
+            }
+            for c in configs
+        ],
+    }
+
+
+def _json(mean: Mean) -> dict[str, Any]:
+    verdict = "tax" if mean.low > 0 else "gain" if mean.high < 0 else "no_tax_found"
+    return {"point": mean.point, "low": mean.low, "high": mean.high, "n": mean.n, "verdict": verdict}
+
+
+def _between_launch_sd(
+    launches: dict[tuple[str, str], Launch], blocks: list[str], sd_again: float
+) -> float | None:
+    """Of one launch's log percentile, beyond what its own requests leave open; from plain against plain."""
+    within = [launches[b, c].within_sd for b in blocks for c in ("plain", PLAIN_AGAIN)]
+    if any(math.isnan(w) for w in within):
+        return None
+    # The difference of two launches holds twice the variance of one.
+    return math.sqrt(max(0.0, sd_again**2 / 2 - float(np.mean(np.square(within)))))
+
+
+def _drift(
+    launches: dict[tuple[str, str], Launch], blocks: list[str], confidence: float
+) -> dict[str, Any] | None:
+    """Slope of plain's log percentile over time, all its launches; None if they all began at once."""
+    plain = [launches[b, c] for b in blocks for c in ("plain", PLAIN_AGAIN)]
+    hours, values = np.array([x.start_h for x in plain]), np.array([x.log_latency for x in plain])
+    if np.ptp(hours) == 0:
+        return None
+    line = stats.linregress(hours, values)
+    half = float(stats.t.ppf(0.5 + confidence / 2, len(plain) - 2)) * float(line.stderr)
+    slope = float(line.slope)
+    return {
+        "per_hour": {
+            "point": math.expm1(slope),
+            "low": math.expm1(slope - half),
+            "high": math.expm1(slope + half),
+        },
+        "p_value": float(line.pvalue),
+        "hours": float(np.ptp(hours)),
+    }
+
+
+def _drift_adjusted(
+    launches: dict[tuple[str, str], Launch], blocks: list[str], configs: list[str], confidence: float
+) -> dict[str, dict[str, float]]:
+    """Taxes by least squares with a level for each block and a straight drift inside blocks.
+
+    ``log latency = block + configuration + slope * (hours since the block's middle)``; both plains are one configuration.
+    """
+    chosen = [x for (b, c), x in launches.items() if b in blocks and c in (*configs, "plain", PLAIN_AGAIN)]
+    middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}
+    columns: list[NDArray[np.float64]] = [
+        np.array([x.block == b for x in chosen], dtype=np.float64) for b in blocks
+    ]
+    columns += [np.array([x.config == c for x in chosen], dtype=np.float64) for c in configs]
+    columns.append(np.array([x.start_h - middle[x.block] for x in chosen]))
+    design, values = np.column_stack(columns), np.array([x.log_latency for x in chosen])
+    freedom = len(chosen) - design.shape[1]
+    if freedom < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
+        return {}
+    inverse = np.linalg.inv(design.T @ design)
+    found = inverse @ design.T @ values
+    variance = float(((values - design @ found) ** 2).sum()) / freedom
+    t = float(stats.t.ppf(0.5 + confidence / 2, freedom))
+    out = {}
+    for k, config in enumerate(configs, start=len(blocks)):
+        half = t * math.sqrt(variance * inverse[k, k])
+        out[config] = {
+            "point": math.expm1(found[k]),
+            "low": math.expm1(found[k] - half),
+            "high": math.expm1(found[k] + half),
+        }
+    return out

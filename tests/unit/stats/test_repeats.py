@@ -1,0 +1,175 @@
+"""Blocks of launches: taxes, noise floor and drift against closed forms, scipy, and counted coverage."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from connector_tax.ingest import read_campaign
+from connector_tax.plan import cells_of, run_order
+from connector_tax.stats.aggregate import aggregate
+from connector_tax.stats.repeats import Launch, mean_over_blocks, summarise
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Behaviour, Campaign, campaign_config
+
+CONFIGS = ("plain", "plain_again", "x", "y")
+
+
+def launches(
+    blocks: int,
+    rng: np.random.Generator,
+    *,
+    taxes: dict[str, float] | None = None,
+    launch_sd: float = 0.0,
+    block_sd: float = 0.0,
+    drift_per_h: float = 0.0,
+    within_sd: float = 0.0,
+) -> dict[tuple[str, str], Launch]:
+    """A campaign of one launch every six minutes, in random order inside blocks."""
+    found, k = {}, 0
+    for b in range(1, blocks + 1):
+        level = math.log(100) + rng.normal(0, block_sd)
+        for config in rng.permutation(CONFIGS):
+            value = level + math.log1p((taxes or {}).get(str(config), 0.0)) + drift_per_h * k / 10
+            value += rng.normal(0, math.hypot(launch_sd, within_sd)) if launch_sd or within_sd else 0.0
+            found[f"r{b}", str(config)] = Launch(f"r{b}", str(config), k / 10, value, within_sd)
+            k += 1
+    return found
+
+
+def tax(entry: dict[str, Any] | None, config: str) -> dict[str, Any]:
+    assert entry is not None
+    return next(dict(t) for t in entry["taxes"] if t["config"] == config)
+
+
+def test_without_noise_the_tax_is_exact() -> None:
+    """What a block is slower by as a whole cancels."""
+    entry = summarise(launches(4, np.random.default_rng(1), taxes={"x": 0.3, "y": -0.1}, block_sd=0.5), 0.95)
+    for config, truth in (("x", 0.3), ("y", -0.1)):
+        found = tax(entry, config)
+        assert (found["low"], found["point"], found["high"]) == pytest.approx((truth, truth, truth))
+        assert list(found["by_block"].values()) == pytest.approx([truth] * 4)
+
+
+def test_the_interval_is_that_of_a_t_test() -> None:
+    values = np.random.default_rng(2).normal(0.1, 0.05, 6)
+    found = mean_over_blocks(values, 0.95)
+    by_scipy = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert found.low == pytest.approx(math.expm1(by_scipy.low))
+    assert found.high == pytest.approx(math.expm1(by_scipy.high))
+    assert found.point == pytest.approx(math.exp(values.mean()) - 1)
+
+
+def test_a_straight_drift_is_found_and_taken_out() -> None:
+    """2 % an hour: the adjusted tax is exact, the raw one is off by where the connector happened to stand."""
+    entry = summarise(launches(5, np.random.default_rng(3), taxes={"x": 0.2}, drift_per_h=0.02), 0.95)
+    assert entry is not None
+    assert entry["drift"]["per_hour"]["point"] == pytest.approx(math.expm1(0.02))
+    assert entry["drift"]["p_value"] < 1e-6
+    assert tax(entry, "x")["adjusted"]["point"] == pytest.approx(0.2)
+    assert tax(entry, "x")["point"] != pytest.approx(0.2)
+
+
+def test_what_launches_differ_by_is_told_from_what_requests_leave_open() -> None:
+    chance = np.random.default_rng(4)
+    found = [
+        summarise(launches(40, chance, launch_sd=0.05, within_sd=0.03), 0.95)["between_launch_sd"]  # type: ignore[index]
+        for _ in range(30)
+    ]
+    assert np.mean(found) == pytest.approx(0.05, rel=0.1)
+    quiet = summarise(launches(40, chance, launch_sd=0.0, within_sd=0.05), 0.95)
+    assert quiet is not None and quiet["between_launch_sd"] < 0.03
+
+
+@pytest.mark.parametrize("blocks", [3, 5, 10])
+def test_intervals_hold_the_truth_and_a_bootstrap_of_blocks_does_not(blocks: int) -> None:
+    """Launches that differ by 5 %, a tax of 10 %: 2000 campaigns."""
+    chance = np.random.default_rng(blocks)
+    truth, held, held_by_bootstrap, false_alarms = math.log1p(0.1), 0, 0, 0
+    n = 2000
+    for _ in range(n):
+        own = chance.normal(truth, 0.05, blocks) - chance.normal(0, 0.05, (2, blocks)).mean(axis=0)
+        found = mean_over_blocks(own, 0.95)
+        held += found.low <= 0.1 <= found.high
+        means = own[chance.integers(0, blocks, (200, blocks))].mean(axis=1)
+        low, high = np.quantile(means, [0.025, 0.975])
+        held_by_bootstrap += low <= truth <= high
+        against_itself = mean_over_blocks(chance.normal(0, 0.07, blocks), 0.95)
+        false_alarms += not against_itself.low <= 0 <= against_itself.high
+    # Three standard errors of a share of 2000 are 1.5 %.
+    assert held / n == pytest.approx(0.95, abs=0.016)
+    assert false_alarms / n == pytest.approx(0.05, abs=0.016)
+    assert held_by_bootstrap / n < held / n - (0.1 if blocks <= 5 else 0.015)
+
+
+def test_two_blocks_are_no_evidence() -> None:
+    assert summarise(launches(2, np.random.default_rng(5)), 0.95) is None
+
+
+def test_a_block_without_both_plains_does_not_count() -> None:
+    found = launches(4, np.random.default_rng(6), taxes={"x": 0.1})
+    lost = found["r2", "plain_again"]
+    found["r2", "plain_again"] = Launch(lost.block, lost.config, lost.start_h, math.nan, math.nan)
+    entry = summarise(found, 0.95)
+    assert entry is not None and entry["blocks"] == 3
+    del found["r3", "x"]
+    assert [t["config"] for t in (summarise(found, 0.95) or {"taxes": []})["taxes"]] == ["y"]
+
+
+@pytest.fixture(scope="module")
+def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    plain = Behaviour(noise=0.05)
+    config = campaign_config(**SMALL, repeats=4)
+    behaviours = {
+        "plain": plain,
+        "plain_again": plain,
+        "mooncake_both": plain.taxed(0.3),
+        "nixl_both": plain.taxed(0.2),
+    }
+    campaign = Campaign(tmp_path_factory.mktemp("repeats"), config, behaviours)
+    campaign.measure_everything()
+    return aggregate(read_campaign(campaign.root))
+
+
+def test_a_campaign_with_repeats_has_taxes_over_blocks(value: dict[str, Any]) -> None:
+    safe = next(e for e in value["repeats"] if (e["reference"], e["metric"]) == ("ref_safe", "tpot_p90"))
+    assert safe["blocks"] == 4
+    assert tax(safe, "mooncake_both")["point"] == pytest.approx(0.3, abs=0.03)
+    assert abs(tax(safe, "noop_connector")["point"]) < 0.03
+    assert abs(safe["noise_floor"]["point"]) < 0.05
+    assert safe["drift"]["hours"] > 0
+
+
+def test_hypotheses_are_decided_over_blocks_where_there_are_enough(value: dict[str, Any]) -> None:
+    """A difference between two configurations keeps what they have in common, plain."""
+    (h1,) = [h for h in value["hypotheses"] if (h["id"], h["subject"]) == ("H1", "mooncake_both")]
+    assert h1["numbers"]["tax_ttft_p90"]["n"] == 4
+    (safe,) = [e for e in value["repeats"] if (e["reference"], e["metric"]) == ("ref_safe", "ttft_p90")]
+    own = tax(safe, "mooncake_both")
+    numbers = h1["numbers"]["tax_ttft_p90"]
+    assert numbers["point"] == pytest.approx(own["point"])
+    assert numbers["low"] == pytest.approx(own["low"], abs=0.2 * (own["high"] - own["low"]))
+
+
+def test_blocks_enter_no_other_tax(value: dict[str, Any]) -> None:
+    assert {t["phase"] for t in value["taxes"]} <= {"a", "b", "b_prime"}
+
+
+def test_every_block_has_an_order_and_a_load_of_its_own() -> None:
+    config = campaign_config(**SMALL, repeats=3)
+    assert config.phases[-3:] == ("r1", "r2", "r3")
+    orders = [run_order(config, p) for p in ("r1", "r2", "r3")]
+    assert all(sorted(o) == sorted((*config.connector_ids, "plain_again")) for o in orders)
+    assert len(set(orders)) > 1
+    first, second = (
+        cells_of(config, "plain", p, ref_safe_per_s=2.0, ref_load_per_s=4.0) for p in ("r1", "r2")
+    )
+    assert [c.cell_id for c in first] == [c.cell_id for c in second] == ["r2_256x16", "r4_256x16"]
+    assert {c.seed for c in first}.isdisjoint(c.seed for c in second)
+    assert first == cells_of(config, "plain_again", "r1", ref_safe_per_s=2.0, ref_load_per_s=4.0)
+    assert len(cells_of(config, "plain", "r1", ref_safe_per_s=2.0, ref_load_per_s=2.0)) == 1
