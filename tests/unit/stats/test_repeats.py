@@ -128,6 +128,7 @@ def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     behaviours = {
         "plain": plain,
         "plain_again": plain,
+        "noop_connector": plain,
         "mooncake_both": plain.taxed(0.3),
         "nixl_both": plain.taxed(0.2),
     }
