@@ -17,13 +17,13 @@ from connector_tax.enginemodel.costs import load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.errors import AnalysisError
 from connector_tax.files import read_json, write_json
-from connector_tax.plan import campaign_document, cells_of
+from connector_tax.plan import campaign_document, cells_of, run_order
 from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s
 from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
 from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
 from connector_tax.seeds import derive_seed
-from connector_tax.units import NS_PER_S
+from connector_tax.units import NS_PER_S, s_to_ns
 
 DEFAULT_MODEL = "config/engine_model.yaml"
 DATE = "2000-01-01"
@@ -62,15 +62,21 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
     write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
     write_preflight(folder, virtual)
     times = []
+    start_ns = 0
     # Spawn, not fork: the parent may hold threads of numpy's libraries.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         for phase in config.phases:
             if phase == "c":
                 times.append(_planned_only(virtual, folder, phase, real_kind))
                 continue
+            # Runs are simulated side by side; their clocks say that they came one after the other.
+            slots = run_order(virtual, phase)
+            slot_ns = s_to_ns(max(expected_run_s(virtual, c, phase, _middle(virtual)) for c in slots))
             jobs = [
-                pool.submit(_rehearse_run, virtual, folder, c, phase, seed) for c in virtual.members(phase)
+                pool.submit(_rehearse_run, virtual, folder, c, phase, seed, start_ns + k * slot_ns)
+                for k, c in enumerate(slots)
             ]
+            start_ns += len(slots) * slot_ns
             seconds = [s for s in (job.result() for job in jobs) if s > 0]
             overhead_s = len(seconds) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind])
             times.append(PhaseTime(phase, len(seconds), sum(seconds), overhead_s))
@@ -80,7 +86,12 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
 
 
 def _rehearse_run(
-    config: CampaignConfig, folder: CampaignFolder, connector_id: str, phase: Phase, seed: int
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    connector_id: str,
+    phase: Phase,
+    seed: int,
+    start_ns: int,
 ) -> float:
     """One (configuration, phase); returns how long its cells took in virtual seconds."""
     run = folder.run(DATE, connector_id, phase)
@@ -102,17 +113,22 @@ def _rehearse_run(
         max_num_batched_tokens=int(config.engine.args.get("max_num_batched_tokens") or 2048),
         seed=derive_seed(seed, "engine", connector_id, phase),
     )
-    elapsed_ns = 0
+    now_ns = start_ns
 
     def simulated() -> Iterator[tuple[CellSpec, SimulatedCell]]:
-        nonlocal elapsed_ns
+        nonlocal now_ns
         for spec in cells:
-            cell = simulate_cell(spec, model, elapsed_ns)
-            elapsed_ns = cell.window.drained_ns + GAP_NS
+            cell = simulate_cell(spec, model, now_ns)
+            now_ns = cell.window.drained_ns + GAP_NS
             yield spec, cell
 
     write_run(run, config, costs, simulated())
-    return elapsed_ns / NS_PER_S
+    return (now_ns - start_ns) / NS_PER_S
+
+
+def _middle(config: CampaignConfig) -> float:
+    """A guess at the reference rates, for the plan alone."""
+    return config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:

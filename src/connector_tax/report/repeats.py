@@ -44,11 +44,14 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
         found.append(
             f"Launches of plain differ by {spread:.1%} (standard deviation) beyond what their requests explain."
         )
-    drift = interval(mapping(entry.get("drift")).get("per_hour"))
+    drift = interval(mapping(entry.get("drift")).get("change"))
     if drift is not None:
         p_value = number(mapping(entry.get("drift")).get("p_value"))
+        hours = number(mapping(entry.get("drift")).get("hours")) or 0.0
         word = "drifts" if p_value is not None and p_value < 0.05 else "does not visibly drift"
-        found.append(f"Plain {word}: {with_interval(drift)} per hour (p = {p_value:.2g}).")
+        found.append(
+            f"Plain {word}: {with_interval(drift)} from its first launch to its last, {hours:.1f} h (p = {p_value:.2g})."
+        )
     return found
 
 

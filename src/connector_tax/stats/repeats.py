@@ -159,11 +159,10 @@ def _log_ratios(launches: dict[tuple[str, str], Launch], blocks: list[str], conf
     """Of each block, against the mean of its two plains; of ``plain_again`` against the other plain."""
     own = np.array([launches[b, config].log_latency for b in blocks])
     plain = np.array([launches[b, "plain"].log_latency for b in blocks])
-    if config == PLAIN_AGAIN:
-        ratios: Floats = own - plain
-        return ratios
-    again = np.array([launches[b, PLAIN_AGAIN].log_latency for b in blocks])
-    ratios = own - (plain + again) / 2
+    if config != PLAIN_AGAIN:
+        again = np.array([launches[b, PLAIN_AGAIN].log_latency for b in blocks])
+        plain = (plain + again) / 2
+    ratios: Floats = own - plain
     return ratios
 
 
@@ -227,22 +226,23 @@ def _between_launch_sd(
 def _drift(
     launches: dict[tuple[str, str], Launch], blocks: list[str], confidence: float
 ) -> dict[str, Any] | None:
-    """Slope of plain's log percentile over time, all its launches; None if they all began at once."""
+    """How much plain's percentile changed from its first launch to its last, on a straight line; None if they began at once."""
     plain = [launches[b, c] for b in blocks for c in ("plain", PLAIN_AGAIN)]
     hours, values = np.array([x.start_h for x in plain]), np.array([x.log_latency for x in plain])
     if np.ptp(hours) == 0:
         return None
-    line = stats.linregress(hours, values)
+    span_h = float(np.ptp(hours))
+    line = stats.linregress(hours / span_h, values)
     half = float(stats.t.ppf(0.5 + confidence / 2, len(plain) - 2)) * float(line.stderr)
     slope = float(line.slope)
     return {
-        "per_hour": {
+        "change": {
             "point": math.expm1(slope),
             "low": math.expm1(slope - half),
             "high": math.expm1(slope + half),
         },
         "p_value": float(line.pvalue),
-        "hours": float(np.ptp(hours)),
+        "hours": span_h,
     }
 
 

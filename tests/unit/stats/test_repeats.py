@@ -69,7 +69,7 @@ def test_a_straight_drift_is_found_and_taken_out() -> None:
     """2 % an hour: the adjusted tax is exact, the raw one is off by where the connector happened to stand."""
     entry = summarise(launches(5, np.random.default_rng(3), taxes={"x": 0.2}, drift_per_h=0.02), 0.95)
     assert entry is not None
-    assert entry["drift"]["per_hour"]["point"] == pytest.approx(math.expm1(0.02))
+    assert entry["drift"]["change"]["point"] == pytest.approx(math.expm1(0.02 * entry["drift"]["hours"]))
     assert entry["drift"]["p_value"] < 1e-6
     assert tax(entry, "x")["adjusted"]["point"] == pytest.approx(0.2)
     assert tax(entry, "x")["point"] != pytest.approx(0.2)
