@@ -4,12 +4,14 @@ from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
+    Interval,
     interval,
     label_of,
     main_taxes,
     number,
     reference_flags,
     reference_rate,
+    rows,
     source_note,
     why_absent,
 )
@@ -39,6 +41,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
 
     subject = SUBJECT if SUBJECT in values else max(values, key=lambda c: values[c].point)
     row, value = taxes[subject], values[subject]
+    blocks, repeated = _over_blocks(aggregate, subject)
+    value = repeated or value
     at = reference_rate(aggregate, "ref_safe")
     name = label_of(aggregate, subject)
     where = "at ref_safe" + (f" ({rate(at)})" if at is not None else "")
@@ -56,8 +60,10 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
             sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."
     if source_note(aggregate).startswith("Embedded engine"):
         sentence = f"On the embedded engine: {sentence}"
+    own = f"one launch: {with_interval(values[subject])}, "
     details = [
-        f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "
+        ("" if repeated is None else f"Over {blocks} blocks of launches; {own}")
+        + f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "
         f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."
     ]
     tpot = interval(main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject))
@@ -76,3 +82,13 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         "details": [hold_together(d) for d in details],
         "flags": flags,
     }
+
+
+def _over_blocks(aggregate: Aggregate, config: str) -> tuple[int, Interval | None]:
+    """How many blocks of launches, and the tax of TTFT p90 at ref_safe over them, where there are any."""
+    for entry in rows(aggregate.get("repeats")):
+        if (entry.get("reference"), entry.get("metric")) == ("ref_safe", "ttft_p90"):
+            for tax in rows(entry.get("taxes")):
+                if tax.get("config") == config:
+                    return int(number(entry.get("blocks")) or 0), interval(tax)
+    return 0, None

@@ -303,3 +303,28 @@ def test_a_tax_stands_in_two_parts_and_in_three(aggregate: dict[str, Any]) -> No
     assert "Mooncake (both) +40 % +2.8 % +37 % +1,900 µs +120 µs +1,780 µs" in text
     aggregate["taxes"] = [t for t in aggregate["taxes"] if t["config"] != "noop_connector"]
     assert "The published experiment's two parts" not in words(page(aggregate))
+
+
+def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
+    """Headline and table over blocks; the one launch is named beside them."""
+    numbers = {"point": 0.27, "low": 0.15, "high": 0.41, "n": 4, "verdict": "tax", "adjusted": None}
+    aggregate["repeats"] = [
+        {
+            "reference": "ref_safe",
+            "rate_per_s": 2.0,
+            "metric": "ttft_p90",
+            "blocks": 4,
+            "noise_floor": {"point": 0.01, "low": -0.01, "high": 0.03, "half_width": 0.02},
+            "between_launch_sd": 0.012,
+            "drift": {"change": {"point": 0.02, "low": 0.01, "high": 0.03}, "p_value": 0.01, "hours": 2.5},
+            "taxes": [{"config": "mooncake_both", **numbers, "by_block": {"r1": 0.2, "r2": 0.3}}],
+        }
+    ]
+    text = words(page(aggregate))
+    assert "costs 27 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 15 % to 41 %" in text.replace(
+        "\xa0", " "
+    )
+    assert "Over 4 blocks of launches; one launch: +40 %" in text.replace("\xa0", " ")
+    assert "A tax below 2.0% would drown in that" in text
+    assert "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h" in text
+    assert "Mooncake (both) +27 % [+15 %, +41 %] tax – +20 %, +30 %" in text
