@@ -34,12 +34,33 @@ def outlook(root: Path, times: list[PhaseTime]) -> str:
         lines += ["", f"{'headline tax at ref_safe':<28} {'TTFT p90':>22} {'TPOT p90':>22}"]
         lines += _taxes(folder)
         lines.append("+- is the 95 % interval of one launch each; what differs between launches comes on top")
+        lines += ["", *power_lines(folder.aggregate)]
     size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
     lines += [
         "",
         f"{root} holds {size_mib:.0f} MiB of simulated results; remove it when you have seen enough",
     ]
     return "\n".join(lines)
+
+
+def power_lines(aggregate: Path) -> list[str]:
+    """The smallest taxes that would be found, of a rehearsed campaign or of an earlier one that was measured."""
+    found = read_json(aggregate).get("power", [])
+    if not found:
+        return [f"{aggregate}: no tax at ref_safe, so nothing is known of what could be found"]
+    blocks = next((list(row["by_blocks"]) for row in found if row["by_blocks"]), [])
+    heads = "".join(f"{n + ' blocks':>12}" for n in blocks)
+    lines = [f"{'smallest tax found 4 times of 5':<38} {'one launch':>12}{heads}"]
+    words = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+    for row in found:
+        values = [row["one_launch"], *(row["by_blocks"] or dict.fromkeys(blocks)).values()]
+        shown = "".join(f"{'unknown' if v is None else f'{v:.1%}':>12}" for v in values)
+        lines.append(f"{row['config']:<28} {words[row['metric']]:<9} {shown}")
+    if not blocks:
+        lines.append(
+            "With repeats (config) it is also known what differs between launches, and what blocks would find"
+        )
+    return lines
 
 
 def _taxes(folder: CampaignFolder) -> list[str]:

@@ -19,6 +19,7 @@ from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
 from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
+from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.stats.repeats import headline_taxes, repeats
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
@@ -44,6 +45,7 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
     changed = (data.engine_diff or {}).get("configs", {})
     absent = _absent(data)
     outputs, output_problems = compare_outputs(data)
+    blocks = repeats(estimates, rates, confidence)
     rng = stream(config["seed"], "repeats")
     repeated = headline_taxes(estimates, rates, "ttft_p90", settings["bootstrap_draws"], rng)
     verdicts = judge_hypotheses(_evidence(taxes, repeated, absent, config, confidence))
@@ -62,7 +64,8 @@ def aggregate(data: CampaignData) -> dict[str, Any]:
         "attribution": _attribution(headline, config["seed"], confidence),
         "engine_diff": changed,
         "decomposition": decompose(headline, changed, confidence),
-        "repeats": repeats(estimates, rates, confidence),
+        "repeats": blocks,
+        "power": outlook(taxes, blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
         "amplification": _amplification(taxes, confidence),
         "hypotheses": [v.to_json() for v in verdicts],

@@ -209,7 +209,14 @@ def summarise(launches: dict[tuple[str, str], Launch], confidence: float) -> dic
 
 def _json(mean: Mean) -> dict[str, Any]:
     verdict = "tax" if mean.low > 0 else "gain" if mean.high < 0 else "no_tax_found"
-    return {"point": mean.point, "low": mean.low, "high": mean.high, "n": mean.n, "verdict": verdict}
+    return {
+        "point": mean.point,
+        "low": mean.low,
+        "high": mean.high,
+        "n": mean.n,
+        "sd": mean.sd,
+        "verdict": verdict,
+    }
 
 
 def _between_launch_sd(

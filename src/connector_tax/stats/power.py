@@ -1,0 +1,79 @@
+"""The smallest tax that would be found: at 80 % power, by one launch and by so many blocks of launches."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from connector_tax.stats.bootstrap import Estimate
+from connector_tax.stats.taxes import LATENCY_METRICS, Tax
+
+POWER = 0.8
+BLOCKS = (3, 5, 10, 20)
+
+
+def smallest_detectable(
+    standard_error: float, *, freedom: int | None = None, confidence: float = 0.95, power: float = POWER
+) -> float:
+    """How far from zero the truth must lie for its two-sided interval to exclude zero with ``power``.
+
+    Args:
+        standard_error: of the estimate, on the scale on which it is near normal.
+        freedom: degrees of freedom of Student's t; None for a normal estimate.
+    """
+    tail = (1 - confidence) / 2
+    if freedom is None:
+        return float(stats.norm.isf(tail) + stats.norm.ppf(power)) * standard_error
+    critical = float(stats.t.isf(tail, freedom))
+
+    def lacking(distance: float) -> float:
+        return float(stats.nct.sf(critical, freedom, distance)) - power
+
+    return float(optimize.brentq(lacking, 0.0, critical + 20.0)) * standard_error
+
+
+def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:
+    """``power`` in ``aggregate.json``: of each headline tax at ref_safe, what would have been found.
+
+    ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where blocks were launched.
+    """
+    spread = {
+        (tax["config"], entry["metric"]): tax["sd"]
+        for entry in repeats
+        if entry["reference"] == "ref_safe"
+        for tax in entry["taxes"]
+    }
+    found = []
+    for tax in taxes:
+        if not tax.headline or tax.reference != "ref_safe" or tax.metric not in LATENCY_METRICS:
+            continue
+        error = _log_error(tax.estimate)
+        sd = spread.get((tax.config, tax.metric))
+        found.append(
+            {
+                "config": tax.config,
+                "metric": tax.metric,
+                "power": POWER,
+                "one_launch": None
+                if error is None
+                else math.expm1(smallest_detectable(error, confidence=confidence)),
+                "by_blocks": None
+                if sd is None
+                else {
+                    str(n): math.expm1(
+                        smallest_detectable(sd / math.sqrt(n), freedom=n - 1, confidence=confidence)
+                    )
+                    for n in BLOCKS
+                },
+            }
+        )
+    return found
+
+
+def _log_error(tax: Estimate) -> float | None:
+    """Standard deviation of the log ratio over resamples; None where some are not finite."""
+    ratios = 1 + tax.replicates
+    if tax.point is None or ratios.size < 2 or not (np.isfinite(ratios) & (ratios > 0)).all():
+        return None
+    return float(np.log(ratios).std(ddof=1))
