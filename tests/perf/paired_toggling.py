@@ -1,0 +1,79 @@
+"""What the connector framework costs, free of what launches differ by: the no-op connector taken out of a running vLLM.
+
+    ENGINE_PYTHON=... TINY_MODEL=... .venv/bin/python tests/perf/paired_toggling.py [--pairs 24]
+
+Research, for vLLM 0.32 alone, and only right because nothing is ever transferred. Two launches: one in which the connector
+is taken out and put back, and one in which the switch is thrown and nothing else happens, which must come out as nothing.
+Compare with ``framework_tax.py``, which launches both afresh. What a configuration decides at start (engine settings, the
+executor's aggregator of connector outputs) stays on in both states and is not in the number.
+"""
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from slices import Paired, Slices, paired
+
+from connector_tax.config import load_campaign
+from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.plan import cells_of
+
+SETTLE_S = 0.3
+
+
+def toggle(pairs: int, slice_s: float, rate_per_s: float, *, nothing: bool) -> Paired:
+    config = load_campaign(PROJECT_ROOT / "config" / "vllm-cpu.yaml")
+    duration_s = 2 * pairs * (slice_s + SETTLE_S)
+    cell = replace(
+        cells_of(config, "plain", "a")[0],
+        rate_per_s=rate_per_s,
+        duration_s=duration_s,
+        max_cell_s=duration_s + 60,
+    )
+    with tempfile.TemporaryDirectory() as name:
+        off = Path(name) / "off"
+        connector = replace(
+            config.connector("noop_connector"),
+            id="toggled",
+            kv_transfer_config={
+                "kv_connector": "ToggledConnector",
+                "kv_connector_module_path": "toggled_connector",
+                "kv_role": "kv_both",
+            },
+            env={
+                "PYTHONPATH": str(Path(__file__).parent),
+                "TOGGLED_CONNECTOR_OFF": str(off),
+                "TOGGLED_CONNECTOR_NOTHING": str(int(nothing)),
+            },
+        )
+        with running_engine(LaunchRequest(config.engine, connector, Path(name) / "run")) as engine:
+            engine.wait_ready()
+            with Slices(off, slice_s, SETTLE_S) as slices:
+                outcome = measure_cell(cell, engine.base_url, engine.model)
+    failed = sum(r.status != "ok" for r in outcome.requests)
+    if failed:
+        raise SystemExit(f"{failed} of {len(outcome.requests)} requests failed; the switch is not harmless")
+    return paired(outcome.requests, slices)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=24, help="pairs of slices")
+    parser.add_argument("--slice", type=float, default=2.5, help="seconds")
+    parser.add_argument("--rate", type=float, default=16.0, help="requests per second")
+    args = parser.parse_args()
+    for nothing in (False, True):
+        what = "the switch alone" if nothing else "the no-op connector"
+        print(
+            f"{what}: {toggle(args.pairs, args.slice, args.rate, nothing=nothing)} of {args.slice:g} s",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
