@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from connector_tax.ingest.steps import DECODE_ONLY, StepTable
 from connector_tax.seeds import stream
-from connector_tax.stats.bootstrap import Estimate, Floats, block_length
+from connector_tax.stats.bootstrap import Estimate, Floats, block_length, small_sample_factor
 
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
@@ -122,7 +122,7 @@ UPDATE_HOOKS = {
 def _means(columns: Floats, rng: np.random.Generator) -> Means:
     """Circular block bootstrap of means: sums of blocks are differences of one running sum."""
     n = columns.shape[0]
-    length = block_length(n)
+    length = block_length([columns[:, 0]])
     blocks = math.ceil(n / length)
     wrapped = np.vstack(
         [np.zeros((1, columns.shape[1])), np.cumsum(np.vstack([columns, columns[:length]]), axis=0)]
@@ -130,7 +130,8 @@ def _means(columns: Floats, rng: np.random.Generator) -> Means:
     sums = wrapped[length : length + n] - wrapped[:n]
     starts = rng.integers(0, n, size=(DRAWS, blocks))
     replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
-    return Means(columns.mean(axis=0), replicates, n)
+    point = columns.mean(axis=0)
+    return Means(point, point + small_sample_factor(n, length) * (replicates - point), n)
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from connector_tax.seeds import stream
 from connector_tax.stats.bootstrap import (
     Estimate,
     Floats,
+    block_length,
     estimate_jointly,
     estimate_percentiles,
     unavailable,
@@ -68,14 +69,19 @@ def estimate_cell(cell: CellData, seed: int, draws: int) -> CellEstimates:
 
 
 def _resampled(
-    columns: dict[str, Floats], qs: tuple[float, ...], draws: int, rng: np.random.Generator
+    columns: dict[str, Floats],
+    qs: tuple[float, ...],
+    draws: int,
+    rng: np.random.Generator,
+    length: int | None = None,
 ) -> dict[tuple[str, float], Estimate]:
     """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
     n = max((c.size for c in columns.values()), default=0)
-    found = estimate_jointly({k: v for k, v in columns.items() if v.size == n}, qs, draws, rng)
+    same = {k: v for k, v in columns.items() if v.size == n}
+    found = estimate_jointly(same, qs, draws, rng, length=length)
     for name, values in columns.items():
         if values.size < n:
-            for q, estimate in estimate_percentiles(values, qs, draws, rng).items():
+            for q, estimate in estimate_percentiles(values, qs, draws, rng, length=length).items():
                 found[name, q] = estimate
     return found
 
@@ -91,12 +97,14 @@ def _steps(cell: CellData, rng: np.random.Generator) -> tuple[Steps, Steps, str 
         return {}, {}, "no step with a token was recorded in this cell's window"
     columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
+    length = block_length([table.step_duration_us])
     by_kind: Steps = {}
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
-        for q, estimate in estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng).items():
+        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length)
+        for q, estimate in found.items():
             by_kind[name, q] = estimate
-    return _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng), by_kind, None
+    return _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, length), by_kind, None
 
 
 def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> dict[str, Any]:

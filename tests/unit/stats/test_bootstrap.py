@@ -8,7 +8,6 @@ from scipy.stats import bootstrap
 from connector_tax.stats.bootstrap import (
     Estimate,
     block_counts,
-    block_length,
     estimate_jointly,
     estimate_percentiles,
     resampled_percentiles,
@@ -22,7 +21,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_every_resample_has_as_many_observations_as_there_are() -> None:
     for n in (1, 2, 7, 64, 200):
-        counts = block_counts(n, 50, rng())
+        counts = block_counts(n, 50, rng(), max(1, n // 8))
         assert counts.shape == (n, 50)
         assert (counts.sum(axis=0) == n).all()
         assert counts.min() >= 0
@@ -30,14 +29,13 @@ def test_every_resample_has_as_many_observations_as_there_are() -> None:
 
 def test_no_observation_is_rarer_than_another() -> None:
     """Blocks wrap around, so the first and the last are drawn as often as the middle."""
-    counts = block_counts(30, 20_000, rng())
+    counts = block_counts(30, 20_000, rng(), 4)
     assert counts.mean(axis=1) == pytest.approx(np.ones(30), abs=0.06)
 
 
 def test_counts_come_in_blocks() -> None:
     """Neighbours are drawn together: that is what keeps the dependence of a queue."""
-    counts = block_counts(1000, 400, rng()).astype(float)
-    assert block_length(1000) == 10
+    counts = block_counts(1000, 400, rng(), 10).astype(float)
     correlation = np.corrcoef(counts[500], counts[501])[0, 1]
     assert correlation > 0.7
     assert abs(np.corrcoef(counts[500], counts[530])[0, 1]) < 0.2
@@ -47,7 +45,7 @@ def test_counts_come_in_blocks() -> None:
 def test_a_resamples_percentile_is_numpys(q: float) -> None:
     """The percentile from counts equals numpy's on the repeated values."""
     values = rng(1).exponential(size=37)
-    counts = block_counts(37, 25, rng(2))
+    counts = block_counts(37, 25, rng(2), 4)
     expected = [np.percentile(np.repeat(values, column), q) for column in counts.T]
     assert resampled_percentiles(values, counts, (q,))[q] == pytest.approx(expected)
 
