@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 from scipy.signal import lfilter
-from scipy.stats import bootstrap
+from scipy.stats import bootstrap, norm, t
 
 from connector_tax.stats.bootstrap import (
     Estimate,
     block_counts,
+    block_length,
     estimate_jointly,
     estimate_percentiles,
     resampled_percentiles,
+    small_sample_factor,
+    widened,
 )
 from connector_tax.stats.taxes import relative, verdict
 
@@ -172,3 +175,62 @@ def test_a_tax_without_a_baseline_says_why() -> None:
     own = Estimate(13.0, np.array([13.0]), 10)
     missing = Estimate(None, np.empty(0), 0, "p90 falls on requests that failed or did not finish")
     assert relative(own, missing).reason == "plain: p90 falls on requests that failed or did not finish"
+
+
+def dependent(coefficient: float, n: int, seed: int) -> np.ndarray:
+    series: np.ndarray = lfilter([1.0], [1.0, -coefficient], rng(seed).normal(size=n + 500))[500:]
+    return series
+
+
+def test_blocks_are_as_long_as_the_dependence() -> None:
+    """Independent data gets the shortest, a slow queue longer ones, nothing more than a fifth of all."""
+    lengths = {
+        c: np.median([block_length([dependent(c, 1000, seed)]) for seed in range(15)])
+        for c in (0.0, 0.6, 0.9)
+    }
+    assert 10 <= lengths[0.0] <= 16
+    assert lengths[0.0] < lengths[0.6] < lengths[0.9] <= 200
+    assert 100 < block_length([dependent(0.999, 1000, 1)]) <= 200
+    assert block_length([dependent(0.9, 1000, 1), rng().normal(size=1000)]) == block_length(
+        [dependent(0.9, 1000, 1)]
+    )
+
+
+def test_a_length_is_found_where_nothing_varies_or_nothing_finished() -> None:
+    assert block_length([np.ones(1000)]) == 10
+    assert block_length([np.full(1000, np.inf)]) == 10
+    assert block_length([np.empty(0)]) == 1
+    assert block_length([rng().normal(size=7)]) == 2
+    assert block_length([np.where(rng().random(200) < 0.1, np.inf, 1.0)]) >= 6
+
+
+def test_few_blocks_widen_as_students_t_does() -> None:
+    """200 in blocks of 40 are five: t with four degrees of freedom, and a fifth of the variance lost."""
+    expected = t.ppf(0.975, 4) / norm.ppf(0.975) * np.sqrt(200 / 160)
+    assert small_sample_factor(200, 40) == pytest.approx(expected)
+    assert small_sample_factor(10**6, 100) == pytest.approx(1.0, abs=1e-3)
+    values = widened(100.0, np.array([50.0, 100.0, 200.0, np.inf]), 2.0)
+    assert values == pytest.approx([25.0, 100.0, 400.0, np.inf])
+    assert widened(0.0, np.array([-1.0, 0.0, 2.0]), 2.0) == pytest.approx([-2.0, 0.0, 4.0])
+
+
+def test_a_tax_of_two_queues_is_held_as_often_as_said() -> None:
+    """M/M/1 at half its capacity, 200 requests, no tax: single requests find one in every third campaign."""
+    held = {"blocks": 0, "single": 0}
+    campaigns = 200
+    for seed in range(campaigns):
+        chance = rng(seed)
+        gaps, service = chance.exponential(1.0, (2, 400)), chance.exponential(0.5, (2, 400))
+        series = np.zeros((2, 400))
+        wait = np.zeros(2)
+        for k in range(400):
+            series[:, k] = wait + service[:, k]
+            wait = np.maximum(0.0, series[:, k] - gaps[:, k])
+        a, b = (estimate_percentiles(x, (90.0,), 400, chance)[90.0] for x in series[:, 200:])
+        low, high = relative(a, b).interval(0.95)
+        held["blocks"] += low is not None and high is not None and low <= 0 <= high
+        drawn = [np.percentile(x[chance.integers(0, 200, (400, 200))], 90, axis=1) for x in series[:, 200:]]
+        alone = np.quantile(drawn[0] / drawn[1] - 1, [0.025, 0.975])
+        held["single"] += alone[0] <= 0 <= alone[1]
+    assert 0.92 <= held["blocks"] / campaigns <= 0.99
+    assert held["single"] / campaigns < 0.75
