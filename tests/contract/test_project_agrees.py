@@ -72,7 +72,11 @@ def test_a_script_by_hand_uses_the_published_settings() -> None:
 def test_conda_and_pip_users_get_the_same_versions() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    names = {"snakemake-minimal": "snakemake", "prometheus_client": "prometheus-client"}
+    names = {
+        "snakemake-minimal": "snakemake",
+        "prometheus_client": "prometheus-client",
+        "arch-py": "arch",
+    }
     wanted = [
         line
         for line in (ROOT / "requirements.in").read_text().split("# Checks")[0].splitlines()
