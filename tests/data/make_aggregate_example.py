@@ -24,7 +24,7 @@ CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
     "mooncake_producer": (
         "Mooncake (producer)",
         "partial",
-        "1 of 9 cells of phase b is invalid",
+        "1 cells left out, the first is b/r2_32768x1024",
         0.11,
         0.06,
         700,
@@ -39,36 +39,54 @@ CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
 CAPACITY = {"plain": 7.4, "mooncake_both": 5.2, "multi_mooncake_lmcache": 4.9, "nixl_both": 5.5}
 
 
-def triple(point: float, relative: float = 0.06) -> dict[str, float]:
+def triple(point: float, relative: float = 0.06, n: int = 200) -> dict[str, Any]:
     return {
         "point": round(point, 4),
         "low": round(point * (1 - relative), 4),
         "high": round(point * (1 + relative), 4),
+        "n": n,
     }
 
 
-def lost(reason: str) -> dict[str, Any]:
-    return {"point": None, "low": None, "high": None, "reason": reason}
+def lost(reason: str, n: int = 200) -> dict[str, Any]:
+    return {"point": None, "low": None, "high": None, "n": n, "reason": reason}
 
 
-def step(config: str, tokens: float, with_cdf: bool) -> dict[str, Any]:
+def step(config: str, tokens: float) -> dict[str, Any]:
     extra, hooks = CONFIGS[config][5:7]
     p50 = 14_500 + tokens * 0.4 + extra
-    quantiles = [round(p50 * math.exp(0.22 * 1.6 * (2 * (i + 0.5) / 200 - 1) ** 3), 1) for i in range(200)]
+    quantiles = [round(p50 * math.exp(0.22 * 1.6 * (2 * (i + 0.5) / 200 - 1) ** 3)) for i in range(200)]
     value: dict[str, Any] = {
         "available": True,
-        "reason": None,
         "n_steps": 5200,
-        "step_duration_us": {"p50": triple(p50, 0.012), "p90": triple(p50 * 1.3, 0.02)},
+        "n_empty": 3,
+        "n_unjoined": 0,
+        "torn": False,
+        "step_duration_us": {"p50": triple(p50, 0.012, 5200), "p90": triple(p50 * 1.3, 0.02, 5200)},
+        "round_trip_us": {"p50": triple(p50 - hooks, 0.012, 5200), "p90": triple(p50 * 1.2, 0.02, 5200)},
         "by_kind": {
-            "decode_only": {"n": 4400, "p50": triple(p50 * 0.98, 0.01), "p90": triple(p50 * 1.1, 0.02)}
+            "decode_only": of_kind(p50 * 0.98, 4400),
+            "mixed": of_kind(p50 * 1.2, 800),
+            "prefill_only": {"n": 0, "p50": lost("no observations", 0), "p90": lost("no observations", 0)},
         },
-        "cdf": {"step_duration_us": quantiles if with_cdf else None},
+        "cdf": {"step_duration_us": quantiles},
     }
-    for name, share in [("build_meta_us", 0.6), ("get_finished_us", 0.3), ("start_load_kv_us", 0.1)]:
-        value[name] = {"p50": triple(hooks * share, 0.03), "p90": triple(hooks * share * 1.4, 0.05)}
-    value["connector_total_us"] = {"p50": triple(hooks, 0.03), "p90": triple(hooks * 1.4, 0.05)}
+    shares = {
+        "build_meta_us": 0.6,
+        "get_finished_us": 0.3,
+        "start_load_kv_us": 0.1,
+        "connector_total_us": 1.0,
+    }
+    for name, share in shares.items():
+        value[name] = {
+            "p50": triple(hooks * share, 0.03, 5200),
+            "p90": triple(hooks * share * 1.4, 0.05, 5200),
+        }
     return value
+
+
+def of_kind(p50: float, n: int) -> dict[str, Any]:
+    return {"n": n, "p50": triple(p50, 0.01, n), "p90": triple(p50 * 1.1, 0.02, n)}
 
 
 def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) -> dict[str, Any]:
@@ -84,9 +102,10 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
     fired = {
         "throughput": effective / rate < 0.95,
         "waiting": waiting > 1,
-        "ttft_growth": None if rate == 0.5 or phase != "a" else queue > 2.6,
+        **({"ttft_growth": None if rate == 0.5 else queue > 2.6} if phase == "a" else {}),
     }
     overloaded = rate >= 16 and phase == "a"
+    dropped = n // 4 if overloaded else 0
     return {
         "config": config,
         "phase": phase,
@@ -94,13 +113,15 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
         "rate_per_s": rate,
         "input_tokens": tokens_in,
         "output_tokens": tokens_out,
+        "usable": True,
         "verdict": "valid",
         "reasons": [],
         "flags": ["client_limited"] if rate == 32 and config == "plain" else [],
         "n_window": n,
-        "n_ok": n - (n // 4 if overloaded else 0),
-        "n_dropped": n // 4 if overloaded else 0,
+        "n_ok": n - dropped,
+        "n_dropped": dropped,
         "n_failed": 0,
+        "statuses": {"dropped": dropped, "ok": n - dropped} if dropped else {"ok": n},
         "window_s": n / rate,
         "ttft_ms": {
             "p50": triple(p90 * 0.7),
@@ -117,7 +138,11 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
             "p90": triple(p90 + tpot * tokens_out),
             "p99": triple(p90 * 1.5 + tpot * tokens_out),
         },
-        "ttft_from_send_ms": {"p50": triple(p90 * 0.699), "p90": triple(p90 * 0.999), "p99": None},
+        "ttft_from_send_ms": {
+            "p50": triple(p90 * 0.699),
+            "p90": triple(p90 * 0.999),
+            "p99": triple(p90 * 1.499),
+        },
         "requested_throughput_per_s": rate,
         "effective_throughput_per_s": round(effective, 3),
         "throughput_ratio": round(effective / rate, 4),
@@ -125,7 +150,9 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
         "running_p50": round(min(rate * 6, 256), 1),
         "saturation_criteria": fired,
         "saturated": any(fired.values()),
-        "step": step(config, rate * 900, with_cdf=phase == "a" and rate in (2, 4)),
+        "n_metrics_missed": 0,
+        "prefix_cache_hit_share": 0.0,
+        "step": step(config, rate * 900),
         "cpu": {
             "loaded_s": {"engine_core": 61.5, "api_server": 22.0},
             "elapsed_s": 120.0,
@@ -139,91 +166,93 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
     }
 
 
+def left_out(one: dict[str, Any], reason: str) -> dict[str, Any]:
+    """The same cell, as the analysis lists one that it does not use."""
+    kept = ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens", "flags")
+    return {k: one[k] for k in kept} | {"usable": False, "verdict": "invalid", "reasons": [reason]}
+
+
 def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    at = {(c["config"], c["phase"], c["cell_id"]): c for c in cells}
+    at = {(c["config"], c["phase"], c["cell_id"]): c for c in cells if c["usable"]}
     for (config, phase, cell_id), one in at.items():
-        plain = at.get(("plain", phase, cell_id))
+        plain = at[("plain", phase, cell_id)]
         reference = next((k for k, v in REF.items() if v == one["rate_per_s"]), None)
-        if (
-            config == "plain"
-            or reference is None
-            or plain is None
-            or (phase == "b_prime" and reference != "ref_load")
-        ):
+        if config == "plain" or reference is None:
             continue
-        base = {k: one[k] for k in ("config", "phase", "rate_per_s", "input_tokens", "output_tokens")}
-        base |= {"reference": reference, "n": one["n_window"], "n_plain": plain["n_window"]}
+        base = {
+            k: one[k] for k in ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens")
+        }
+        base |= {"reference": reference, "headline": phase == "a", "n": one["n_window"], "overloaded": []}
         for metric, key in [("ttft_p90", "ttft_ms"), ("tpot_p90", "tpot_ms")]:
-            valid = one["verdict"] == plain["verdict"] == "valid"
-            point = one[key]["p90"]["point"] / plain[key]["p90"]["point"] - 1 if valid else None
+            point = one[key]["p90"]["point"] / plain[key]["p90"]["point"] - 1
             half = 0.045 if metric == "ttft_p90" else 0.018
-            found.append(base | {"metric": metric, "unit": "ratio"} | outcome(point, half))
-        steps = (
-            one["step"]["step_duration_us"]["p50"]["point"]
-            - plain["step"]["step_duration_us"]["p50"]["point"]
-        )
-        hooks = one["step"]["connector_total_us"]["p50"]["point"]
-        for metric, value, half in [
-            ("step_p50_us", steps, 90),
-            ("callback_p50_us", hooks, 25),
-            ("unexplained_us", steps - hooks, 95),
+            found.append(
+                base
+                | {"n_plain": plain["n_window"], "metric": metric, "unit": "ratio"}
+                | outcome(point, half)
+            )
+        step_us, plain_us = (c["step"]["step_duration_us"]["p50"]["point"] for c in (one, plain))
+        steps, hooks = step_us - plain_us, one["step"]["connector_total_us"]["p50"]["point"]
+        for metric, value, half, n_plain in [
+            ("step_p50_us", steps, 90, 5200),
+            ("callback_p50_us", hooks, 25, 0),
+            ("unexplained_us", steps - hooks, 95, 5200),
         ]:
-            found.append(base | {"metric": metric, "unit": "us"} | outcome(value, half))
+            found.append(base | {"n_plain": n_plain, "metric": metric, "unit": "us"} | outcome(value, half))
     return found
 
 
-def outcome(point: float | None, half: float) -> dict[str, Any]:
-    if point is None:
-        reason = "the cell is invalid: engine died in it"
-        return {
-            "point": None,
-            "low": None,
-            "high": None,
-            "available": False,
-            "reason": reason,
-            "verdict": None,
-        }
-    low, high = point - half, point + half
-    verdict = "tax" if low > 0 else "negative" if high < 0 else "no_tax"
-    return {
-        "point": round(point, 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "available": True,
-        "reason": None,
-        "verdict": verdict,
-    }
+def outcome(point: float, half: float) -> dict[str, Any]:
+    verdict = "tax" if point > half else "gain" if point < -half else "no_tax_found"
+    ends = {"point": round(point, 4), "low": round(point - half, 4), "high": round(point + half, 4)}
+    return ends | {"available": True, "reason": None, "verdict": verdict}
 
 
-def saturation(cells: list[dict[str, Any]]) -> dict[str, Any]:
+def saturation(cells: list[dict[str, Any]], ran: list[str]) -> dict[str, Any]:
     result = {}
-    for config in CONFIGS:
-        hit = [c for c in cells if c["config"] == config and c["phase"] == "a" and c["saturated"]]
-        first = min(hit, key=lambda c: c["rate_per_s"], default=None)
-        fired = [k for k, v in first["saturation_criteria"].items() if v] if first else []
-        rate = first["rate_per_s"] if first else None
-        result[config] = {"saturation_rate_per_s": rate, "fired": fired, "non_monotonic": []}
+    for config in ran:
+        own = [c for c in cells if c["config"] == config and c["phase"] == "a"]
+        fired = {c["rate_per_s"]: [k for k, v in c["saturation_criteria"].items() if v] for c in own}
+        result[config] = {
+            "saturation_rate_per_s": min((r for r, names in fired.items() if names), default=None),
+            "fired": {f"{r:g}": names for r, names in fired.items()},
+            "criteria": {
+                f"{c['rate_per_s']:g}": {k: c[k] for k in ("throughput_ratio", "waiting_p50")}
+                | {"ttft_growth": None if c["rate_per_s"] == 0.5 else 1.1}
+                for c in own
+            },
+            "non_monotonic": [],
+        }
     return result
-
-
-HYPOTHESES = [
-    ("H1", "The tax persists on one instance", "mooncake_both", "supported", "prior revised",
-     "tax_TTFT_p90(mooncake_both) at ref_safe is +31.0 % [+26.5, +35.5], at least 10 %."),
-    ("H2", "NIXL's tax is 5 to 10 points below Mooncake's", "nixl_both", "undetermined", "",
-     "The gap is 7.0 points [1.1, 12.9]; the interval reaches beyond 5 to 10."),
-    ("H3", "The framework's share", "noop_connector", "supported", "implementation-cost-dominated",
-     "tax(noop_connector) is 6 % of tax(mooncake_both)."),
-    ("H4", "Taxes of stacked connectors add up", "multi_mooncake_lmcache", "supported", "additive",
-     "The sum misses tax(multi) by 9 %."),
-    ("H5", "TTFT tax grows with input length", "mooncake_both", "supported", "+", "Sign +; 22 % to 42 %."),
-    ("H6", "TPOT tax grows with output length", "mooncake_both", "not testable", "",
-     "not testable (the 1024-token cells hold too few requests)."),
-]  # fmt: skip
 
 
 def span(point: float, half: float) -> dict[str, Any]:
     return {"point": round(point, 4), "low": round(point - half, 4), "high": round(point + half, 4), "n": 200}
+
+
+# id, title, subject, outcome, label, numbers, sentence, p and Holm's p
+HYPOTHESES: list[tuple[Any, ...]] = [
+    ("H1", "The tax persists on one instance", "mooncake_both", "supported", "prior 45% kept",
+     {"tax_ttft_p90": span(0.31, 0.045), "threshold": 0.1},
+     "tax_TTFT_p90(mooncake_both) at ref_safe is +31.0 % [+26.5, +35.5], at least 10 %.", 0.001, 0.005),
+    ("H2", "NIXL's tax is 5 to 10 points below Mooncake's", "mooncake_both", "undetermined", None,
+     {"gap": span(0.07, 0.059), "range": [0.05, 0.1]},
+     "The gap is 7.0 points [1.1, 12.9]; the interval reaches beyond 5 to 10.", 0.6, 0.6),
+    ("H3", "The framework's share", "mooncake_both", "supported", "implementation-cost-dominated",
+     {"tax_noop": span(0.02, 0.02), "tax_connector": span(0.31, 0.045), "share": span(0.06, 0.06), "threshold": 0.5},
+     "tax(noop_connector) is 6 % of tax(mooncake_both).", 0.001, 0.005),
+    ("H4", "Taxes of stacked connectors add up", "multi_mooncake_lmcache", "supported", "additive",
+     {"tax_stack": span(0.44, 0.045), "sum_of_parts": span(0.4, 0.06), "excess_over_stack": span(0.09, 0.15),
+      "parts": {"mooncake_both": span(0.31, 0.045), "lmcache_only": span(0.09, 0.045)}, "tolerance": 0.3},
+     "The sum misses tax(multi) by 9 %.", 0.002, 0.006),
+    ("H5", "TTFT tax grows with input length", "mooncake_both", "supported", "monotonic",
+     {"slope_per_doubling": span(0.03, 0.01), "by_length": {"512": span(0.22, 0.045), "32768": span(0.42, 0.045)}},
+     "Sign +; 22 % to 42 %.", 0.004, 0.008),
+    ("H6", "TPOT tax grows with output length", "mooncake_both", "not testable", None, {},
+     "not testable (the 1024-token cells hold too few requests).", None, None),
+]  # fmt: skip
+HYPOTHESIS_KEYS = ("id", "title", "subject", "outcome", "label", "numbers", "sentence", "p_value", "p_holm")
 
 
 def decomposition() -> list[dict[str, Any]]:
@@ -293,15 +322,25 @@ def main() -> None:
     cells = [cell(c, "a", r, 4096, 256) for c in ran for r in RATES]
     cells += [cell(c, "b", 2, i, o) for c in ran for i in INPUTS for o in OUTPUTS]
     cells += [cell(c, "b_prime", 4, i, 256) for c in PRIORITY for i in INPUTS]
-    for one in cells:
-        if (one["config"], one["phase"], one["cell_id"]) == ("mooncake_producer", "b", "r2_32768x1024"):
-            one |= {"verdict": "invalid", "reasons": ["engine died in it"]}
-    sat = saturation(cells)
+    died = ("mooncake_producer", "b", "r2_32768x1024")
+    cells = [
+        left_out(c, "engine died in it") if (c["config"], c["phase"], c["cell_id"]) == died else c
+        for c in cells
+    ]
+    sat = saturation(cells, ran)
     aggregate = {
         "schema_version": 1,
         "campaign": "example",
         "date": "2026-11-20",
         "provenance": {
+            "engine_kind": "vllm",
+            "model": "example/model-7b",
+            "engine_args": {"max_model_len": 40960, "enable_prefix_caching": True},
+            "order": {"a": ran, "b": ran, "b_prime": PRIORITY},
+            "seed": 20260526,
+            "created_utc": "2026-11-20T08:00:00Z",
+            "confidence": 0.95,
+            "bootstrap_draws": 2000,
             "versions": {"vllm": "0.32.0", "vllm_git_sha": "0123abc4", "python": "3.12.4", "torch": "2.9.1",
                          "mooncake": "0.3.7", "nixl": "0.7.1", "lmcache": "0.5.6"},
             "gpu": ["GPU 0: NVIDIA H20 (UUID: GPU-00000000-1111-2222-3333-444444444444)"],
@@ -310,11 +349,15 @@ def main() -> None:
             "code": {"connector_tax": "0.1.0", "loadgen_sha256": "ab" * 32},
         },
         "step_timing_available": True,
-        "configs": {k: {"label": v[0], "status": v[1], "reason": v[2]} for k, v in CONFIGS.items()},
+        "step_timing_reason": None,
+        "configs": {
+            k: {"label": v[0], "status": v[1], "reason": v[2], "install": None, "note": ""}
+            for k, v in CONFIGS.items()
+        },
         "cells": cells,
         "saturation": sat,
         "reference_rates": {"schema": 1, "ref_safe_per_s": 2, "ref_load_per_s": 4, "b_prime_needed": True,
-                            "flags": [], "participating": ran, "saturation": {}},
+                            "flags": [], "participating": ran, "saturation": sat},
         "taxes": taxes(cells),
         "decomposition": decomposition(),
         "attribution": attribution(),
@@ -322,22 +365,26 @@ def main() -> None:
             **{c: {} for c in ran},
             "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}},
         },
-        "amplification": [
-            {"config": c, "metric": m, "point": 0.12, "low": 0.03, "high": 0.21, "available": True, "reason": None}
+        "repeats": [],
+        "power": [
+            {"config": c, "metric": m, "power": 0.8, "one_launch": 0.06, "by_blocks": None}
             for c in ran[1:] for m in ("ttft_p90", "tpot_p90")
         ],
-        "hypotheses": [
-            dict(zip(("id", "title", "subject", "outcome", "label", "sentence"), h, strict=True)) | {"numbers": {}}
-            for h in HYPOTHESES
+        "observer_effect": [],
+        "outputs": [],
+        "amplification": [
+            {"config": c, "metric": m, "available": True, **span(0.12, 0.09)}
+            for c in ran[1:] for m in ("ttft_p90", "tpot_p90")
         ],
+        "hypotheses": [dict(zip(HYPOTHESIS_KEYS, h, strict=True)) for h in HYPOTHESES],
         "criteria": [
             {"number": i, "title": t, "outcome": o, "evidence": e}
             for i, t, o, e in [
                 (1, "H1 falsifiable", "pass", "tax and interval reported at ref_safe"),
-                (2, "H2 testable", "undetermined", "gap 7.0 points [1.1, 12.9]"),
+                (2, "H2 testable", "pass", "gap 7.0 points [1.1, 12.9]"),
                 (3, "H3 disambiguated", "pass", "implementation-cost-dominated"),
                 (4, "H4 additivity", "pass", "misses by 9 %"),
-                (5, "H5 and H6 directional", "fail", "H6 has no sign"),
+                (5, "H5 and H6 directional", "not applicable", "H6 has no sign"),
                 (6, "All artifacts present", "pass", "137 files checked"),
                 (7, "Finishes within 6 h", "pass", "4 h 51 min"),
             ]

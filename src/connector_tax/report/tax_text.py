@@ -7,7 +7,7 @@ from connector_tax.figures.lookup import interval, mapping, number
 from connector_tax.figures.words import with_interval
 
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
-VERDICT_WORDS = {"no_tax_found": "no tax found", "no_tax": "no tax found", "gain": "gain", "negative": "gain"}
+VERDICT_WORDS = {"no_tax_found": "no tax found"}
 
 OVERLOADED = {True: "did not keep up", False: ""}
 Text = dict[str, Any]
@@ -35,7 +35,7 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
         "n": _sizes(row),
         "overloaded": OVERLOADED[bool(row.get("overloaded"))],
         "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
-        "mood": {"tax": "bad", "gain": "good", "negative": "good"}.get(verdict, "none"),
+        "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
     }
 
 

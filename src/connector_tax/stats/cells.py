@@ -143,12 +143,14 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
     }
     for name in LATENCIES:
         entry[name] = {f"p{q:g}": estimates.latency(name, q).to_json(confidence) for q in PERCENTILES}
-    if cell.phase == "a" and saturation is not None and cell.usable:
+    if cell.phase == "a" and saturation is not None:
         entry["saturation_criteria"] = saturation.criteria[cell.spec.rate_per_s]
         entry["saturated"] = saturation.saturated(cell.spec.rate_per_s)
-    elif cell.phase != "a":
-        # The reference rates were chosen at one shape; a longer one may be too much at the same rate.
-        entry["saturation_criteria"] = overload_criteria(cell)
+    else:
+        # The reference rates were chosen at one shape; a longer one may be too much at the same rate. A run in Phase A of
+        # what the campaign no longer lists is not judged against its half rate either.
+        unknown = {"ttft_growth": None} if cell.phase == "a" else {}
+        entry["saturation_criteria"] = overload_criteria(cell) | unknown
         entry["saturated"] = any(entry["saturation_criteria"].values())
     return entry
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from connector_tax.figures.draw_all import FIGURES
+from connector_tax.figures.lookup import usable
 from connector_tax.figures.style import Drawn, Omitted, drawing_style
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
@@ -64,7 +65,7 @@ def _drop_config(config: str) -> Mutilation:
 
 
 def _null_percentiles(a: dict[str, Any]) -> None:
-    for cell in a["cells"]:
+    for cell in filter(usable, a["cells"]):
         for key in ("ttft_ms", "tpot_ms", "e2e_ms"):
             cell[key] = {q: {"point": None, "low": None, "high": None, "reason": "failed"} for q in cell[key]}
     _null_taxes(a)
@@ -145,11 +146,10 @@ def _one_matched_baseline_missing(a: dict[str, Any]) -> None:
 def _open_intervals(a: dict[str, Any]) -> None:
     for value in _parts(a):
         value["high"] = None
-    for cell in a["cells"]:
+    for cell in filter(usable, a["cells"]):
         for key in ("ttft_ms", "tpot_ms"):
             for value in cell[key].values():
-                if value:
-                    value["high"] = None
+                value["high"] = None
     for tax in a["taxes"]:
         tax["high"] = None
 
