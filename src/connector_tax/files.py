@@ -61,7 +61,7 @@ def read_json(path: Path) -> Any:
     """Parse one JSON file.
 
     Raises:
-        ArtifactError: missing, or not JSON; names the file and the place.
+        ArtifactError: missing, unreadable, or not JSON; names the file and the place.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -69,6 +69,8 @@ def read_json(path: Path) -> Any:
         raise ArtifactError(f"{path}: no such file. Was it moved, or is its stage not done yet?") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path}: not valid JSON ({error}). Remove it to have it made again.") from error
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}).") from error
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:

@@ -50,11 +50,16 @@ def read_aggregate(folder: CampaignFolder) -> Aggregate:
     Raises:
         ArtifactError: missing, not JSON, or of another schema.
     """
-    value = read_json(folder.aggregate)
+    return read_aggregate_file(folder.aggregate)
+
+
+def read_aggregate_file(path: Path) -> Aggregate:
+    """The same, wherever it lies."""
+    value = read_json(path)
     if not isinstance(value, dict) or value.get("schema_version") != AGGREGATE_SCHEMA:
         found = value.get("schema_version") if isinstance(value, dict) else None
         raise ArtifactError(
-            f"{folder.aggregate}: schema {found!r}, this version reads {AGGREGATE_SCHEMA}. "
+            f"{path}: schema {found!r}, this version reads {AGGREGATE_SCHEMA}. "
             "Make it again with scripts/analyze.py."
         )
     return value

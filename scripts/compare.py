@@ -1,0 +1,48 @@
+"""Two campaigns (releases, GPUs, days): which taxes changed, and whether one rose too far (exit code 1)."""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+from connector_tax.doors import run_door
+from connector_tax.files import to_json
+from connector_tax.report.compare import LATENCIES, compare, read_side
+from connector_tax.report.compare_text import comparison_json, comparison_text
+
+
+def _limit(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or value < 0:
+        raise argparse.ArgumentTypeError(f"{text}: wanted is a ratio from 0 up; 0.05 is 5 percentage points")
+    return value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog="Exit code 0: no regression; 1: a regression; 2: nothing can be said."
+    )
+    parser.add_argument("a", type=Path, help="results/<campaign>, or an aggregate.json: what was")
+    parser.add_argument("b", type=Path, help="the same: what is now")
+    parser.add_argument(
+        "--fail-above",
+        type=_limit,
+        default=0.05,
+        metavar="RATIO",
+        help="how far a tax may rise; default 0.05",
+    )
+    parser.add_argument("--metric", choices=LATENCIES, help="the one that decides; default both")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    args = parser.parse_args()
+    found = compare(
+        read_side("A", args.a),
+        read_side("B", args.b),
+        fail_above=args.fail_above,
+        deciding=(args.metric,) if args.metric else tuple(LATENCIES),
+    )
+    print(to_json(comparison_json(found)).rstrip("\n") if args.json else comparison_text(found))
+    sys.exit(found.exit_code)
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,102 @@
+"""What else differs between two campaigns, and what must be known before their taxes are compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.figures.lookup import (
+    all_cells,
+    mapping,
+    number,
+    reference_flags,
+    reference_rate,
+    rows,
+    source_note,
+)
+from connector_tax.report.compare import Comparison, Side
+from connector_tax.report.headline import FLAGS
+
+NESTED = {"engine_args": "engine argument ", "versions": "version of ", "host": "host ", "code": "code "}
+PLAIN = {"engine_kind": "engine", "model": "model", "gpu": "GPU", "config_hash": "config hash"}
+# The same host reports a few MiB more or less after a reboot.
+PASSING = {"host memory_mib"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same; ``-`` where a campaign does not say."""
+
+    what: str
+    a: str
+    b: str
+
+
+def differences(comparison: Comparison) -> list[Difference]:
+    """Engine, versions, GPU, host, config, client, reference rates and flags, in that order."""
+    first, second = (_facts(side, comparison.rate.per_s) for side in (comparison.a, comparison.b))
+    names = dict.fromkeys([*first, *second])
+    pairs = [Difference(name, first.get(name, "-"), second.get(name, "-")) for name in names]
+    return [d for d in pairs if d.a != d.b and d.what not in PASSING]
+
+
+def _facts(side: Side, rate_per_s: float | None) -> dict[str, str]:
+    provenance = mapping(side.aggregate.get("provenance"))
+    found = {word: _text(provenance.get(key)) for key, word in PLAIN.items()}
+    for key, words in NESTED.items():
+        found |= {f"{words}{name}": _text(v) for name, v in mapping(provenance.get(key)).items()}
+    for reference in ("ref_safe", "ref_load"):
+        found[f"{reference}, req/s"] = _text(reference_rate(side.aggregate, reference))
+    found["flags of the reference rates"] = _text(reference_flags(side.aggregate))
+    found["flags of the cells"] = _text(_cell_flags(side, rate_per_s))
+    return found
+
+
+def _cell_flags(side: Side, rate_per_s: float | None) -> list[str]:
+    """Of Phase A's cells at the rate that is compared."""
+    cells = [c for c in all_cells(side.aggregate, "a") if number(c.get("rate_per_s")) == rate_per_s]
+    found = [c.get("flags") for c in cells]
+    return sorted({str(flag) for flags in found if isinstance(flags, list) for flag in flags})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else str(value)
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What qualifies every number."""
+    sides = (comparison.a, comparison.b)
+    found = []
+    if _identity(comparison.a) == _identity(comparison.b):
+        found.append("A and B are one campaign: they are not independent, and nothing can differ.")
+    for side in sides:
+        note = source_note(side.aggregate)
+        found += [f"{side.name}: {note}."] if note else []
+        found += [f"{side.name}: {FLAGS.get(f, f)}." for f in reference_flags(side.aggregate)]
+    if len({embedded(side) for side in sides}) == 2:
+        found.append("One is of the embedded engine and the other is not: their difference means nothing.")
+    sources = {number.source for c in comparison.changes for number in (c.a, c.b)}
+    if "cells" in sources:
+        found.append("A campaign's taxes are at its reference rates; others are worked out from its cells.")
+    if "blocks" in sources:
+        found.append("Taxes of latencies that both have over blocks of launches are those.")
+    if sources - {"blocks"}:
+        found.append("An interval of one launch does not hold what launches differ by; `repeats` would.")
+    return found
+
+
+def embedded(side: Side) -> bool:
+    return source_note(side.aggregate).startswith("Embedded engine")
+
+
+def _identity(side: Side) -> tuple[Any, ...]:
+    provenance: Mapping[str, Any] = mapping(side.aggregate.get("provenance"))
+    keys = ("config_hash", "created_utc", "seed")
+    return (
+        side.aggregate.get("campaign"),
+        *(provenance.get(k) for k in keys),
+        str(rows(side.aggregate.get("taxes"))),
+    )

@@ -1,0 +1,170 @@
+"""A comparison as text that ends with its verdict, and as one JSON object."""
+
+from dataclasses import asdict
+from typing import Any
+
+from connector_tax.figures.lookup import Interval, mapping
+from connector_tax.figures.words import clean, listing, percent, with_interval
+from connector_tax.report.compare import Change, Comparison, Number, Side
+from connector_tax.report.compare_context import differences, embedded, notes
+
+SCHEMA = 1
+METRIC_WORDS = {
+    "ttft_p90": "TTFT p90",
+    "tpot_p90": "TPOT p90",
+    "step_p50_us": "median step",
+    "callback_p50_us": "median of the connector's hooks per step",
+}
+VERDICTS = {0: "no regression", 1: "regression", 2: "not comparable"}
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """For people; the last line is the verdict."""
+    lines = [_head(comparison.a), _head(comparison.b), comparison.rate.sentence]
+    lines += [f"Note: {note}" for note in notes(comparison)]
+    for metric in METRIC_WORDS:
+        lines += _table(comparison, metric)
+    different = differences(comparison)
+    lines += ["", "Differs between A and B:" if different else "Nothing else differs between A and B."]
+    lines += [f"  {d.what}: {clean(d.a)} / {clean(d.b)}" for d in different]
+    if comparison.only_in:
+        lines += ["", "In one of the two only:"]
+        lines += [f"  {config} (in {name}): {clean(why)}" for name, config, why in comparison.only_in]
+    return "\n".join([*lines, "", sentence(comparison)])
+
+
+def _head(side: Side) -> str:
+    date = side.aggregate.get("date")
+    return f"{side.name}: {clean(str(side.aggregate.get('campaign')))}, {date} ({side.path})"
+
+
+def _table(comparison: Comparison, metric: str) -> list[str]:
+    """Heading and rows of one metric, in columns; nothing where no configuration has it."""
+    found = [c for c in comparison.changes if c.metric == metric]
+    cells = [_columns(c) for c in found]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    title = f"{METRIC_WORDS[metric]}: tax in A, in B, change ({comparison.confidence * 100:g} % intervals)"
+    return ["", title, *lines] if found else []
+
+
+def _columns(change: Change) -> tuple[str, ...]:
+    word = f"{change.word}, REGRESSION" if change.regression else change.word
+    return (
+        change.config,
+        f"A {_number(change.a, change.unit)}",
+        f"B {_number(change.b, change.unit)}",
+        f"change {_change(change)}" if change.value is not None else "",
+        word,
+    )
+
+
+def _number(found: Number, unit: str) -> str:
+    if found.value is None:
+        return f"not available ({clean(found.reason)})"
+    return with_interval(found.value, unit) + (" did not keep up" if found.overloaded else "")
+
+
+def _change(change: Change) -> str:
+    """Percentages differ by percentage points."""
+    return with_interval(change.value, change.unit).replace(" %", " pp") if change.value is not None else ""
+
+
+def sentence(comparison: Comparison) -> str:
+    """The verdict, on one line."""
+    return ("On the embedded engine: " if any(map(embedded, (comparison.a, comparison.b))) else "") + (
+        _refusal(comparison) if comparison.exit_code == 2 else _verdict(comparison)
+    )
+
+
+def _verdict(comparison: Comparison) -> str:
+    limit = percent(comparison.fail_above).lstrip("+").replace(" %", " pp")
+    n, found = len(comparison.decisive), comparison.regressions
+    missing = _missing(comparison)
+    if not found:
+        return f"No regression: none of {n} taxes is told to have risen, and by more than {limit}{missing}."
+    words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {_change(c)}" for c in found]
+    return f"Regression: {len(found)} of {n} taxes rose, and by more than {limit}: {listing(words)}{missing}."
+
+
+def _missing(comparison: Comparison) -> str:
+    """A tax that could not be compared may be the one that rose."""
+    parts = []
+    if comparison.lost:
+        parts.append(f"{len(comparison.lost)} could not be compared")
+    if comparison.only_in:
+        parts.append(listing([f"{config} is in {name} only" for name, config, _ in comparison.only_in]))
+    return "".join(f"; {p}" for p in parts)
+
+
+def _refusal(comparison: Comparison) -> str:
+    wanted = " or ".join(METRIC_WORDS[m] for m in comparison.deciding)
+    reasons = [f"{c.config}: {clean(c.a.reason or c.b.reason)}" for c in comparison.lost]
+    reasons += [why for _, _, why in comparison.only_in]
+    if comparison.rate.per_s is None:
+        reasons = [comparison.rate.sentence.rstrip(".")]
+    return f"No verdict: no tax of {wanted} could be compared ({listing(reasons) or 'neither has one'})."
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """The same for programs; ``docs/formats.md`` lists the keys."""
+    first, second = comparison.rate.ref_safe_per_s
+    return {
+        "schema_version": SCHEMA,
+        "a": _side(comparison.a),
+        "b": _side(comparison.b),
+        "confidence": comparison.confidence,
+        "fail_above": comparison.fail_above,
+        "deciding": list(comparison.deciding),
+        "rate": {
+            "per_s": comparison.rate.per_s,
+            "a_ref_safe_per_s": first,
+            "b_ref_safe_per_s": second,
+            "sentence": comparison.rate.sentence,
+        },
+        "notes": notes(comparison),
+        "changes": [
+            {
+                "config": c.config,
+                "metric": c.metric,
+                "unit": c.unit,
+                "a": _number_json(c.a),
+                "b": _number_json(c.b),
+                "change": None if c.value is None else _interval_json(c.value),
+                "word": c.word,
+                "regression": c.regression,
+            }
+            for c in comparison.changes
+        ],
+        "differences": [asdict(d) for d in differences(comparison)],
+        "only_in": [
+            {"side": name, "config": config, "reason": why} for name, config, why in comparison.only_in
+        ],
+        "verdict": VERDICTS[comparison.exit_code],
+        "exit_code": comparison.exit_code,
+        "sentence": sentence(comparison),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    versions = mapping(mapping(side.aggregate.get("provenance")).get("versions"))
+    return {
+        "path": str(side.path),
+        "campaign": side.aggregate.get("campaign"),
+        "date": side.aggregate.get("date"),
+        "vllm": versions.get("vllm"),
+    }
+
+
+def _number_json(found: Number) -> dict[str, Any]:
+    value = {"point": None, "low": None, "high": None} if found.value is None else _interval_json(found.value)
+    return {
+        **value,
+        "reason": None if found.value is not None else found.reason,
+        "source": found.source,
+        "overloaded": found.overloaded,
+    }
+
+
+def _interval_json(value: Interval) -> dict[str, Any]:
+    return {"point": value.point, "low": value.low, "high": value.high}

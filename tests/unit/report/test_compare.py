@@ -1,0 +1,339 @@
+"""Two campaigns compared: the change by hand, the exit code, and everything that must be said beside it."""
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.errors import ArtifactError, ConnectorTaxError, NotComparable
+from connector_tax.files import to_json
+from connector_tax.report.compare import Change, Comparison, Side, compare
+from connector_tax.report.compare_text import comparison_json, comparison_text, sentence
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+
+EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
+BOTH = ("ttft_p90", "tpot_p90")
+Aggregate = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def example() -> Aggregate:
+    return json.loads(EXAMPLE.read_text())
+
+
+@pytest.fixture
+def pair(example: Aggregate) -> tuple[Aggregate, Aggregate]:
+    """Two days of one campaign, equal in everything else."""
+    a, b = copy.deepcopy(example), copy.deepcopy(example)
+    b["provenance"]["created_utc"] = "2026-11-21T08:00:00Z"
+    return a, b
+
+
+def rows(value: Aggregate, config: str, metric: str, rate: float = 2) -> list[dict[str, Any]]:
+    wanted = (config, metric, "a", rate)
+    return [t for t in value["taxes"] if (t["config"], t["metric"], t["phase"], t["rate_per_s"]) == wanted]
+
+
+def set_tax(value: Aggregate, point: float, low: float | None, high: float | None, metric: str = "ttft_p90", config: str = "mooncake_both") -> None:  # fmt: skip
+    (row,) = rows(value, config, metric)
+    row |= {"point": point, "low": low, "high": high}
+
+
+def lose(value: Aggregate, config: str, metric: str, reason: str) -> None:
+    (row,) = rows(value, config, metric)
+    row |= {"point": None, "low": None, "high": None, "available": False, "reason": reason, "verdict": "unavailable"}  # fmt: skip
+
+
+def compared(
+    a: Aggregate, b: Aggregate, fail_above: float = 0.05, deciding: tuple[str, ...] = BOTH
+) -> Comparison:
+    return compare(Side("A", Path("a"), a), Side("B", Path("b"), b), fail_above=fail_above, deciding=deciding)
+
+
+def change_of(found: Comparison, config: str = "mooncake_both", metric: str = "ttft_p90") -> Change:
+    return next(c for c in found.changes if (c.config, c.metric) == (config, metric))
+
+
+def test_a_tax_that_rose_is_a_regression(pair: tuple[Aggregate, Aggregate]) -> None:
+    """0.12 - sqrt(0.04^2 + 0.06^2) and 0.12 + sqrt(0.07^2 + 0.05^2)."""
+    set_tax(pair[0], 0.30, 0.25, 0.36)
+    set_tax(pair[1], 0.42, 0.38, 0.49)
+    found = compared(*pair)
+    change = change_of(found)
+    assert change.value is not None
+    assert (change.value.point, change.value.low, change.value.high) == pytest.approx(
+        (0.12, 0.047889, 0.206023), abs=1e-6
+    )
+    assert (change.word, change.regression, found.exit_code) == ("worse", True, 1)
+    assert sentence(found) == (
+        "Regression: 1 of 12 taxes rose, and by more than 5.0 pp: TTFT p90 of mooncake_both by +12 pp [+4.8 pp, +21 pp]."
+    )
+    text = " ".join(comparison_text(found).split())
+    assert (
+        "mooncake_both A +30 % [+25 %, +36 %] B +42 % [+38 %, +49 %] change +12 pp [+4.8 pp, +21 pp] worse, REG"
+        in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("b", "fail_above", "word", "exit_code"),
+    [
+        ((0.42, 0.38, 0.49), 0.13, "worse", 0),  # told apart, not far enough
+        ((0.42, 0.30, 0.60), 0.05, "not told apart", 0),  # far enough, not told apart
+        ((0.42, None, 0.49), 0.05, "not told apart", 0),
+        ((0.42, 0.38, None), 0.05, "worse", 1),
+        ((0.10, 0.05, 0.15), 0.05, "better", 0),
+        ((0.33, 0.329, 0.331), 0.0, "not told apart", 0),
+    ],
+)
+def test_a_regression_is_told_apart_and_too_far(
+    pair: tuple[Aggregate, Aggregate],
+    b: tuple[float, float, float],
+    fail_above: float,
+    word: str,
+    exit_code: int,
+) -> None:
+    set_tax(pair[0], 0.30, 0.25, 0.36)
+    set_tax(pair[1], *b)
+    found = compared(*pair, fail_above=fail_above)
+    assert (change_of(found).word, found.exit_code) == (word, exit_code)
+
+
+def test_only_the_metric_that_is_asked_for_decides(pair: tuple[Aggregate, Aggregate]) -> None:
+    set_tax(pair[1], 0.9, 0.88, 0.92, metric="tpot_p90")
+    assert compared(*pair).exit_code == 1
+    found = compared(*pair, deciding=("ttft_p90",))
+    assert found.exit_code == 0
+    assert change_of(found, metric="tpot_p90").word == "worse"
+    assert sentence(found).startswith("No regression: none of 6 taxes is told to have risen")
+
+
+def test_microseconds_are_compared_and_never_decide(pair: tuple[Aggregate, Aggregate]) -> None:
+    set_tax(pair[1], 9000, 8900, 9100, metric="step_p50_us")
+    found = compared(*pair)
+    assert change_of(found, metric="step_p50_us").word == "worse"
+    assert found.exit_code == 0
+    assert "change +7,100 µs [+6,965 µs, +7,235 µs]  worse" in comparison_text(found)
+    lose(pair[1], "mooncake_both", "step_p50_us", "this cell has no step records")
+    assert not [
+        c for c in compared(*pair).changes if (c.config, c.metric) == ("mooncake_both", "step_p50_us")
+    ]
+
+
+def test_at_another_rate_the_highest_that_is_healthy_in_both_is_taken(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    """A's ref_safe is 4; it measured 2 as well, and its tax there follows from two cells, each within 6 %.
+
+    Distances on the log scale: sqrt(ln(1/0.94)^2 + ln(1.06)^2) = 0.084993.
+    """
+    a, b = pair
+    a["reference_rates"]["ref_safe_per_s"] = 4
+    a["taxes"] = [t for t in a["taxes"] if t["rate_per_s"] == 4]
+    found = compared(a, b)
+    assert found.rate.per_s == 2
+    assert found.rate.sentence.startswith("ref_safe is 4 req/s in A and 2 req/s in B; compared at 2 req/s")
+    first = change_of(found).a
+    cells = {c["config"]: c["ttft_ms"]["p90"]["point"] for c in a["cells"] if c["cell_id"] == "r2_4096x256" and c["phase"] == "a"}  # fmt: skip
+    ratio = cells["mooncake_both"] / cells["plain"]
+    assert first.value is not None and first.source == "cells"
+    assert first.value.point == pytest.approx(ratio - 1)
+    assert first.value.low == pytest.approx(ratio * 0.918519 - 1, abs=1e-4)
+    assert first.value.high == pytest.approx(ratio * 1.088709 - 1, abs=1e-4)
+    assert change_of(found).b.source == "launch"
+    hooks = change_of(found, metric="callback_p50_us").a
+    assert hooks.value is not None and hooks.value.point == pytest.approx(1450)
+    step = change_of(found, metric="step_p50_us").a
+    assert step.value is not None and step.value.point == pytest.approx(1900)
+    assert "others are worked out from its cells" in comparison_text(found)
+
+
+def _fell_back(a: Aggregate) -> None:
+    a["reference_rates"] |= {"ref_safe_per_s": 0.5, "flags": ["fallback_lowest_rate"]}
+
+
+def _no_rate_in_common(a: Aggregate) -> None:
+    a["reference_rates"]["ref_safe_per_s"] = 3
+    a["cells"] = [c for c in a["cells"] if c["rate_per_s"] not in (0.5, 1, 2)]
+
+
+def _no_reference(a: Aggregate) -> None:
+    a["reference_rates"] = None
+
+
+def _nothing_available(a: Aggregate) -> None:
+    for config in a["configs"]:
+        for metric in BOTH if rows(a, config, "ttft_p90") else ():
+            lose(a, config, metric, "p90 falls on requests that failed")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (
+            _fell_back,
+            "ref_safe is 0.5 req/s in A and 2 req/s in B, and no rate of A is healthy, so none can be compared",
+        ),
+        (_no_rate_in_common, "plain has no rate in both that is healthy in both"),
+        (_no_reference, "A has no reference rates"),
+        (_nothing_available, "noop_connector: p90 falls on requests that failed"),
+    ],
+)
+def test_where_nothing_can_be_compared_there_is_no_verdict(
+    pair: tuple[Aggregate, Aggregate], spoil: Callable[[Aggregate], None], reason: str
+) -> None:
+    """And no exit code that a CI would take for one."""
+    spoil(pair[0])
+    found = compared(*pair)
+    assert found.exit_code == 2
+    last = comparison_text(found).splitlines()[-1]
+    assert last.startswith("No verdict: no tax of TTFT p90 or TPOT p90 could be compared (")
+    assert reason in last
+    assert comparison_json(found)["verdict"] == "not comparable"
+
+
+def test_a_configuration_in_one_of_the_two_is_listed_with_the_others_reason(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    a, b = pair
+    for key in ("cells", "taxes"):
+        b[key] = [x for x in b[key] if x["config"] != "nixl_both"]
+        a[key] = [x for x in a[key] if x["config"] != "lmcache_only"]
+    b["configs"]["nixl_both"] |= {"status": "skipped", "reason": "skipped: no module named nixl"}
+    del a["configs"]["lmcache_only"]
+    found = compared(a, b)
+    assert found.only_in == (
+        ("A", "nixl_both", "nixl_both was skipped: no module named nixl"),
+        ("B", "lmcache_only", "lmcache_only is not part of this campaign"),
+    )
+    text = comparison_text(found)
+    assert "nixl_both (in A): nixl_both was skipped: no module named nixl" in text
+    assert text.splitlines()[-1].endswith("; nixl_both is in A only and lmcache_only is in B only.")
+    assert comparison_json(found)["only_in"][0]["side"] == "A"
+    assert not [c for c in found.changes if c.config in ("nixl_both", "lmcache_only")]
+
+
+def test_a_tax_that_is_unavailable_is_shown_and_counted(pair: tuple[Aggregate, Aggregate]) -> None:
+    """A connector that began to lose requests must not pass unseen."""
+    lose(pair[1], "mooncake_both", "ttft_p90", "p90 falls on requests that failed")
+    found = compared(*pair)
+    assert change_of(found).word == "not available"
+    text = comparison_text(found)
+    assert "B not available (p90 falls on requests that failed)" in text
+    assert text.splitlines()[-1].startswith("No regression: none of 11 taxes")
+    assert text.splitlines()[-1].endswith("; 1 could not be compared.")
+    (row,) = [c for c in comparison_json(found)["changes"] if c["word"] == "not available"]
+    assert (row["change"], row["b"]["reason"]) == (None, "p90 falls on requests that failed")
+
+
+def test_a_side_that_did_not_keep_up_is_marked(pair: tuple[Aggregate, Aggregate]) -> None:
+    (row,) = rows(pair[1], "mooncake_both", "ttft_p90")
+    row["overloaded"] = ["own"]
+    assert "did not keep up  change" in comparison_text(compared(*pair))
+
+
+def test_the_embedded_engine_is_announced_with_the_verdict(pair: tuple[Aggregate, Aggregate]) -> None:
+    pair[1]["provenance"]["engine_kind"] = "emulator"
+    text = comparison_text(compared(*pair))
+    assert "Note: B: Embedded engine: numbers of a model" in text
+    assert "Note: One is of the embedded engine and the other is not" in text
+    assert "engine: vllm / emulator" in text
+    assert text.splitlines()[-1].startswith("On the embedded engine: No regression")
+
+
+def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None:
+    b = pair[1]
+    b["provenance"]["versions"]["vllm"] = "0.33.0"
+    b["provenance"] |= {"gpu": ["GPU 0: NVIDIA H200"], "model": "other", "config_hash": "1" * 16}
+    b["provenance"]["engine_args"] = {"max_model_len": 8192}
+    b["provenance"]["host"] = {**b["provenance"]["host"], "cpu": "EPYC", "memory_mib": 7}
+    b["reference_rates"] |= {"flags": ["fallback_lowest_rate"], "ref_load_per_s": 8}
+    for cell in b["cells"]:
+        cell["flags"] = ["cores_shared"]
+    text = comparison_text(compared(*pair))
+    for line in (
+        "version of vllm: 0.32.0 / 0.33.0",
+        "GPU: GPU 0: NVIDIA H20 (UUID: GPU-00000000-1111-2222-3333-444444444444) / GPU 0: NVIDIA H200",
+        "model: example/model-7b / other",
+        "config hash: c0ffee00c0ffee00 / 1111111111111111",
+        "engine argument max_model_len: 40960 / 8192",
+        "engine argument enable_prefix_caching: True / -",
+        "host cpu: Xeon 8469C / EPYC",
+        "ref_load, req/s: 4 / 8",
+        "flags of the reference rates: none / fallback_lowest_rate",
+        "flags of the cells: none / cores_shared",
+    ):
+        assert f"  {line}\n" in text
+    assert "memory_mib" not in text
+    assert "Note: B: fallback_lowest_rate: no measured rate is free of saturation" in text
+
+
+def test_a_campaign_against_itself_is_said_to_be_one(example: Aggregate) -> None:
+    text = comparison_text(compared(example, example))
+    assert "A and B are one campaign" in text
+    assert "Nothing else differs between A and B." in text
+
+
+def test_blocks_of_launches_count_where_both_have_them(pair: tuple[Aggregate, Aggregate]) -> None:
+    """Their intervals hold what launches differ by."""
+    for value, point in zip(pair, (0.30, 0.40), strict=True):
+        tax = {"config": "mooncake_both", "point": point, "low": point - 0.08, "high": point + 0.08}
+        value["repeats"] = [{"metric": "ttft_p90", "rate_per_s": 2, "taxes": [tax]}]
+    found = compared(*pair)
+    assert change_of(found).value is not None
+    assert change_of(found).value.low == pytest.approx(0.1 - 0.08 * 2**0.5)  # type: ignore[union-attr]
+    assert "Taxes of latencies that both have over blocks" in comparison_text(found)
+    pair[0]["repeats"] = []
+    assert change_of(compared(*pair)).b.source == "launch"
+
+
+def _another_shape(b: Aggregate) -> None:
+    for cell in b["cells"]:
+        cell["input_tokens"] = 512
+
+
+def _another_confidence(b: Aggregate) -> None:
+    b["provenance"]["confidence"] = 0.9
+
+
+def _no_confidence(b: Aggregate) -> None:
+    del b["provenance"]["confidence"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (_another_shape, NotComparable, r"4096 prompt and 256 output tokens in a and 512 prompt and 256"),
+        (_another_confidence, NotComparable, r"confidence is 0\.95 in a and 0\.9 in b\. Analyse"),
+        (_no_confidence, ArtifactError, r"b: provenance\.confidence is None.*scripts/analyze\.py"),
+    ],
+)
+def test_campaigns_that_answer_other_questions_are_refused(
+    pair: tuple[Aggregate, Aggregate],
+    spoil: Callable[[Aggregate], None],
+    error: type[Exception],
+    message: str,
+) -> None:
+    spoil(pair[1])
+    with pytest.raises(error, match=message):
+        compared(*pair)
+
+
+@pytest.mark.parametrize("value", [None, "x", 3, [], [3], [{}], {}, {"x": 1}])
+def test_a_poor_aggregate_gives_words_or_one_error(example: Aggregate, value: Any) -> None:
+    """Whatever stands in place of any part of it."""
+    for key in example:
+        poor = {**example, key: value}
+        try:
+            found = compared(example, poor)
+        except ConnectorTaxError as error:
+            assert len(str(error)) > 20
+        else:
+            assert comparison_text(found).splitlines()[-1].endswith(".")
+            to_json(comparison_json(found))

@@ -1,0 +1,103 @@
+"""``scripts/compare.py``: two campaigns on disk to an exit code that a CI can act on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connector_tax.files import write_json
+from connector_tax.ingest import read_campaign
+from connector_tax.stats.aggregate import aggregate
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config
+
+EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
+
+
+def measured(root: Path, tax: float, seed: int) -> Path:
+    """A campaign on disk whose Mooncake costs ``tax``."""
+    plain = Behaviour(noise=0.05)
+    behaviours = {
+        "plain": plain,
+        "noop_connector": plain,
+        "mooncake_both": plain.taxed(tax),
+        "nixl_both": plain,
+    }
+    campaign = Campaign(root, campaign_config(**SMALL), behaviours, max_steps=60, seed=seed)
+    campaign.measure_everything()
+    write_json(campaign.folder.aggregate, aggregate(read_campaign(root)))
+    return root
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Two days of a tax of 10 %, and one of 30 %."""
+    places = [tmp_path_factory.mktemp(name) for name in ("first", "second", "third")]
+    first, second, third = (
+        measured(p, t, s) for p, t, s in zip(places, (0.1, 0.1, 0.3), (1, 2, 3), strict=True)
+    )
+    return first, second, third
+
+
+def door(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_door_finds_a_tax_that_rose_and_none_that_did_not(days: tuple[Path, Path, Path]) -> None:
+    first, second, third = days
+    quiet = door(first, second)
+    assert quiet.returncode == 0, quiet.stdout
+    assert quiet.stdout.splitlines()[-1].startswith("On the embedded engine: No regression: none of 6 taxes")
+    loud = door(first, third / "aggregate.json")
+    assert (loud.returncode, loud.stderr) == (1, "")
+    assert "TTFT p90 of mooncake_both by +" in loud.stdout.splitlines()[-1]
+    assert "noop_connector by" not in loud.stdout.splitlines()[-1]
+    assert door(first, third, "--fail-above", "0.5").returncode == 0
+    assert door(third, first, "--metric", "tpot_p90").returncode == 0
+
+
+def test_the_door_gives_one_json_object(days: tuple[Path, Path, Path]) -> None:
+    done = door(days[0], days[2], "--json", "--metric", "tpot_p90")
+    value = json.loads(done.stdout)
+    assert (done.returncode, value["exit_code"], value["verdict"]) == (1, 1, "regression")
+    assert value["deciding"] == ["tpot_p90"]
+    worse = [c for c in value["changes"] if c["regression"]]
+    assert [(c["config"], c["metric"]) for c in worse] == [("mooncake_both", "tpot_p90")]
+    assert worse[0]["change"]["low"] < 0.2 < worse[0]["change"]["high"]
+    assert value["a"]["vllm"] == "0.32.0"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        ("{", "not valid JSON"),
+        ("\x00\xff", "not valid JSON"),
+        ("[1, 2]", "schema None, this version reads 1"),
+        ('{"schema_version": 2}', "schema 2, this version reads 1"),
+        ('{"schema_version": 1, "taxes": "none"}', "provenance.confidence is None"),
+        ("a folder", "cannot be read"),
+    ],
+)
+def test_wrong_input_is_one_message(tmp_path: Path, content: str | None, message: str) -> None:
+    if content == "a folder":
+        (tmp_path / "aggregate.json").mkdir()
+    elif content is not None:
+        (tmp_path / "aggregate.json").write_bytes(content.encode("latin-1"))
+    done = door(EXAMPLE, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("limit", ["-0.1", "nan", "inf", "five"])
+def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+    """NaN would let everything pass."""
+    done = door(EXAMPLE, EXAMPLE, f"--fail-above={limit}")
+    assert done.returncode == 2
+    assert "--fail-above" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,87 @@
+"""Differences of independent numbers from their intervals: by hand, by a published table, and by counting."""
+
+import math
+
+import numpy as np
+import pytest
+
+from connector_tax.stats.mover import Bounded, change, ratio_less_one
+
+
+def test_the_distances_to_the_ends_add_up_in_squares() -> None:
+    """0.12 - sqrt(0.04^2 + 0.06^2) and 0.12 + sqrt(0.07^2 + 0.05^2)."""
+    found = change((0.30, 0.25, 0.36), (0.42, 0.38, 0.49))
+    assert found == pytest.approx((0.12, 0.0478890, 0.2060233), abs=1e-7)
+
+
+def test_it_gives_newcombes_interval_for_two_proportions() -> None:
+    """56 of 70 against 48 of 80, from their Wilson intervals: 0.0524 to 0.3339 (Newcombe 1998, example a, method 10)."""
+
+    def wilson(k: int, n: int) -> Bounded:
+        z, p = 1.959964, k / n
+        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return (
+            p,
+            (p + z * z / (2 * n) - half) / (1 + z * z / n),
+            (p + z * z / (2 * n) + half) / (1 + z * z / n),
+        )
+
+    assert change(wilson(48, 80), wilson(56, 70)) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
+
+
+def test_an_end_that_is_unbounded_stays_unbounded() -> None:
+    known = (0.3, 0.2, 0.4)
+    assert change(known, (0.5, 0.4, None))[1:] == (pytest.approx(0.2 - math.hypot(0.1, 0.1)), None)
+    assert change(known, (0.5, None, 0.6))[1] is None
+    assert change((0.3, 0.2, None), known)[1:] == (None, pytest.approx(math.hypot(0.1, 0.1)))
+    assert change((0.3, None, 0.4), known)[2] is None
+
+
+def test_a_ratio_is_a_difference_of_logarithms() -> None:
+    """Both within a factor of 1.1 either way: together within exp(sqrt(2) ln 1.1) = 1.144295."""
+    own, plain = (130.0, 130 / 1.1, 143.0), (100.0, 100 / 1.1, 110.0)
+    assert ratio_less_one(own, plain) == pytest.approx(
+        (0.3, 1.3 / 1.144295 - 1, 1.3 * 1.144295 - 1), abs=1e-6
+    )
+    assert ratio_less_one((130.0, 120.0, None), plain)[2] is None
+    with pytest.raises(ValueError, match="domain"):
+        ratio_less_one((0.0, 0.0, 1.0), plain)
+
+
+def resampled(chance: np.random.Generator, truth: float, spread: float, n: int) -> np.ndarray:
+    """Estimates of ``truth`` (first column) and 400 resamples around each; shape (n, 401)."""
+    estimate = truth * chance.lognormal(0, spread, (n, 1))
+    return np.hstack([estimate, estimate * chance.lognormal(0, spread, (n, 400))])
+
+
+def bounded(values: np.ndarray) -> list[Bounded]:
+    ends = np.quantile(values[:, 1:], [0.025, 0.975], axis=1)
+    return [(float(p), float(low), float(high)) for p, low, high in zip(values[:, 0], *ends, strict=True)]
+
+
+@pytest.mark.parametrize("spreads", [(0.01, 0.02), (0.05, 0.05), (0.15, 0.05)])
+@pytest.mark.parametrize("rise", [0.0, 0.2])
+def test_the_change_of_a_tax_is_held_as_often_as_promised(spreads: tuple[float, float], rise: float) -> None:
+    """Two campaigns of 2000, a tax of 30 % and of 30 % and ``rise``; spreads are those of A's and B's percentiles."""
+    chance, n, held, told = np.random.default_rng(7), 2000, 0, 0
+    taxes = []
+    for truth, spread in zip((1.3, 1.3 + rise), spreads, strict=True):
+        own, plain = resampled(chance, 100 * truth, spread, n), resampled(chance, 100.0, spread, n)
+        taxes.append(bounded(own / plain - 1))
+    for first, second in zip(*taxes, strict=True):
+        _, low, high = change(first, second)
+        assert low is not None and high is not None
+        held += low <= rise <= high
+        told += low > 0
+    # Three standard errors of a share of 2000 are 1.5 %.
+    assert held / n == pytest.approx(0.95, abs=0.016)
+    if rise == 0:
+        assert told / n == pytest.approx(0.025, abs=0.012)
+
+
+def test_a_tax_made_of_two_cells_is_held_as_often_as_promised() -> None:
+    chance, n = np.random.default_rng(8), 2000
+    own, plain = (bounded(resampled(chance, truth, 0.08, n)) for truth in (130.0, 100.0))
+    found = [ratio_less_one(x, p) for x, p in zip(own, plain, strict=True)]
+    held = sum(low <= 0.3 <= high for _, low, high in found if low is not None and high is not None)
+    assert held / n == pytest.approx(0.95, abs=0.016)
