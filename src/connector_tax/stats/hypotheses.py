@@ -278,7 +278,12 @@ def _trend(
     lost = {k: e.reason or "unavailable" for k, e in lengths.items() if e.point is None}
     if len(by_length) < 2:
         why = "; ".join(f"{k} tokens: {reason}" for k, reason in lost.items())
-        reason = evidence.absent.get(config) or why or _not_here(evidence, config)
+        single = (
+            f"only one {length_name} length was measured, {next(iter(lengths))} tokens"
+            if len(lengths) == 1
+            else ""
+        )
+        reason = evidence.absent.get(config) or why or single or _not_here(evidence, config)
         return _not_testable(hypothesis, config, f"{config}: {reason}")
     x = np.log2(np.array(list(by_length), dtype=float))
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()

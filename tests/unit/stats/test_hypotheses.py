@@ -95,6 +95,12 @@ def test_h5_is_the_slope_over_doublings() -> None:
     assert found.numbers["slope_per_doubling"]["point"] == pytest.approx(0.1)
 
 
+def test_one_length_makes_no_trend() -> None:
+    found = verdicts({"mooncake_both": tax(0.3)}, by_input={"mooncake_both": {512: tax(0.3)}})["H5"]
+    assert found.outcome == "not testable"
+    assert "only one input length was measured, 512 tokens" in found.sentence
+
+
 def test_h6_is_refuted_by_a_falling_tax() -> None:
     lengths = {64: tax(0.3), 256: tax(0.2), 1024: tax(0.1)}
     found = verdicts({"mooncake_both": tax(0.2)}, by_output={"mooncake_both": lengths})["H6"]
