@@ -163,8 +163,8 @@ def _log_ratios(launches: dict[tuple[str, str], Launch], blocks: list[str], conf
         ratios: Floats = own - plain
         return ratios
     again = np.array([launches[b, PLAIN_AGAIN].log_latency for b in blocks])
-    ratios = own - (plain + again) / 2
-    return ratios
+    over_both: Floats = own - (plain + again) / 2
+    return over_both
 
 
 def mean_over_blocks(log_ratios: Floats, confidence: float) -> Mean:
