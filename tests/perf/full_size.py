@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/perf/full_size.py [--records N] [--hooks K] [--keep FOLDER]
 
-Writes the campaign (about 2.6 GB) into a temporary folder, then runs scripts/analyze.py twice, from the JSONL and from the
+Writes the campaign (3 GB) into a temporary folder, then runs scripts/analyze.py twice, from the JSONL and from the
 step tables that the first run left, and scripts/plot_connector_tax.py. Prints wall and CPU seconds and peak memory of each:
 of its largest process, and of all its processes together (resident sets, so what they share counts more than once).
 """
