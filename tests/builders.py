@@ -4,7 +4,7 @@ A configuration is an invented server: so long to the first token, so long per t
 per second. Arrivals beyond its capacity queue. What the analysis must find is then known beforehand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ ENGINE: dict[str, Any] = {
 CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
 
 Change = Callable[[list[RequestRecord]], list[RequestRecord]]
+StepLines = Callable[[CellWindow, "Behaviour", np.random.Generator, int], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Campaign:
     Attributes:
         behaviours: by configuration; those not named behave as ``Behaviour()``.
         max_steps: step records per cell, at most.
+        step_lines: (window, behaviour, rng, max_steps) -> lines of a cell's step file.
     """
 
     root: Path
@@ -102,6 +104,7 @@ class Campaign:
     step_timing: bool = True
     max_steps: int = 300
     seed: int = 1
+    step_lines: "StepLines" = field(default_factory=lambda: _step_lines)
 
     def __post_init__(self) -> None:
         document = campaign_document(self.config, date=DATE, created_utc=f"{DATE}T00:00:00Z")
@@ -185,7 +188,8 @@ class Campaign:
         temporary = open_cell(folder)
         append_lines(temporary.metrics, _metrics_lines(window, waiting))
         if self.step_timing and spec.recorded is not False:
-            append_lines(temporary.engine_step, _step_lines(window, behaviour, rng, self.max_steps))
+            lines = self.step_lines(window, behaviour, rng, self.max_steps)
+            append_lines(temporary.engine_step, lines)
         publish_cell(
             folder,
             requests,

@@ -19,7 +19,12 @@ T = TypeVar("T")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Put ``text`` at ``path``, whole or not at all.
+    """``write_bytes`` of ``text`` in UTF-8."""
+    write_bytes(path, text.encode(), mode=mode)
+
+
+def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Put ``content`` at ``path``, whole or not at all.
 
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
@@ -27,8 +32,8 @@ def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write(text)
+        with open(temporary, "wb") as handle:
+            handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
         os.chmod(temporary, mode)

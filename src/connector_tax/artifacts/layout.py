@@ -42,6 +42,10 @@ class CampaignFolder:
     def figures(self) -> Path:
         return self.root / "figures"
 
+    def step_table(self, cell: "CellFolder") -> Path:
+        """Columns of a cell's step records; can be removed at any time and is made again from them."""
+        return (self.root / "tables" / cell.path.relative_to(self.root)).with_suffix(".parquet")
+
     @property
     def report(self) -> Path:
         return self.root / "report.html"

@@ -4,26 +4,22 @@ A cell that cannot be trusted (a torn line, a request twice, a checksum that dif
 campaign's file) is kept out and named in ``problems``; everything else is read.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
-from connector_tax.files import read_json, sha256_of
-from connector_tax.ingest.requests import read_requests
-from connector_tax.ingest.samples import Samples, read_samples
-from connector_tax.ingest.steps import StepTable, read_steps
-from connector_tax.records.cell import PHASES, CellSpec, CellWindow, is_repeat
-from connector_tax.records.request import RequestRecord
+from connector_tax.files import read_json
+from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
+from connector_tax.ingest.checks import Checked, check_files
+from connector_tax.processes import Each
+from connector_tax.records.cell import PHASES, is_repeat
 
-# Keys of cell.json without which a cell says nothing.
-NEEDED = (
-    *("campaign", "connector", "phase", "cell_id", "spec", "window", "clock", "files"),
-    *("engine", "code", "verdict", "reasons", "flags", "health", "cpu"),
-)
+# What a file of another form than expected makes its readers raise.
+UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +28,6 @@ class Problem:
 
     where: str
     what: str
-
-
-@dataclass(frozen=True, slots=True)
-class CellData:
-    """One finished cell.
-
-    Attributes:
-        left_out: why the files keep it out of the statistics; each also stands in ``problems``. Reasons
-            found while measuring stand in ``document["reasons"]``.
-        steps: None where there are no step records.
-    """
-
-    config: str
-    phase: str
-    cell_id: str
-    spec: CellSpec
-    window: CellWindow
-    document: dict[str, Any]
-    requests: list[RequestRecord]
-    samples: Samples
-    steps: StepTable | None
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def usable(self) -> bool:
-        """Whether it may enter the statistics."""
-        return not self.left_out and self.document["verdict"] == "valid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +55,31 @@ class CampaignData:
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
 
+    def tables_not_kept(self) -> list[str]:
+        """Why step tables could not be written, one reason per cell without."""
+        return [
+            c.steps.not_kept for c in self.cells() if c.steps is not None and c.steps.not_kept is not None
+        ]
 
-def read_campaign(root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool = True) -> CampaignData:
+
+@dataclass(frozen=True, slots=True)
+class _OpenedRun:
+    """A run of which receipt and ``cell.json`` alone were read; a cell that cannot be read is a problem."""
+
+    folder: RunFolder
+    receipt: Receipt | None
+    cells: tuple[OpenedCell | Problem, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_campaign(
+    root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool = True, each: Each = map
+) -> CampaignData:
     """Read what is there; a campaign may be partial.
 
     Args:
         steps: whether to read step records, by far the largest part.
+        each: over cells; the large files of several are looked at at once where it is a pool's.
 
     Raises:
         ArtifactError: there is no campaign at ``root``.
@@ -99,18 +87,20 @@ def read_campaign(root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool =
     folder = CampaignFolder(root)
     document = read_json(folder.campaign_file)
     problems: list[Problem] = []
-    runs = []
+    opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document["date"]):
-            runs.append(_run(run_folder, document["campaign"], steps, problems))
+            opened.append(_open_run(folder, run_folder, document["campaign"], steps))
         elif wanted:
             problems.append(
                 Problem(
-                    _where(run_folder.path, root),
-                    f"of another date than this campaign ({document['date']}); left out",
+                    str(run_folder.path), f"of another date than this campaign ({document['date']}); left out"
                 )
             )
+    files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
+    checked = iter(each(check_files, files))
+    runs = [_read_run(run, checked, document["campaign"], problems) for run in opened]
     problems += _mixed(runs)
     runs = _only_comparable(runs, problems)
     return CampaignData(
@@ -124,30 +114,58 @@ def read_campaign(root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool =
     )
 
 
-def _run(folder: RunFolder, campaign: str, steps: bool, problems: list[Problem]) -> RunData:
-    receipt = _receipt(folder, campaign, problems)
+def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
+    problems: list[Problem] = []
+    receipt = _receipt(folder, name, problems)
     wanted = {c["cell_id"]: c for c in receipt.cells} if receipt is not None else None
-    cells = []
-    for cell_folder in folder.finished_cells():
-        if wanted is not None and cell_folder.cell_id not in wanted:
-            problems.append(Problem(str(cell_folder.path), "not part of the plan any more; left out"))
+    cells: list[OpenedCell | Problem] = []
+    for cell in folder.finished_cells():
+        if wanted is not None and cell.cell_id not in wanted:
+            cells.append(Problem(str(cell.path), "not part of the plan any more; left out"))
             continue
-        entry = wanted[cell_folder.cell_id] if wanted is not None else None
+        entry = wanted[cell.cell_id] if wanted is not None else None
         try:
-            cell = _cell(folder, cell_folder, campaign, entry, steps)
-        except (ArtifactError, LookupError, AttributeError, TypeError, ValueError) as error:
-            problems.append(Problem(str(cell_folder.path), f"cannot be read, left out: {_said(error)}"))
+            cells.append(open_cell(campaign, folder, cell, entry, steps))
+        except UNREADABLE as error:
+            cells.append(_unreadable(cell, error))
+    return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))
+
+
+def _read_run(
+    opened: _OpenedRun, checked: Iterator[Checked], campaign: str, problems: list[Problem]
+) -> RunData:
+    folder, receipt = opened.folder, opened.receipt
+    problems += opened.problems
+    cells = []
+    for opened_cell in opened.cells:
+        if isinstance(opened_cell, Problem):
+            problems.append(opened_cell)
             continue
-        problems += [Problem(str(cell_folder.path), f"{fault}; cell left out") for fault in cell.left_out]
-        # Not a fault of the files: a cell in which nothing completed is a result, and said as one.
-        if not any(r.status == "ok" for r in cell.requests):
-            problems.append(Problem(str(cell_folder.path), "no request completed"))
-        if cell.steps is not None and cell.steps.torn:
-            problems.append(Problem(str(cell_folder.engine_step), "its last line is torn and not used"))
+        try:
+            cell = read_cell_data(opened_cell, next(checked), campaign)
+        except UNREADABLE as error:
+            problems.append(_unreadable(opened_cell.folder, error))
+            continue
+        problems += _problems_of(cell, opened_cell.folder)
         cells.append(cell)
-    for cell_id in sorted(set(wanted or ()) - {c.cell_id for c in folder.finished_cells()}):
+    on_disk = {c.cell_id for c in folder.finished_cells()}
+    for cell_id in sorted({c["cell_id"] for c in receipt.cells} - on_disk if receipt is not None else ()):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
     return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign, problems))
+
+
+def _unreadable(cell: CellFolder, error: Exception) -> Problem:
+    return Problem(str(cell.path), f"cannot be read, left out: {_said(error)}")
+
+
+def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
+    problems = [Problem(str(folder.path), f"{fault}; cell left out") for fault in cell.left_out]
+    # Not a fault of the files: a cell in which nothing completed is a result, and said as one.
+    if not any(r.status == "ok" for r in cell.requests):
+        problems.append(Problem(str(folder.path), "no request completed"))
+    if cell.steps is not None and cell.steps.torn:
+        problems.append(Problem(str(folder.engine_step), "its last line is torn and not used"))
+    return problems
 
 
 def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[dict[str, Any]] | None:
@@ -181,44 +199,6 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
         fault = f"cannot be read: {_said(error)}"
     problems.append(Problem(str(folder.receipt), fault))
     return None
-
-
-def _cell(
-    run: RunFolder, folder: CellFolder, campaign: str, entry: dict[str, Any] | None, steps: bool
-) -> CellData:
-    document = read_cell(folder)
-    lacking = [k for k in NEEDED if k not in document]
-    if lacking:
-        raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
-    faults: list[str] = []
-    named = (document["campaign"], document["connector"], document["phase"], document["cell_id"])
-    if named != (campaign, run.connector_id, run.phase, folder.cell_id):
-        faults.append(f"belongs to {' '.join(map(str, named))}, not here")
-    for name, expected in (entry or document)["files"].items():
-        path = folder.path / name
-        if not path.exists():
-            faults.append(f"{name} is missing")
-        elif sha256_of(path) != expected["sha256"]:
-            faults.append(f"{name} differs from its checksum (edited or damaged)")
-    if folder.requests.name not in document["files"]:
-        faults.append(f"{folder.requests.name} is missing")
-    requests, wrong = read_requests(folder.requests)
-    faults += [f"{folder.requests.name}: {fault}" for fault in wrong]
-    window = CellWindow.from_json(document["window"])
-    return CellData(
-        config=run.connector_id,
-        phase=run.phase,
-        cell_id=folder.cell_id,
-        spec=CellSpec.from_json(document["spec"]),
-        window=window,
-        document=document,
-        requests=requests,
-        samples=read_samples(folder.metrics, window),
-        steps=read_steps(folder.engine_step, window)
-        if steps and folder.engine_step.exists() and not faults
-        else None,
-        left_out=tuple(faults),
-    )
 
 
 def _mixed(runs: list[RunData]) -> list[Problem]:

@@ -1,8 +1,9 @@
 """``requests_*.jsonl`` to records, with everything that is wrong with the file."""
 
-import json
 from collections import Counter
 from pathlib import Path
+
+import msgspec
 
 from connector_tax.records.request import STATUSES, RequestRecord
 
@@ -15,8 +16,8 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
     faults: list[str] = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
-            record = RequestRecord.from_json(json.loads(line))
-        except (ValueError, TypeError) as error:
+            record = RequestRecord.from_json(msgspec.json.decode(line))
+        except (msgspec.DecodeError, ValueError, TypeError) as error:
             faults.append(f"line {number} is not a request ({str(error)[:80]})")
             continue
         if not _times_are_integers(record):

@@ -1,9 +1,9 @@
 """``metrics_*.jsonl`` to what the analysis asks of it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from connector_tax.records.cell import CellWindow
@@ -31,9 +31,9 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                row = json.loads(line)
+                row = msgspec.json.decode(line)
                 inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
-            except (ValueError, KeyError, TypeError):
+            except (msgspec.DecodeError, ValueError, KeyError, TypeError):
                 missed += 1
                 continue
             if inside and row.get("ok"):

@@ -3,16 +3,16 @@
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.records.cell import CellWindow
-from connector_tax.steptime import read_step_file
+from connector_tax.steptime import StepColumns, read_step_columns
 
 Floats = NDArray[np.float64]
-Row = dict[str, Any]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
@@ -70,9 +70,21 @@ class StepTable:
         return int(self.step_duration_us.size)
 
 
-# One worker's step: (start_load_kv, get_finished, all its hooks), microseconds, and the row's own list of hooks.
-WorkerStep = tuple[float, float, float, list[int]]
-MISSING: WorkerStep = (np.nan, np.nan, np.nan, [])
+@dataclass(frozen=True, slots=True)
+class _WorkerParts:
+    """The worker's part of each step, before the window is cut out.
+
+    Attributes:
+        load_us, finished_us, total_us: shape (steps,); NaN where nothing is known.
+        row: the worker's row that was taken, -1 where there is none; shape (steps,).
+        by_order: whether a row was joined to it by order, shape (steps,).
+    """
+
+    load_us: Floats
+    finished_us: Floats
+    total_us: Floats
+    row: Ints
+    by_order: Bools
 
 
 def read_steps(path: Path, window: CellWindow) -> StepTable:
@@ -85,106 +97,132 @@ def read_steps(path: Path, window: CellWindow) -> StepTable:
     Raises:
         ArtifactError: a line is not a step record.
     """
-    found = read_step_file(path)
-    steps = sorted(found.steps, key=lambda row: row["t_ns"])
-    worker_steps, by_order = _worker_steps(steps, found.worker_steps)
-    has_worker = bool(found.worker_steps) or any(h.get("process") == "worker" for h in found.headers)
-    inside = [row for row in steps if window.window_start_ns <= row["t_ns"] < window.t_stop_ns]
-    rows = [row for row in inside if row["prefill_tokens"] + row["decode_tokens"] > 0]
-    workers = [worker_steps.get(row["step_id"]) or _own_hooks(row, has_worker) for row in rows]
-    times = np.array([w[:3] for w in workers], dtype=np.float64).reshape(-1, 3)
-    build_meta = _column(rows, "build_meta_us")
-    prefill, decode = _column(rows, "prefill_tokens"), _column(rows, "decode_tokens")
-    hooks = _hooks(found.headers, rows, workers)
+    found = read_step_columns(path)
+    ints, floats = found.steps.ints, found.steps.floats
+    parts = _worker_parts(found)
+    order = np.argsort(ints["t_ns"], kind="stable")
+    t_ns = ints["t_ns"][order]
+    inside = order[(window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)]
+    tokens = ints["prefill_tokens"] + ints["decode_tokens"]
+    rows = inside[tokens[inside] > 0]
+    prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
+    build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
+    hooks = _hooks(found, rows, parts)
     return StepTable(
-        step_duration_us=_column(rows, "step_duration_us"),
-        schedule_us=_column(rows, "schedule_us"),
-        update_us=_column(rows, "update_us"),
-        round_trip_us=_column(rows, "round_trip_us"),
+        step_duration_us=floats["step_duration_us"][rows],
+        schedule_us=floats["schedule_us"][rows],
+        update_us=floats["update_us"][rows],
+        round_trip_us=floats["round_trip_us"][rows],
         build_meta_us=build_meta,
-        get_finished_us=times[:, 1],
-        start_load_kv_us=times[:, 0],
-        connector_total_us=hooks.us.sum(axis=1) if hooks.names else build_meta + times[:, 2],
-        tokens=prefill + decode,
+        get_finished_us=parts.finished_us[rows],
+        start_load_kv_us=parts.load_us[rows],
+        connector_total_us=hooks.us.sum(axis=1) if hooks.names else build_meta + total,
+        tokens=tokens[rows].astype(np.float64),
         kind=np.where(prefill == 0, DECODE_ONLY, np.where(decode == 0, PREFILL_ONLY, MIXED)).astype(np.int8),
         hooks=hooks,
-        n_empty=len(inside) - len(rows),
-        n_unjoined=int(np.isnan(times[:, 2]).sum()),
-        n_joined_by_order=sum(row["step_id"] in by_order for row in rows),
+        n_empty=int(inside.size - rows.size),
+        n_unjoined=int(np.isnan(total).sum()),
+        n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
     )
 
 
-def _hooks(headers: list[Row], rows: list[Row], workers: list[WorkerStep]) -> Hooks:
-    """Rows name no hooks; the longest list among a side's headers does, since names are only ever added."""
-    lists: dict[str, list[str]] = {"scheduler": [], "worker": []}
-    for header in headers:
-        side, own = header.get("process"), header.get("hooks") or []
-        if side in lists and len(own) > len(lists[side]):
-            lists[side] = own
-    names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
-    n_scheduler, n_worker = len(lists["scheduler"]), len(lists["worker"])
-    table = np.zeros((len(rows), 2 * len(names)))
-    for i, (row, worker) in enumerate(zip(rows, workers, strict=True)):
-        own, theirs = row.get("hooks") or [], worker[3]
-        table[i, : len(own)] = own
-        table[i, 2 * n_scheduler : 2 * n_scheduler + len(theirs)] = theirs
-        if worker is MISSING and n_worker:
-            table[i, 2 * n_scheduler :] = np.nan
-    return Hooks(names, table[:, ::2] / 1e3, table[:, 1::2])
+def _worker_parts(found: StepColumns) -> _WorkerParts:
+    ids = found.steps.ints["step_id"]
+    workers = found.workers
+    load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
+    total = _totals(found, load, finished)
+    joined_ids, joined_rows, by_order = _joined(found)
+    row = _slowest(ids, joined_ids, joined_rows, total)
+    own_load, own_finished, own_total = _own_hooks(found)
+    hit = row >= 0
+
+    def chosen(theirs: Floats, own: Floats) -> Floats:
+        out = own.copy()
+        out[hit] = theirs[row[hit]]
+        return out
+
+    return _WorkerParts(
+        chosen(load, own_load),
+        chosen(finished, own_finished),
+        chosen(total, own_total),
+        row,
+        np.isin(ids, by_order),
+    )
 
 
-def _worker_steps(steps: list[Row], worker_rows: list[Row]) -> tuple[dict[int, WorkerStep], set[int]]:
-    """step id -> the worker's part of it; and the ids that were joined by order.
+def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
+    """All hooks of each of the worker's rows, microseconds; the two with columns of their own where it lists none."""
+    lists = found.workers.hooks
+    if not lists.values.size:
+        return load + finished
+    nanoseconds = lists.padded(int(lists.lengths.max()))[:, ::2].sum(axis=1)
+    return np.where(lists.lengths > 0, nanoseconds / 1e3, load + finished)
 
-    With several workers (tensor parallelism) the slowest counts, since the step waits for it.
+
+def _joined(found: StepColumns) -> tuple[Ints, Ints, Ints]:
+    """(step id, the worker's row) of each row that belongs to a step, and the ids that were joined by order."""
+    ids, t_ns, pids = (found.workers.ints[n] for n in ("step_id", "t_ns", "pid"))
+    named = np.flatnonzero(found.named)
+    unnamed = np.flatnonzero(~found.named)
+    in_order: list[tuple[int, int]] = []
+    for pid in dict.fromkeys(pids[unnamed].tolist()):
+        rows = unnamed[pids[unnamed] == pid]
+        in_order += _in_order(found, rows[np.argsort(t_ns[rows], kind="stable")])
+    more = np.array(in_order, dtype=np.int64).reshape(-1, 2)
+    return np.concatenate([ids[named], more[:, 0]]), np.concatenate([named, more[:, 1]]), more[:, 0]
+
+
+def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
+    """For each step the worker's row of its id, -1 without one.
+
+    With several workers (tensor parallelism) the slowest counts, since the step waits for it; the first of equals.
     """
-    found: dict[int, WorkerStep] = {}
-    unnamed: dict[int, list[Row]] = {}
-    for row in worker_rows:
-        if row["step_id"] is None:
-            unnamed.setdefault(row["pid"], []).append(row)
-        else:
-            _add(found, row["step_id"], row)
-    by_order: set[int] = set()
-    for rows in unnamed.values():
-        for step_id, row in _in_order(steps, sorted(rows, key=lambda r: r["t_ns"])):
-            _add(found, step_id, row)
-            by_order.add(step_id)
-    return found, by_order
+    order = np.lexsort((np.arange(joined_ids.size), -total[joined_rows], joined_ids))
+    known, first = np.unique(joined_ids[order], return_index=True)
+    if not known.size:
+        return np.full(ids.size, -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(known, ids), known.size - 1)
+    return np.where(known[place] == ids, joined_rows[order][first][place], -1)
 
 
-def _add(found: dict[int, WorkerStep], step_id: int, row: Row) -> None:
-    load, finished = float(row["start_load_kv_us"] or 0.0), float(row["get_finished_us"] or 0.0)
-    hooks = row.get("hooks") or []
-    total = sum(hooks[::2]) / 1e3 if hooks else load + finished
-    earlier = found.get(step_id)
-    if earlier is None or total > earlier[2]:
-        found[step_id] = (load, finished, total, hooks)
-
-
-def _in_order(steps: list[Row], worker_rows: list[Row]) -> list[tuple[int, Row]]:
+def _in_order(found: StepColumns, worker_rows: Ints) -> list[tuple[int, int]]:
     """A worker binds once per step and in the same order, so the next row belongs to the oldest step open.
 
     A step is open from its ``schedule()`` to its ``update_from_output()``; a row outside of every step
     belongs to one beyond the ends of the cell.
     """
-    waiting = deque(steps)
+    ints = found.steps.ints
+    order = np.argsort(ints["t_ns"], kind="stable")
+    columns = (ints[n][order].tolist() for n in ("step_id", "t_ns", "t_update_ns"))
+    waiting = deque(zip(*columns, strict=True))
     joined = []
-    for row in worker_rows:
-        while waiting and waiting[0]["t_update_ns"] < row["t_ns"]:
+    for row, t_ns in zip(worker_rows.tolist(), found.workers.ints["t_ns"][worker_rows].tolist(), strict=True):
+        while waiting and waiting[0][2] < t_ns:
             waiting.popleft()
-        if waiting and waiting[0]["t_ns"] <= row["t_ns"]:
-            joined.append((waiting.popleft()["step_id"], row))
+        if waiting and waiting[0][1] <= t_ns:
+            joined.append((waiting.popleft()[0], row))
     return joined
 
 
-def _own_hooks(row: Row, has_worker: bool) -> WorkerStep:
-    load, finished = row.get("start_load_kv_us"), row.get("get_finished_us")
-    if load is None and finished is None:
-        return MISSING if has_worker else (0.0, 0.0, 0.0, [])
-    return float(load or 0.0), float(finished or 0.0), float(load or 0.0) + float(finished or 0.0), []
+def _own_hooks(found: StepColumns) -> tuple[Floats, Floats, Floats]:
+    """What the scheduler's rows themselves say of the worker's hooks; nothing is unknown only if there is a worker."""
+    load, finished = (found.steps.floats[n] for n in ("start_load_kv_us", "get_finished_us"))
+    silent = np.isnan(load) & np.isnan(finished)
+    unknown = np.nan if found.has_worker else 0.0
+    load, finished = (np.where(silent, unknown, np.nan_to_num(c)) for c in (load, finished))
+    return load, finished, load + finished
 
 
-def _column(rows: list[Row], name: str) -> Floats:
-    return np.array([row[name] for row in rows], dtype=np.float64)
+def _hooks(found: StepColumns, rows: Ints, parts: _WorkerParts) -> Hooks:
+    """Rows name no hooks, the headers do."""
+    lists = found.hook_names
+    names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
+    first, last = 2 * len(lists["scheduler"]), 2 * len(names)
+    table = np.zeros((rows.size, last))
+    table[:, :first] = found.steps.hooks.padded(first)[rows]
+    theirs = found.workers.hooks.padded(last - first)
+    row = parts.row[rows]
+    table[row >= 0, first:] = theirs[row[row >= 0]]
+    table[np.isnan(parts.total_us[rows]), first:] = np.nan
+    return Hooks(names, table[:, ::2] / 1e3, table[:, 1::2])

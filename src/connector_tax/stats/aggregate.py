@@ -9,11 +9,12 @@ import numpy as np
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import document_hash
+from connector_tax.processes import Each
 from connector_tax.records.cell import is_repeat
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
 from connector_tax.stats.bootstrap import Estimate, combine
-from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cell
+from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cells
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
@@ -28,17 +29,17 @@ SCHEMA_VERSION = 1
 REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
-def aggregate(data: CampaignData) -> dict[str, Any]:
-    """Everything the figures and the report need; ``docs/formats.md`` lists the keys."""
+def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
+    """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
     config = data.document["config"]
     settings = config["analysis"]
     confidence = float(settings["confidence"])
     saturation = saturation_by_config(data)
     rates, doubts = _reference_rates(data)
+    usable = [c for c in data.cells() if c.usable]
     estimates = {
-        (c.config, c.phase, c.cell_id): estimate_cell(c, config["seed"], settings["bootstrap_draws"])
-        for c in data.cells()
-        if c.usable
+        (e.cell.config, e.cell.phase, e.cell.cell_id): e
+        for e in estimate_cells(usable, config["seed"], settings["bootstrap_draws"], each)
     }
     taxes = _taxes(estimates, rates)
     headline = _at_ref_safe(estimates, rates)
@@ -149,11 +150,14 @@ def _at_ref_safe(
 def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) -> list[dict[str, Any]]:
     """Of each configuration's cell, against plain's."""
     plain = cells.get("plain")
+    if plain is None or plain.cell.steps is None:
+        return []
+    base = plain.cell.steps.load()
     found = []
     for config, own in cells.items():
-        if config == "plain" or plain is None or own.cell.steps is None or plain.cell.steps is None:
+        if config == "plain" or own.cell.steps is None:
             continue
-        entry = attribute(own.cell.steps, plain.cell.steps, seed=seed, name=config, confidence=confidence)
+        entry = attribute(own.cell.steps.load(), base, seed=seed, name=config, confidence=confidence)
         if entry is not None:
             found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
     return found

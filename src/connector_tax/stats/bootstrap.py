@@ -3,8 +3,8 @@
 Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004, corrected 2009,
 by ``arch``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
 resamples is too small, so it is widened as Student's t is against the normal law. ``tests/perf/coverage.py`` counts how
-often the intervals hold the truth. A resample is held as how often it has each observation: one draw of such counts
-serves every metric and every percentile of a cell, and keeps them joint.
+often the intervals hold the truth. One draw of resamples serves every latency and every percentile of a cell, and keeps
+them joint.
 """
 
 import math
@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 from arch.bootstrap import optimal_block_length
-from numpy.typing import NDArray
 from scipy import stats
 
+from connector_tax.stats.resampling import Floats, SortedColumn, counts_of, draw_starts
 from connector_tax.summary.percentiles import percentile
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int32]
 
 # Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster than not.
 COUNTS_AT_ONCE = 1_000_000
@@ -120,60 +117,6 @@ def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
         return point + factor * (replicates - point)
 
 
-def block_counts(n: int, draws: int, rng: np.random.Generator, length: int) -> Counts:
-    """How often each of ``n`` observations, in time order, is in each resample; shape (n, draws).
-
-    Every column sums to ``n``: the last block is cut to fit. Blocks wrap around the end, so no
-    observation is rarer than another.
-    """
-    blocks = math.ceil(n / length)
-    starts = rng.integers(0, n, size=(blocks, draws))
-    ends = starts + length
-    ends[-1] += n - length * blocks
-    wraps = ends >= n
-    ends[wraps] -= n
-    # +1 where a block begins, -1 behind its end; the running sum is how many blocks cover a place.
-    column = np.arange(draws)
-    changes = np.bincount((starts * draws + column).ravel(), minlength=n * draws).astype(np.int32)
-    changes -= np.bincount((ends * draws + column).ravel(), minlength=n * draws).astype(np.int32)
-    counts: Counts = changes.reshape(n, draws)
-    counts[0] += wraps.sum(axis=0, dtype=np.int32)
-    return np.cumsum(counts, axis=0, dtype=np.int32, out=counts)
-
-
-def resampled_percentiles(values: Floats, counts: Counts, qs: tuple[float, ...]) -> dict[float, Floats]:
-    """Each percentile of each resample; linear between order statistics, +infinity if it touches one.
-
-    Args:
-        values: shape (n,), in time order; +infinity for unfinished requests.
-        counts: shape (n, draws).
-
-    Returns:
-        For each q an array of shape (draws,).
-    """
-    n, draws = counts.shape
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    if ordered[0] == ordered[-1]:
-        return {q: np.full(draws, ordered[0]) for q in qs}
-    cumulative = counts[order]
-    np.cumsum(cumulative, axis=0, dtype=np.int32, out=cumulative)
-    out = {}
-    for q in qs:
-        position = (n - 1) * q / 100
-        rank = math.floor(position)
-        weight = position - rank
-        low = ordered[(cumulative <= rank).sum(axis=0)]
-        if weight == 0:
-            out[q] = low
-            continue
-        high = ordered[np.minimum((cumulative <= rank + 1).sum(axis=0), n - 1)]
-        with np.errstate(invalid="ignore"):
-            between = low + weight * (high - low)
-        out[q] = np.where(np.isinf(high), np.inf, between)
-    return out
-
-
 def estimate_jointly(
     columns: Mapping[str, Floats],
     qs: tuple[float, ...],
@@ -195,11 +138,13 @@ def estimate_jointly(
     factor = small_sample_factor(n, length)
     at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
     parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
+    sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
     for first in range(0, draws, at_once):
-        counts = block_counts(n, min(at_once, draws - first), rng, length)
-        for name, values in columns.items():
-            for q, found in resampled_percentiles(values, counts, qs).items():
-                parts[name, q].append(found)
+        starts = draw_starts(n, min(at_once, draws - first), rng, length)
+        counts = counts_of(starts, n, length)
+        for name, column in sorted_columns.items():
+            for q in qs:
+                parts[name, q].append(column.percentiles(q, counts, starts))
     return {
         (name, q): _estimate(columns[name], q, np.concatenate(found), factor)
         for (name, q), found in parts.items()

@@ -1,21 +1,24 @@
 """One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from connector_tax.ingest import CellData
-from connector_tax.ingest.steps import KIND_NAMES
+from connector_tax.ingest.steps import KIND_NAMES, StepTable
+from connector_tax.ingest.tables import StepRecords
+from connector_tax.processes import Each
 from connector_tax.seeds import stream
 from connector_tax.stats.bootstrap import (
     Estimate,
-    Floats,
     block_length,
     estimate_jointly,
     estimate_percentiles,
     unavailable,
 )
+from connector_tax.stats.resampling import Floats
 from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
 
@@ -35,37 +38,80 @@ STEP_DRAWS = 400
 CDF_POINTS = 200
 
 
+Estimates = dict[tuple[str, float], Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimates:
+    """What is kept of one cell's steps; the steps themselves are let go, since a campaign has millions.
+
+    Attributes:
+        columns: (column, percentile) -> estimate, microseconds; empty without step records.
+        by_kind: (kind of step, percentile) -> step duration, microseconds.
+        about: what ``aggregate.json`` says of them beside the estimates.
+        missing: why there are none.
+    """
+
+    columns: Estimates
+    by_kind: Estimates
+    about: dict[str, Any]
+    missing: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class CellEstimates:
     """Estimates of one cell.
 
     Attributes:
         latencies: (name, percentile) -> estimate, milliseconds.
-        steps: (column, percentile) -> estimate, microseconds; empty without step records.
-        steps_by_kind: (kind of step, percentile) -> step duration, microseconds.
-        steps_missing: why there are none.
     """
 
     cell: CellData
-    latencies: dict[tuple[str, float], Estimate]
-    steps: dict[tuple[str, float], Estimate]
-    steps_by_kind: dict[tuple[str, float], Estimate]
-    steps_missing: str | None
+    latencies: Estimates
+    steps: StepEstimates
 
     def latency(self, name: str, q: float) -> Estimate:
         return self.latencies[name, q]
 
     def step(self, name: str, q: float) -> Estimate:
-        return self.steps.get((name, q)) or unavailable(self.steps_missing or "no step records")
+        return self.steps.columns.get((name, q)) or unavailable(self.steps.missing or "no step records")
 
 
-def estimate_cell(cell: CellData, seed: int, draws: int) -> CellEstimates:
-    """Resample one cell's requests and steps, each in blocks in time order."""
-    rng = stream(seed, "bootstrap", cell.config, cell.phase, cell.cell_id)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What the estimates of one cell need, and no more: it travels to another process.
+
+    Attributes:
+        names: of the cell's own random stream.
+        latencies: requests of the window, each of shape (n,), milliseconds.
+    """
+
+    seed: int
+    names: tuple[str, str, str]
+    draws: int
+    latencies: dict[str, Floats]
+    steps: StepRecords | None
+
+
+def estimate_cells(
+    cells: Sequence[CellData], seed: int, draws: int, each: Each = map
+) -> Iterator[CellEstimates]:
+    """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is."""
+    jobs = (_job(cell, seed, draws) for cell in cells)
+    for cell, (latencies, steps) in zip(cells, each(_estimate, jobs), strict=True):
+        yield CellEstimates(cell, latencies, steps)
+
+
+def _job(cell: CellData, seed: int, draws: int) -> _Job:
     chosen = in_window(cell.requests, cell.window)
     columns = {k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES}
-    steps, by_kind, missing = _steps(cell, rng)
-    return CellEstimates(cell, _resampled(columns, PERCENTILES, draws, rng), steps, by_kind, missing)
+    return _Job(seed, (cell.config, cell.phase, cell.cell_id), draws, columns, cell.steps)
+
+
+def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:
+    rng = stream(job.seed, "bootstrap", *job.names)
+    steps = _steps(job.steps, rng)
+    return _resampled(job.latencies, PERCENTILES, job.draws, rng), steps
 
 
 def _resampled(
@@ -86,25 +132,36 @@ def _resampled(
     return found
 
 
-Steps = dict[tuple[str, float], Estimate]
-
-
-def _steps(cell: CellData, rng: np.random.Generator) -> tuple[Steps, Steps, str | None]:
-    table = cell.steps
-    if table is None:
-        return {}, {}, "this cell has no step records"
+def _steps(records: StepRecords | None, rng: np.random.Generator) -> StepEstimates:
+    if records is None:
+        return StepEstimates({}, {}, {}, "this cell has no step records")
+    table = records.load(hooks=False)
     if table.n == 0:
-        return {}, {}, "no step with a token was recorded in this cell's window"
+        return StepEstimates({}, {}, {}, "no step with a token was recorded in this cell's window")
     columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
     length = block_length([table.step_duration_us])
-    by_kind: Steps = {}
+    by_kind: Estimates = {}
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
         found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length)
         for q, estimate in found.items():
             by_kind[name, q] = estimate
-    return _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, length), by_kind, None
+    return StepEstimates(
+        _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, length), by_kind, _about(table), missing=None
+    )
+
+
+def _about(table: StepTable) -> dict[str, Any]:
+    cdf = np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()
+    return {
+        "n_steps": table.n,
+        "n_empty": table.n_empty,
+        "n_unjoined": table.n_unjoined,
+        "torn": table.torn,
+        "n_by_kind": [int((table.kind == kind).sum()) for kind in range(len(KIND_NAMES))],
+        "cdf": {"step_duration_us": cdf},
+    }
 
 
 def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> dict[str, Any]:
@@ -163,15 +220,12 @@ def _hit_share(cell: CellData) -> float | None:
 
 
 def _step_json(estimates: CellEstimates, confidence: float) -> dict[str, Any]:
-    table = estimates.cell.steps
-    if estimates.steps_missing is not None or table is None:
-        return {"available": False, "reason": estimates.steps_missing}
+    steps, about = estimates.steps, estimates.steps.about
+    if steps.missing is not None:
+        return {"available": False, "reason": steps.missing}
     return {
         "available": True,
-        "n_steps": table.n,
-        "n_empty": table.n_empty,
-        "n_unjoined": table.n_unjoined,
-        "torn": table.torn,
+        **{name: about[name] for name in ("n_steps", "n_empty", "n_unjoined", "torn")},
         **{
             name: {f"p{q:g}": estimates.step(name, q).to_json(confidence) for q in STEP_PERCENTILES}
             for name in STEP_COLUMNS
@@ -179,12 +233,10 @@ def _step_json(estimates: CellEstimates, confidence: float) -> dict[str, Any]:
         # Apart, since the median of a mixture depends on the mixture.
         "by_kind": {
             name: {
-                "n": int((table.kind == kind).sum()),
-                **{f"p{q:g}": estimates.steps_by_kind[name, q].to_json(confidence) for q in STEP_PERCENTILES},
+                "n": n,
+                **{f"p{q:g}": steps.by_kind[name, q].to_json(confidence) for q in STEP_PERCENTILES},
             }
-            for kind, name in enumerate(KIND_NAMES)
+            for name, n in zip(KIND_NAMES, about["n_by_kind"], strict=True)
         },
-        "cdf": {
-            "step_duration_us": np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()
-        },
+        "cdf": about["cdf"],
     }

@@ -16,7 +16,7 @@ import pytest
 from connector_tax.files import to_json
 from connector_tax.ingest import read_campaign
 from connector_tax.stats.aggregate import aggregate, aggregate_csv
-from connector_tax.stats.cells import estimate_cell
+from connector_tax.stats.cells import estimate_cells
 from connector_tax.stats.taxes import taxes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -300,7 +300,7 @@ def test_intervals_hold_the_truth_about_as_often_as_promised(tmp_path: Path) -> 
         for connector in ("plain", *truths):
             campaign.measure(connector, "a")
         cells = read_campaign(campaign.root, steps=False).cells()
-        found = {(c.config, c.cell_id): estimate_cell(c, seed, 300) for c in cells}
+        found = {(e.cell.config, e.cell.cell_id): e for e in estimate_cells(cells, seed, 300)}
         for (config, cell_id), own in found.items():
             for tax in taxes_of(own, found["plain", cell_id], "ref_safe") if config in truths else []:
                 if tax.metric in missed:

@@ -7,14 +7,13 @@ from scipy.stats import bootstrap, norm, t
 
 from connector_tax.stats.bootstrap import (
     Estimate,
-    block_counts,
     block_length,
     estimate_jointly,
     estimate_percentiles,
-    resampled_percentiles,
     small_sample_factor,
     widened,
 )
+from connector_tax.stats.resampling import block_counts, resampled_percentiles
 from connector_tax.stats.taxes import relative, verdict
 
 
@@ -51,6 +50,23 @@ def test_a_resamples_percentile_is_numpys(q: float) -> None:
     counts = block_counts(37, 25, rng(2), 4)
     expected = [np.percentile(np.repeat(values, column), q) for column in counts.T]
     assert resampled_percentiles(values, counts, (q,))[q] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["independent", "one slow wave", "ties", "failures"])
+def test_looking_near_a_percentile_finds_what_looking_everywhere_finds(kind: str) -> None:
+    """3,000 values: of the slow wave a resample may have its percentile far from where it mostly is."""
+    values = {
+        "independent": rng(1).exponential(size=3000),
+        "one slow wave": np.sin(np.linspace(0, 2 * np.pi, 3000)) + rng(1).normal(0, 0.01, 3000),
+        "ties": rng(1).integers(0, 5, 3000).astype(float),
+        "failures": np.where(rng(1).random(3000) < 0.09, np.inf, rng(1).exponential(size=3000)),
+    }[kind]
+    found = estimate_percentiles(values, (0.0, 1.0, 50.0, 90.0, 99.9), 300, rng(2))
+    length = block_length([values])
+    everywhere = resampled_percentiles(values, block_counts(3000, 300, rng(2), length), tuple(found))
+    for q, estimate in found.items():
+        by_hand = widened(estimate.point, everywhere[q], small_sample_factor(3000, length))
+        assert np.array_equal(estimate.replicates, by_hand, equal_nan=True)
 
 
 def test_infinity_reaches_the_interval_and_is_not_averaged() -> None:

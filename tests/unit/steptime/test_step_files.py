@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from connector_tax.errors import ArtifactError
-from connector_tax.steptime import cut, read_step_file
+from connector_tax.steptime import columns, cut, read_step_columns, read_step_file
 from connector_tax.steptime.writer import header_line, step_line, worker_line
 
 HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engine_version="x")
@@ -77,6 +77,46 @@ def test_a_torn_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -
     path.write_text(HEADER + step(1, 10)[:-9] + "\n" + step(2, 20))
     with pytest.raises(ArtifactError, match=r"steps\.jsonl:2: not a step record"):
         read_step_file(path)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 700, 1 << 20])
+def test_columns_say_what_the_rows_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    """However many lines are decoded at once, and also where the last one is torn."""
+    monkeypatch.setattr(columns, "BLOCK_BYTES", block_bytes)
+    path = tmp_path / "steps.jsonl"
+    path.write_text(
+        HEADER + "".join(step(i, 10 * i) + worker(i, 10 * i + 1) for i in range(9)) + step(9, 9)[:-9]
+    )
+    rows, found = read_step_file(path), read_step_columns(path)
+    assert found.torn and found.has_worker and found.hook_names["scheduler"] == ["build_connector_meta"]
+    for name in (*columns.STEP_INTS, *columns.STEP_FLOATS[:-2]):
+        assert {**found.steps.ints, **found.steps.floats}[name].tolist() == [r[name] for r in rows.steps]
+    hooks = found.workers.hooks
+    assert hooks.padded(4).tolist() == [r["hooks"] for r in rows.worker_steps]
+
+
+def test_columns_name_the_line_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 400)
+    path = tmp_path / "steps.jsonl"
+    path.write_text(HEADER + step(1, 10) + step(2, 20).replace(':"step"', ':"stop"') + step(3, 30))
+    with pytest.raises(ArtifactError, match=r"steps\.jsonl:3: not a step record"):
+        read_step_columns(path)
+
+
+def test_a_whole_last_line_that_is_wrong_is_not_called_torn(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(HEADER + step(1, 10).replace('"t_ns":10,', ""))
+    with pytest.raises(ArtifactError, match=r"steps\.jsonl:2: not a step record .* `t_ns`"):
+        read_step_columns(path)
+
+
+def test_more_hooks_than_names_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(HEADER + step(1, 10))
+    with pytest.raises(ArtifactError, match="a row has 1 hooks, its process's header names 0"):
+        read_step_columns(path).steps.hooks.padded(0)
 
 
 def test_a_cell_gets_the_rows_of_its_time_from_every_process(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""The large files of one cell, looked at whole: checksums of all, and the step records made ready.
+
+Nothing here needs the rest of the campaign, so that cells can be looked at in other processes.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector_tax.errors import ArtifactError
+from connector_tax.files import sha256_of
+from connector_tax.ingest.tables import StepRecords, open_steps
+from connector_tax.records.cell import CellWindow
+
+
+@dataclass(frozen=True, slots=True)
+class CellFiles:
+    """What to look at.
+
+    Attributes:
+        expected: name -> SHA-256.
+        steps: the file of step records; None where they are not wanted.
+        table: where its table belongs.
+    """
+
+    folder: Path
+    expected: dict[str, str]
+    window: CellWindow
+    steps: Path | None
+    table: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found.
+
+    Attributes:
+        faults: files that are missing or differ.
+        steps: None where there are no step records, or ``faults``.
+        unreadable: why the step records cannot be read, else None.
+    """
+
+    faults: tuple[str, ...]
+    steps: StepRecords | None = None
+    unreadable: str | None = None
+
+
+def check_files(files: CellFiles) -> Checked:
+    """Checksums first: of records that were edited nothing is read.
+
+    A file's time and size are no proof that it is the same, so every byte is read each time.
+    """
+    faults = []
+    for name, expected in files.expected.items():
+        path = files.folder / name
+        if not path.exists():
+            faults.append(f"{name} is missing")
+        elif sha256_of(path) != expected:
+            faults.append(f"{name} differs from its checksum (edited or damaged)")
+    if faults or files.steps is None or not files.steps.exists():
+        return Checked(tuple(faults))
+    sha256 = files.expected.get(files.steps.name) or sha256_of(files.steps)
+    try:
+        return Checked((), open_steps(files.steps, sha256, files.window, files.table))
+    except ArtifactError as error:
+        return Checked((), unreadable=str(error))

@@ -1,0 +1,156 @@
+"""Step records of a cell as a Parquet table: decoded once, read from there while nothing has changed.
+
+The JSONL is the truth. A table names in its metadata what it was made of and by what; one that names anything else,
+or cannot be read, is made again. Every column is float64 but ``kind``, which is int8.
+"""
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import connector_tax.ingest.steps
+import connector_tax.steptime.columns
+from connector_tax.errors import ArtifactError
+from connector_tax.files import write_bytes
+from connector_tax.ingest.steps import Hooks, StepTable, read_steps
+from connector_tax.records.cell import CellWindow
+
+SCHEMA = 1
+KEY = b"connector_tax"
+COLUMNS = (
+    *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
+    *("start_load_kv_us", "connector_total_us", "tokens", "kind"),
+)
+COUNTS = ("n_empty", "n_unjoined", "n_joined_by_order", "torn")
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecords:
+    """Step records of one cell, read when they are asked for.
+
+    Attributes:
+        source: the JSONL; ``sha256`` is of its content, which was checked.
+        table: where its table lies, or would.
+        n: steps of the window with a token.
+        torn: the file's last line was cut off.
+        not_kept: why no table could be written; None where there is one.
+    """
+
+    source: Path
+    sha256: str
+    window: CellWindow
+    table: Path
+    n: int
+    torn: bool
+    not_kept: str | None
+
+    def load(self, *, hooks: bool = True) -> StepTable:
+        """From the table, or from the JSONL where there is none.
+
+        Args:
+            hooks: whether the hooks' columns are wanted, which are most of a table; else there are none.
+        """
+        made_of = _made_of(self.source, self.sha256, self.window)
+        found = _read(self.table, made_of, hooks=hooks)
+        if found is not None:
+            return found
+        if self.not_kept is not None:
+            return read_steps(self.source, self.window)
+        return _make(self.source, self.window, self.table, made_of)[0]
+
+
+def open_steps(source: Path, sha256: str, window: CellWindow, table: Path) -> StepRecords:
+    """Step records of a cell, with a table made where there is no valid one.
+
+    Raises:
+        ArtifactError: a line of ``source`` is not a step record.
+    """
+    made_of = _made_of(source, sha256, window)
+    known = _facts(table, made_of)
+    if known is not None:
+        return StepRecords(source, sha256, window, table, known["n"], known["torn"], None)
+    steps, not_kept = _make(source, window, table, made_of)
+    return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept)
+
+
+def _make(
+    source: Path, window: CellWindow, table: Path, made_of: dict[str, Any]
+) -> tuple[StepTable, str | None]:
+    """The decoded records, and why they could not be kept."""
+    steps = read_steps(source, window)
+    try:
+        write_bytes(table, _parquet(steps, made_of))
+    except ArtifactError as error:
+        # Results are also read where nothing can be written; the JSONL is enough.
+        return steps, str(error)
+    return steps, None
+
+
+def _made_of(source: Path, sha256: str, window: CellWindow) -> dict[str, Any]:
+    """What must be the same for a table to be used: the records, the part of them, and the code that joins them."""
+    return {
+        "schema": SCHEMA,
+        "source": {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256},
+        "window_ns": [window.window_start_ns, window.t_stop_ns],
+        "code_sha256": _code_sha256(),
+    }
+
+
+@cache
+def _code_sha256() -> str:
+    modules = (connector_tax.ingest.steps, connector_tax.steptime.columns)
+    return hashlib.sha256(b"".join(Path(str(m.__file__)).read_bytes() for m in modules)).hexdigest()
+
+
+def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
+    names = steps.hooks.names
+    columns = {name: getattr(steps, name) for name in COLUMNS}
+    columns |= {f"us:{name}": steps.hooks.us[:, k] for k, name in enumerate(names)}
+    columns |= {f"calls:{name}": steps.hooks.calls[:, k] for k, name in enumerate(names)}
+    facts = {"made_of": made_of, "n": steps.n, "hooks": names} | {k: getattr(steps, k) for k in COUNTS}
+    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(facts).encode()})
+    out = io.BytesIO()
+    # No dictionaries: hardly two steps take the same time, and building them takes ten times as long.
+    pq.write_table(table, out, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return out.getvalue()
+
+
+def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
+    """What the metadata say; None where there is no table, no whole one, or one of something else."""
+    try:
+        found = json.loads(pq.read_metadata(path).metadata[KEY])
+    except (OSError, pa.ArrowException, LookupError, TypeError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("made_of") == made_of else None
+
+
+def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | None:
+    """None as in ``_facts``, or where a page differs from its checksum."""
+    facts = _facts(path, made_of)
+    if facts is None:
+        return None
+    names = tuple(facts["hooks"]) if hooks else ()
+    wanted = [*COLUMNS, *(f"us:{n}" for n in names), *(f"calls:{n}" for n in names)]
+    try:
+        # One thread: every process of the analysis reads a table of its own.
+        table = pq.ParquetFile(path, page_checksum_verification=True).read(wanted, use_threads=False)
+        columns = {name: table[name].to_numpy() for name in wanted}
+    except (OSError, pa.ArrowException, LookupError):
+        return None
+    shape = (facts["n"], len(names))
+    us, calls = np.empty(shape), np.empty(shape)
+    for k, name in enumerate(names):
+        us[:, k], calls[:, k] = columns[f"us:{name}"], columns[f"calls:{name}"]
+    return StepTable(
+        **{name: columns[name] for name in COLUMNS},
+        hooks=Hooks(names, us, calls),
+        **{name: facts[name] for name in COUNTS},
+    )

@@ -1,0 +1,175 @@
+"""Percentiles of block resamples, by counting how often each observation is drawn instead of drawing it.
+
+One draw of counts serves every column and percentile of a cell. Each column is sorted once, and a percentile is looked for
+near the sample's own.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Counts = NDArray[np.signedinteger[Any]]
+
+
+def block_counts(n: int, draws: int, rng: np.random.Generator, length: int) -> Counts:
+    """How often each of ``n`` observations, in time order, is in each resample; shape (n, draws).
+
+    Every column sums to ``n``: the last block is cut to fit. Blocks wrap around the end, so no
+    observation is rarer than another.
+    """
+    return counts_of(draw_starts(n, draws, rng, length), n, length)
+
+
+def draw_starts(n: int, draws: int, rng: np.random.Generator, length: int) -> Ints:
+    """Where the blocks of each resample begin; shape (blocks, draws)."""
+    return rng.integers(0, n, size=(math.ceil(n / length), draws))
+
+
+def counts_of(starts: Ints, n: int, length: int) -> Counts:
+    """``block_counts`` for blocks that begin there."""
+    blocks, draws = starts.shape
+    ends = starts + length
+    ends[-1] += n - length * blocks
+    wraps = ends >= n
+    ends[wraps] -= n
+    # +1 where a block begins, -1 behind its end; the running sum is how many blocks cover a place.
+    column = np.arange(draws)
+    kind = _counting_type(n)
+    changes = np.bincount((starts * draws + column).ravel(), minlength=n * draws).astype(kind)
+    changes -= np.bincount((ends * draws + column).ravel(), minlength=n * draws).astype(kind)
+    counts: Counts = changes.reshape(n, draws)
+    counts[0] += wraps.sum(axis=0, dtype=kind)
+    return np.cumsum(counts, axis=0, dtype=kind, out=counts)
+
+
+def _counting_type(n: int) -> type[np.signedinteger[Any]]:
+    """What holds a count of ``n`` observations: half the bytes take half the time."""
+    return np.int16 if n <= np.iinfo(np.int16).max else np.int32
+
+
+def resampled_percentiles(values: Floats, counts: Counts, qs: tuple[float, ...]) -> dict[float, Floats]:
+    """Each percentile of each resample; linear between order statistics, +infinity if it touches one.
+
+    Args:
+        values: shape (n,), in time order; +infinity for unfinished requests.
+        counts: shape (n, draws).
+
+    Returns:
+        For each q an array of shape (draws,).
+    """
+    column = SortedColumn.of(values, qs)
+    return {q: column.percentiles(q, counts, None) for q in qs}
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Sorted places around one percentile, in which nearly every resample has it.
+
+    Attributes:
+        rank, weight: the percentile lies so far between this order statistic and the next.
+        low, high: the places, [low, high).
+        under, under_last: of a block that starts here, how many observations lie below ``low``; shape (n,).
+            The last block is shorter.
+    """
+
+    rank: int
+    weight: float
+    low: int
+    high: int
+    under: Ints | None = None
+    under_last: Ints | None = None
+
+    def below(self, starts: Ints | None) -> Ints | int:
+        """How many observations of each resample lie below ``low``; shape (draws,)."""
+        if self.under is None or self.under_last is None or starts is None:
+            return 0
+        found: Ints = self.under[starts[:-1]].sum(axis=0) + self.under_last[starts[-1]]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SortedColumn:
+    """Values of one column, sorted once for all resamples.
+
+    Attributes:
+        order: places in time of the sorted values.
+        near: percentile -> where to look for it.
+    """
+
+    order: Ints
+    ordered: Floats
+    near: dict[float, _Near]
+
+    @classmethod
+    def of(cls, values: Floats, qs: tuple[float, ...], length: int | None = None) -> "SortedColumn":
+        """``length``: of the blocks; without it a percentile is looked for everywhere."""
+        order = np.argsort(values, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        return cls(order, values[order], {q: _near(place, q, length) for q in qs})
+
+    def percentiles(self, q: float, counts: Counts, starts: Ints | None) -> Floats:
+        """Of each resample; shape (draws,)."""
+        near, n = self.near[q], self.order.size
+        if self.ordered[0] == self.ordered[-1]:
+            return np.full(counts.shape[1], self.ordered[0])
+        below = near.below(starts)
+        cumulative = np.cumsum(counts[self.order[near.low : near.high]], axis=0, dtype=np.int32)
+        cumulative += np.asarray(below, dtype=np.int32)
+        first, second = (near.low + _first_above(cumulative, r) for r in (near.rank, near.rank + 1))
+        outside = (np.asarray(below) > near.rank) | (cumulative[-1] <= near.rank + 1)
+        if near.high - near.low < n and outside.any():
+            everything = np.cumsum(counts[:, outside][self.order], axis=0, dtype=np.int32)
+            first[outside] = _first_above(everything, near.rank)
+            second[outside] = _first_above(everything, near.rank + 1)
+        low = self.ordered[first]
+        if near.weight == 0:
+            return low
+        high = self.ordered[np.minimum(second, n - 1)]
+        with np.errstate(invalid="ignore"):
+            between = low + near.weight * (high - low)
+        return np.where(np.isinf(high), np.inf, between)
+
+
+def _near(place: Ints, q: float, length: int | None) -> _Near:
+    """Five standard deviations of how many observations of a resample lie below the percentile, to either side."""
+    n = place.size
+    position = (n - 1) * q / 100
+    rank = math.floor(position)
+    if length is None:
+        return _Near(rank, position - rank, 0, n)
+    blocks = math.ceil(n / length)
+    spread = _in_blocks(place <= rank, length).std() * math.sqrt(blocks)
+    low, high = rank - math.ceil(5 * spread) - 2, rank + math.ceil(5 * spread) + 2
+    if high - low > n // 2:
+        return _Near(rank, position - rank, 0, n)
+    low, high = max(0, low), min(n, high)
+    under, last = place < low, n - length * (blocks - 1)
+    return _Near(rank, position - rank, low, high, _in_blocks(under, length), _in_blocks(under, last))
+
+
+def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
+    """How many of ``length`` observations from each on are chosen, around the end; shape (n,)."""
+    n = chosen.size
+    running = np.concatenate([[0], np.cumsum(np.concatenate([chosen, chosen[:length]]), dtype=np.int64)])
+    found: Ints = running[length : length + n] - running[:n]
+    return found
+
+
+def _first_above(cumulative: NDArray[np.int32], rank: int) -> Ints:
+    """For each column, which never falls, how many entries are at most ``rank``: bisection of all of them at once."""
+    n, draws = cumulative.shape
+    column = np.arange(draws)
+    found = np.zeros(draws, dtype=np.int64)
+    for bit in reversed(range(n.bit_length())):
+        reach = found + (1 << bit)
+        inside = reach <= n
+        found[inside] = np.where(
+            cumulative[reach[inside] - 1, column[inside]] <= rank, reach[inside], found[inside]
+        )
+    return found
