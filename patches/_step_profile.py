@@ -3,11 +3,11 @@
 Runs inside the engine's processes (copied there by ``scheduler_step_timing.py``); standard library
 only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its scheduler. With
 ``x.jsonl`` there, the scheduler process writes ``x.scheduler.<pid>.jsonl`` and each worker process
-``x.worker.<pid>.jsonl``; the form of a line is in ``docs/formats.md``.
+``x.worker.<pid>.jsonl``: headers, and lists of rows as they are here. The pipeline makes the rows of
+``docs/formats.md`` of them later (``steptime/raw.py``), since formatting in here would hold the GIL.
 
-On the scheduler's thread a record is one tuple appended to a deque; a daemon thread formats and
-writes. A file that cannot be written ends the recording, never the engine. All clocks are
-CLOCK_MONOTONIC.
+On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A file that
+cannot be written ends the recording, never the engine. All clocks are CLOCK_MONOTONIC.
 
 While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then shows the instrument's cost.
 """
@@ -21,10 +21,9 @@ import sys
 import threading
 import time
 from collections import deque
-from itertools import zip_longest
 
 SCHEMA = 2
-# Formatting holds the GIL; small batches keep the longest pause of the engine near 0.1 ms.
+# Writing a list holds the GIL; small ones keep the longest pause of the engine near 0.1 ms.
 BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
 SCHEDULER_HOOKS = """
@@ -145,8 +144,6 @@ class Recorder:
 
     def _write_header(self):
         self.n_names = len(self.meter.names)
-        hooks = [name.rsplit("/", 1)[-1] for name in self.meter.names]
-        self.sums = [[1 + 2 * i for i, hook in enumerate(hooks) if hook in of] for of in SUMS[self.process]]
         line = {
             "kind": "header",
             "schema": SCHEMA,
@@ -176,51 +173,16 @@ class Recorder:
     def flush(self):
         with self.lock:
             while self.rows:
-                lines = []
                 try:
                     if self.n_names != len(self.meter.names):
                         self._write_header()
-                    while self.rows and len(lines) < BATCH_ROWS:
-                        lines.append(self.format(self.rows.popleft()))
-                    self.file.write("".join(lines))
+                    rows = [self.rows.popleft() for _ in range(min(len(self.rows), BATCH_ROWS))]
+                    self.file.write(json.dumps(rows, separators=(",", ":")) + "\n")
                     self.file.flush()
                 except OSError as error:
                     self._give_up(error)
                     return
                 time.sleep(0)
-
-    def format(self, row):
-        return (self._worker_line if self.process == "worker" else self._scheduler_line)(*row)
-
-    def _worker_line(self, step_id, t_ns, span_ns, hooks):
-        load_us, finished_us = (sum(hooks[s] for s in slots) / 1e3 for slots in self.sums)
-        step_id = "null" if step_id is None else step_id
-        return WORKER_LINE % (self.pid, step_id, t_ns, span_ns / 1e3, load_us, finished_us, list(hooks[1:]))
-
-    def _scheduler_line(self, opened, t_update_ns, update_ns, duration_ns, hooks):
-        step_id, t_ns, schedule_ns, interval_ns, earlier, *counts = opened
-        # A connector may have come into being between the two; what it has more of is 0 in the earlier one.
-        total = [a + b for a, b in zip_longest(hooks[1:], earlier[1:], fillvalue=0)]
-        interval = "null" if interval_ns is None else "%.3f" % (interval_ns / 1e3)
-        trip_us = (duration_ns - schedule_ns - update_ns) / 1e3
-        build_us = sum(total[s - 1] for s in self.sums[0]) / 1e3
-        times = (schedule_ns / 1e3, t_update_ns, update_ns / 1e3, duration_ns / 1e3, interval, trip_us)
-        return SCHEDULER_LINE % (self.pid, step_id, t_ns, *times, build_us, *counts, total)
-
-
-WORKER_LINE = (
-    '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,"span_us":%.3f,'
-    '"start_load_kv_us":%.3f,"get_finished_us":%.3f,"hooks":%s}\n'
-)
-SCHEDULER_LINE = (
-    '{"kind":"step","process":"scheduler","pid":%d,"step_id":%d,"t_ns":%d,"schedule_us":%.3f,'
-    '"t_update_ns":%d,"update_us":%.3f,"step_duration_us":%.3f,"step_interval_us":%s,"round_trip_us":%.3f,'
-    '"build_meta_us":%.3f,"get_finished_us":null,"start_load_kv_us":null,'
-    '"num_running":%d,"num_waiting":%d,"prefill_tokens":%d,"decode_tokens":%d,"hooks":%s}\n'
-)
-# What a line sums over a connector and its children, under the seed experiment's names.
-FINISHED = ["get_finished", "get_transfer_results"]
-SUMS = {"scheduler": [["build_connector_meta"]], "worker": [["start_load_kv"], FINISHED]}
 
 
 class Side:

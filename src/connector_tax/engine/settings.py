@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from connector_tax.steptime import read_step_file
+from connector_tax.steptime import headers_of
 
 Settings = dict[str, Any]
 
@@ -24,7 +24,7 @@ def resolved_settings(step_files: list[Path], log_text: str) -> Settings:
     """Name -> value; a name that neither the step records nor the log tells is left out."""
     found: Settings = {}
     for path in step_files:
-        for header in read_step_file(path).headers:
+        for header in headers_of(path):
             found |= {k: v for k, v in (header.get("settings") or {}).items() if v is not None}
     for name, pattern in _LOGGED.items():
         if match := pattern.search(log_text):

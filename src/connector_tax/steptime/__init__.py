@@ -1,6 +1,7 @@
 """Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch."""
 
 from connector_tax.steptime.columns import StepColumns, read_step_columns
+from connector_tax.steptime.raw import headers_of
 from connector_tax.steptime.reader import StepFile, read_step_file
 from connector_tax.steptime.share import StepCount, count_steps, cut
 from connector_tax.steptime.switch import recording
@@ -11,6 +12,7 @@ __all__ = [
     "StepFile",
     "count_steps",
     "cut",
+    "headers_of",
     "read_step_columns",
     "read_step_file",
     "recording",

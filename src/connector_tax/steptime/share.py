@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.files import append_lines
+from connector_tax.steptime.raw import Header, rows_of
 
 # The engine's own count of its iterations and the recorded steps may differ by this much: a cell's edges.
 TOLERANCE = 0.01
@@ -16,8 +17,8 @@ _T_NS = re.compile(r'"t_ns":(\d+)')
 def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
     """Write the headers of every process and the rows with ``start_ns <= t_ns < end_ns`` to ``out``.
 
-    Rows of all processes are merged in time order. Lines are copied as they stand; a torn last line
-    is left out.
+    Rows of all processes are merged in time order. Lines are copied as they stand, but for the lists of rows that the
+    patch writes; a torn last line is left out.
 
     Returns:
         How many rows were written.
@@ -28,10 +29,15 @@ def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
         if not path.exists():
             continue
         with open(path, encoding="utf-8", errors="replace") as handle:
+            header: Header = {}
             for line in handle:
+                if line.startswith("[") and line.endswith("]\n"):
+                    rows += [row for row in rows_of(line, header) if start_ns <= row[0] < end_ns]
+                    continue
                 if not line.endswith("}\n"):
                     continue
                 if '"kind":"header"' in line:
+                    header = json.loads(line)
                     headers.append(line.rstrip("\n"))
                     continue
                 found = _T_NS.search(line)

@@ -1,14 +1,13 @@
 """Step records: both writers write the same keys, the reader forgives a torn end, cells get their share."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from connector_tax.errors import ArtifactError
 from connector_tax.steptime import columns, cut, read_step_columns, read_step_file
+from connector_tax.steptime.raw import rows_of
 from connector_tax.steptime.writer import header_line, step_line, worker_line
 
 HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engine_version="x")
@@ -37,24 +36,19 @@ def worker(step_id: int, t_ns: int) -> str:
     )
 
 
-def emitter() -> ModuleType:
-    path = Path(__file__).parents[3] / "patches" / "_step_profile.py"
-    found = importlib.util.spec_from_file_location("emitter", path)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
 def test_the_emulator_writes_the_very_keys_of_the_patch() -> None:
-    module = emitter()
-    recorder = module.Recorder.__new__(module.Recorder)
-    recorder.pid, recorder.process, recorder.sums = 1, "scheduler", [[1]]
-    opened = (1, 2, 3, None, (0, 1000, 1), 8, 9, 10, 11)
-    patch_step = json.loads(recorder.format((opened, 4, 5, 6, (0, 500, 1, 700, 2))))
-    assert (patch_step["hooks"], patch_step["build_meta_us"]) == ([1500, 2, 700, 2], 1.5)
-    recorder.process, recorder.sums = "worker", [[1], [3]]
-    patch_worker = json.loads(recorder.format((1, 2, 3, (0, 4000, 1, 5000, 1))))
+    opened = [1, 2, 3, None, [0, 1000, 1], 8, 9, 10, 11]
+    scheduler = {
+        "process": "scheduler",
+        "pid": 1,
+        "hooks": ["build_connector_meta", "0:Child/build_connector_meta"],
+    }
+    ((_, line),) = rows_of(json.dumps([[opened, 4, 5, 6, [0, 500, 1, 700, 2]]]), scheduler)
+    patch_step = json.loads(line)
+    ((_, line),) = rows_of(
+        json.dumps([[1, 2, 3, [0, 4000, 1]]]), {"process": "worker", "pid": 1, "hooks": ["x"]}
+    )
+    patch_worker = json.loads(line)
     assert list(patch_step) == list(json.loads(step(1, 2)))
     assert list(patch_worker) == list(json.loads(worker(1, 2)))
 
