@@ -5,7 +5,7 @@ once and leaves out what it is not told. Nothing is computed but look-ups and fo
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,17 @@ def configs(aggregate: Aggregate) -> list[ConfigView]:
         for config_id, value in mapping(aggregate.get("configs")).items()
     ]
     return sorted(found, key=lambda c: c.id != "plain")
+
+
+def in_order(
+    aggregate: Aggregate, found: Iterable[Mapping[str, Any]], *first: str
+) -> list[Mapping[str, Any]]:
+    """Rows sorted by the keys ``first``, if any, and then as the campaign lists their ``config``; unknown ones come last."""
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return sorted(
+        found,
+        key=lambda row: (*(str(row.get(k)) for k in first), place.get(str(row.get("config")), len(place))),
+    )
 
 
 def _without_status(value: Any) -> str:

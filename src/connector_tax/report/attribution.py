@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, mapping, number, rows
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
 
 Text = dict[str, Any]
 MAX_HOOKS = 12
@@ -11,14 +11,7 @@ MAX_HOOKS = 12
 
 def attribution_view(aggregate: Aggregate) -> list[Text]:
     """One entry per configuration, in the campaign's order."""
-    order = [c.id for c in configs(aggregate)]
-    found = rows(aggregate.get("attribution"))
-    return [
-        _one(aggregate, entry)
-        for entry in sorted(
-            found, key=lambda e: order.index(e["config"]) if e.get("config") in order else len(order)
-        )
-    ]
+    return [_one(aggregate, entry) for entry in in_order(aggregate, rows(aggregate.get("attribution")))]
 
 
 def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:

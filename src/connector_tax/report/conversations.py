@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, all_cells, configs, label_of, number, percentile, rows
+from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, number, percentile, rows
 from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
 
 Text = dict[str, Any]
@@ -16,14 +16,7 @@ def conversations_view(aggregate: Aggregate) -> list[Text]:
         for row in rows(aggregate.get("taxes"))
         if row.get("phase") == "c"
     }
-    order = [c.id for c in configs(aggregate)]
-    cells = sorted(
-        all_cells(aggregate, "c"),
-        key=lambda c: (
-            str(c.get("cell_id")),
-            order.index(c["config"]) if c.get("config") in order else len(order),
-        ),
-    )
+    cells = in_order(aggregate, all_cells(aggregate, "c"), "cell_id")
     return [
         {
             "label": label_of(aggregate, str(cell.get("config"))),

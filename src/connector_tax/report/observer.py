@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, rows
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, rows
 from connector_tax.figures.words import with_interval
 
 Text = dict[str, Any]
@@ -16,18 +16,13 @@ METRIC_WORDS = {
 
 def observer_view(aggregate: Aggregate) -> list[Text]:
     """One row per configuration and latency, plain first."""
-    order = [c.id for c in configs(aggregate)]
-    found = sorted(
-        rows(aggregate.get("observer_effect")),
-        key=lambda r: order.index(r["config"]) if r.get("config") in order else len(order),
-    )
     return [
         {
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
             "numbers": [_text(row.get(k)) for k in ("effect", "tax", "tax_unrecorded")],
         }
-        for row in found
+        for row in in_order(aggregate, rows(aggregate.get("observer_effect")))
     ]
 
 

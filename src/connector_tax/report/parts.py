@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, main_taxes, mapping, rows
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, main_taxes, mapping, rows
 from connector_tax.figures.words import signed, with_interval
 
 Text = dict[str, Any]
@@ -15,18 +15,13 @@ PARTS = ("total", "flags", "framework", "implementation")
 
 def decomposition_view(aggregate: Aggregate) -> list[Text]:
     """One row per connector and latency, in the campaign's order."""
-    order = [c.id for c in configs(aggregate)]
-    found = sorted(
-        rows(aggregate.get("decomposition")),
-        key=lambda r: order.index(r["config"]) if r.get("config") in order else len(order),
-    )
     return [
         {
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
             "parts": [_part(mapping(row.get(part))) for part in PARTS],
         }
-        for row in found
+        for row in in_order(aggregate, rows(aggregate.get("decomposition")))
     ]
 
 

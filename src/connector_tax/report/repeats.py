@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, label_of, mapping, number, rows
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
 from connector_tax.figures.words import percent, rate, with_interval
 from connector_tax.report.tax_text import VERDICT_WORDS
 
@@ -13,19 +13,12 @@ METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
 def repeats_view(aggregate: Aggregate) -> list[Text]:
     """One entry per reference rate and latency."""
-    order = [c.id for c in configs(aggregate)]
     return [
         {
             "title": f"{METRIC_WORDS.get(str(entry.get('metric')), str(entry.get('metric')))} at {entry.get('reference')}, "
             f"{rate(number(entry.get('rate_per_s')) or 0.0)}, {number(entry.get('blocks')) or 0:.0f} blocks",
             "sentences": _sentences(entry),
-            "rows": [
-                _row(aggregate, tax)
-                for tax in sorted(
-                    rows(entry.get("taxes")),
-                    key=lambda t: order.index(t["config"]) if t.get("config") in order else len(order),
-                )
-            ],
+            "rows": [_row(aggregate, tax) for tax in in_order(aggregate, rows(entry.get("taxes")))],
         }
         for entry in rows(aggregate.get("repeats"))
     ]
