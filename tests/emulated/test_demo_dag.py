@@ -40,6 +40,8 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     }
     index = json.loads((results / "figures" / "index.json").read_text())
     assert len(index["figures"]) == 9
+    drawn = {f["name"] for f in index["figures"] if f["drawn"]}
+    assert {"fig6_step_cdf", "fig7_decomposition", "fig9_attribution"} <= drawn
     run = next(results.glob("*_plain/phase_a"))
     for name in ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json"):
         assert (run / name).is_file(), name

@@ -45,6 +45,12 @@ class StepLog:
                 monotonic_ns=clock.monotonic_ns,
                 utc_ns=clock.utc_ns,
                 engine_version="embedded-engine",
+                # No connector changes one: its tax has no part that is a setting.
+                settings={
+                    "scheduler_config.max_num_seqs": self._costs.max_num_seqs,
+                    "cache_config.block_size": self._costs.block_size,
+                    "cache_config.num_gpu_blocks": self._costs.kv_blocks,
+                },
             )
         )
         file.flush()

@@ -45,6 +45,11 @@ def write_preflight(folder: CampaignFolder, config: CampaignConfig) -> None:
             "configs": {c.id: included for c in config.connectors},
         },
     )
+    # No connector of the model changes a setting.
+    unchanged: dict[str, Any] = {c.id: {} for c in config.connectors}
+    write_json(
+        folder.engine_diff, {"schema": 1, "campaign": config.campaign, "plain": {}, "configs": unchanged}
+    )
     for connector in config.connectors:
         write_text(folder.preflight / f"verify_{connector.id}.log", "virtual time: nothing was launched\n")
 

@@ -7,7 +7,15 @@ from typing import Any
 HOOKS = {"scheduler": ("build_connector_meta",), "worker": ("start_load_kv", "get_finished")}
 
 
-def header_line(*, process: str, pid: int, monotonic_ns: int, utc_ns: int, engine_version: str) -> str:
+def header_line(
+    *,
+    process: str,
+    pid: int,
+    monotonic_ns: int,
+    utc_ns: int,
+    engine_version: str,
+    settings: dict[str, Any] | None = None,
+) -> str:
     value: dict[str, Any] = {
         "kind": "header",
         "schema": 2,
@@ -21,6 +29,8 @@ def header_line(*, process: str, pid: int, monotonic_ns: int, utc_ns: int, engin
         "hooks": HOOKS[process],
         "async_scheduling": False,
     }
+    if settings is not None:
+        value["settings"] = settings
     return json.dumps(value, separators=(",", ":")) + "\n"
 
 
