@@ -22,7 +22,7 @@ wildcard_constraints:
 
 
 onstart:
-    STUDY.write_campaign_file()
+    STUDY.begin()
 
 
 if MEASURING:

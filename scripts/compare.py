@@ -1,7 +1,6 @@
 """Two campaigns (releases, GPUs, days): which taxes changed, and whether one rose too far (exit code 1)."""
 
 import argparse
-import math
 import sys
 from pathlib import Path
 
@@ -13,8 +12,10 @@ from connector_tax.report.compare_text import comparison_json, comparison_text
 
 def _limit(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value) or value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: wanted is a ratio from 0 up; 0.05 is 5 percentage points")
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text}: wanted is a ratio from 0 to 1; 0.05 is 5 percentage points"
+        )
     return value
 
 

@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--configfile", type=Path, required=True)
     parser.add_argument("--root", type=Path, default=Path("results"))
     args = parser.parse_args()
-    print(status_text(load_campaign(args.configfile), args.root))
+    print(status_text(load_campaign(args.configfile), args.root, args.configfile))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
 """
 
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from snakemake.cli import parse_args
 
@@ -28,6 +29,8 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+# The kernel drops the lock with this process, however it ends.
+_STARTED: list[TextIO] = []
 
 
 def stop(message: str) -> NoReturn:
@@ -147,6 +150,28 @@ class Study:
             return len(order) - order.index(wildcards.connector)
 
         return place
+
+    def begin(self) -> None:
+        """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as configured.
+
+        Two starts would remove each other's receipts: Snakemake deletes what a failed job was to make.
+        """
+        if self.measuring:
+            self.folder.root.mkdir(parents=True, exist_ok=True)
+            lock = open(self.folder.root / ".start.lock", "a+", encoding="utf-8")  # noqa: SIM115 - held to the end
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                stop(
+                    f"campaign {self.config.campaign} was started already and is going on (process {lock.read().strip()}). "
+                    "Wait for it, or end it; `make status` says how far it is."
+                )
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            _STARTED.append(lock)
+        self.write_campaign_file()
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.

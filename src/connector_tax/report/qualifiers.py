@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, all_cells, label_of, mapping, rows
+from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, rows
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
 FLAG_MEANINGS = {
@@ -32,7 +32,7 @@ def flags_view(aggregate: Aggregate) -> list[Text]:
 
 def outputs_view(aggregate: Aggregate) -> list[Text]:
     """One row per launch that ran the accuracy pass."""
-    return [_outputs(aggregate, row) for row in rows(aggregate.get("outputs"))]
+    return [_outputs(aggregate, row) for row in in_order(aggregate, rows(aggregate.get("outputs")))]
 
 
 def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:

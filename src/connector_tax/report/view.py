@@ -52,10 +52,10 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "banner": _banner(aggregate),
         "headline": headline(aggregate),
         "hypotheses": [_hypothesis(h) for h in rows(aggregate.get("hypotheses"))],
-        "taxes": [t for r in REFERENCES if (t := _tax_table(aggregate, r)) is not None],
+        "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
         "repeats": _repeats(aggregate),
         "blocks": repeats_view(aggregate),
-        "amplification": _amplification(aggregate),
+        "amplification": _amplification(aggregate) if len(_references(aggregate)) > 1 else [],
         "shape_taxes": _shape_taxes(aggregate),
         "attribution": attribution_view(aggregate),
         "decomposition": decomposition_view(aggregate),
@@ -75,6 +75,12 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "provenance": _provenance(provenance, campaign, config_hash),
         "reproduce": _reproduce(aggregate),
     }
+
+
+def _references(aggregate: Aggregate) -> tuple[str, ...]:
+    """Both reference rates, or one where they are the same."""
+    first, second = (reference_rate(aggregate, r) for r in REFERENCES)
+    return REFERENCES[:1] if first is not None and first == second else REFERENCES
 
 
 def _banner(aggregate: Aggregate) -> list[str]:

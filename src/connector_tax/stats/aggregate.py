@@ -11,6 +11,7 @@ from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
 from connector_tax.records.cell import is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
 from connector_tax.stats.bootstrap import Estimate, combine
@@ -22,7 +23,7 @@ from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import headline_taxes, repeats
+from connector_tax.stats.repeats import MIN_BLOCKS, headline_taxes, repeats
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
 
 SCHEMA_VERSION = 1
@@ -72,7 +73,10 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
         "criteria": judge_criteria(data, verdicts),
-        "problems": [{"where": p.where, "what": p.what} for p in (*data.problems, *doubts, *output_problems)],
+        "problems": [
+            {"where": p.where, "what": p.what}
+            for p in (*data.problems, *doubts, *output_problems, *_missing_repeats(data, absent))
+        ],
     }
 
 
@@ -180,6 +184,23 @@ def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]:
+    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block."""
+    config = data.document["config"]
+    asked = int(config.get("repeats") or 0)
+    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
+    found: list[Problem] = []
+    for block in (f"r{k}" for k in range(1, asked + 1)):
+        here = {c.config for c in data.cells() if c.phase == block and c.usable}
+        if wanted - here:
+            found.append(Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(wanted - here))}"))
+    whole = asked - len(found)
+    if asked and whole < MIN_BLOCKS:
+        what = f"{whole} of {asked} blocks are whole, {MIN_BLOCKS} are needed: taxes are those of one launch"
+        found.append(Problem("repeats", what))
+    return found
 
 
 def _evidence(

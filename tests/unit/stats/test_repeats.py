@@ -1,6 +1,7 @@
 """Blocks of launches: taxes, noise floor and drift against closed forms, scipy, and counted coverage."""
 
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,17 @@ def test_every_block_has_an_order_and_a_load_of_its_own() -> None:
     assert {c.seed for c in first}.isdisjoint(c.seed for c in second)
     assert first == cells_of(config, "plain_again", "r1", ref_safe_per_s=2.0, ref_load_per_s=4.0)
     assert len(cells_of(config, "plain", "r1", ref_safe_per_s=2.0, ref_load_per_s=2.0)) == 1
+
+
+def test_blocks_that_are_not_whole_are_named(tmp_path: Path) -> None:
+    """Fewer than three whole ones: the taxes are those of one launch, and that is said."""
+    plain = Behaviour(noise=0.05)
+    config = campaign_config(**SMALL, repeats=3)
+    campaign = Campaign(tmp_path, config, dict.fromkeys((*config.connector_ids, "plain_again"), plain))
+    campaign.measure_everything()
+    shutil.rmtree(campaign.run("plain_again", "r2").path)
+    found = aggregate(read_campaign(campaign.root))
+    assert found["repeats"] == []
+    said = [p["what"] for p in found["problems"]]
+    assert "no usable cell of plain_again" in said
+    assert "2 of 3 blocks are whole, 3 are needed: taxes are those of one launch" in said

@@ -1,12 +1,14 @@
 """What decides whether a Snakemake run may measure, and what it takes over from an earlier start."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from connector_tax import workflow
 from connector_tax.config.load import PROJECT_ROOT
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
@@ -124,3 +126,23 @@ def test_reading_takes_what_is_on_disk(here: Path) -> None:
     folder.reference_rates.write_text("{}")
     assert reading.rates_to_read() == [str(folder.reference_rates)]
     assert len(study(True).receipts_to_read()) == 3 * 8
+
+
+def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second start would remove the receipts of the first; when that has ended, however it did, the next may begin."""
+    started: list[Any] = []
+    monkeypatch.setattr(workflow, "_STARTED", started)
+    monkeypatch.setattr(workflow, "stop", refuse)
+    study(True).begin()
+    with pytest.raises(
+        AssertionError, match=f"demo was started already and is going on .process {os.getpid()}."
+    ):
+        study(True).begin()
+    study(False).begin()  # who only reads measures nothing
+    started.pop().close()
+    study(True).begin()
+    started.pop().close()
+
+
+def refuse(message: str) -> None:
+    raise AssertionError(message)
