@@ -29,6 +29,7 @@ import _step_profile as patch
 from builders import Behaviour, Campaign, campaign_config
 
 from connector_tax.records.cell import CellWindow
+from connector_tax.steptime.raw import SCHEDULER, WORKER
 
 ROOT = Path(__file__).parents[2]
 CONFIG = campaign_config(
@@ -43,7 +44,7 @@ HEADER = '{{"kind":"header","schema":2,"process":"{0}","pid":7,"hooks":[{1}],"as
 def step_lines(
     hooks: int, window: CellWindow, behaviour: Behaviour, rng: np.random.Generator, n: int
 ) -> Iterator[str]:
-    """The very lines of the patch, in its own formats: steps back to back, one in twenty with a prompt, one in a hundred empty."""
+    """The very lines of the patch, as a cell keeps them: steps back to back, one in twenty with a prompt, one in a hundred empty."""
     hooks = hooks if behaviour.hooks_us else 0
     for process, names in (("scheduler", patch.SCHEDULER_HOOKS), ("worker", patch.WORKER_HOOKS)):
         if hooks or process == "scheduler":
@@ -60,11 +61,11 @@ def step_lines(
         times = (40.0, t_ns[k] + int(step_us * 1000), 20.0, step_us, "null" if k == 0 else f"{step_us:.3f}")
         counts = (4, 0, 512 if mixed else 0, 0 if k % 100 == 1 else 4)
         row = (7, k, t_ns[k], *times, step_us - 60, own[k][0] / 1e3 if hooks else 0.0, *counts, own[k])
-        yield (patch.SCHEDULER_LINE % row).rstrip()
+        yield SCHEDULER % row
         if hooks:
             spent = theirs[k]
             row = (7, k, t_ns[k] + 50_000, step_us, spent[0] / 1e3, spent[2] / 1e3, spent)
-            yield (patch.WORKER_LINE % row).rstrip()
+            yield WORKER % row
 
 
 class Steps:

@@ -17,11 +17,12 @@ _BUILD = ("build_connector_meta",)
 _LOAD = ("start_load_kv",)
 _FINISHED = ("get_finished", "get_transfer_results")
 
-_WORKER = (
+# A row of a cell's file.
+WORKER = (
     '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,"span_us":%.3f,'
     '"start_load_kv_us":%.3f,"get_finished_us":%.3f,"hooks":%s}'
 )
-_SCHEDULER = (
+SCHEDULER = (
     '{"kind":"step","process":"scheduler","pid":%d,"step_id":%d,"t_ns":%d,"schedule_us":%.3f,'
     '"t_update_ns":%d,"update_us":%.3f,"step_duration_us":%.3f,"step_interval_us":%s,"round_trip_us":%.3f,'
     '"build_meta_us":%.3f,"get_finished_us":null,"start_load_kv_us":null,'
@@ -49,7 +50,7 @@ def rows_of(line: str, header: Header) -> Iterator[tuple[int, str]]:
 
 def _worker_row(row: list[Any], header: Header) -> str:
     step_id, t_ns, span_ns, hooks = row
-    return _WORKER % (
+    return WORKER % (
         *(header["pid"], "null" if step_id is None else step_id, t_ns, span_ns / 1e3),
         *(_sum_us(hooks[1:], header, _LOAD), _sum_us(hooks[1:], header, _FINISHED), _list(hooks[1:])),
     )
@@ -69,7 +70,7 @@ def _scheduler_row(row: list[Any], header: Header) -> str:
     trip_us = (duration_ns - schedule_ns - update_ns) / 1e3
     times = (schedule_ns / 1e3, t_update_ns, update_ns / 1e3, duration_ns / 1e3, interval, trip_us)
     build_us = _sum_us(total, header, _BUILD)
-    return _SCHEDULER % (header["pid"], step_id, t_ns, *times, build_us, *counts, _list(total))
+    return SCHEDULER % (header["pid"], step_id, t_ns, *times, build_us, *counts, _list(total))
 
 
 def _sum_us(hooks: list[int], header: Header, wanted: tuple[str, ...]) -> float:
