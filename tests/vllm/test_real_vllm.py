@@ -17,7 +17,9 @@ from connector_tax.ingest.steps import StepTable, read_steps
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.steptime import read_step_file
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from step_rows import read_step_file
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]

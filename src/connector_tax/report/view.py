@@ -21,6 +21,7 @@ from connector_tax.figures.lookup import (
     usable,
 )
 from connector_tax.figures.words import rate, with_interval
+from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
@@ -39,8 +40,6 @@ TAX_COLUMNS = {
     "unexplained_us": "of it elsewhere",
 }
 Text = dict[str, Any]
-# A verdict whose adjusted p is above it does not stand beside the others.
-ALPHA = 0.05
 
 
 def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: str | None) -> Text:
@@ -51,7 +50,10 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "date": str(aggregate.get("date") or ""),
         "banner": _banner(aggregate),
         "headline": headline(aggregate),
-        "hypotheses": [_hypothesis(h) for h in rows(aggregate.get("hypotheses"))],
+        "hypotheses": [
+            _hypothesis(h, 1 - (number(provenance.get("confidence")) or 0.95))
+            for h in rows(aggregate.get("hypotheses"))
+        ],
         "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
         "repeats": _repeats(aggregate),
         "blocks": repeats_view(aggregate),
@@ -94,7 +96,7 @@ def _banner(aggregate: Aggregate) -> list[str]:
     return [f"{note}. A connector may cost a different share of a step there."] if note else []
 
 
-def _hypothesis(value: Mapping[str, Any]) -> Text:
+def _hypothesis(value: Mapping[str, Any], alpha: float) -> Text:
     outcome = str(value.get("outcome") or "undetermined")
     known = {"supported": "good", "refuted": "bad", "undetermined": "open"}
     return {
@@ -105,16 +107,16 @@ def _hypothesis(value: Mapping[str, Any]) -> Text:
         "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
         "label": str(value.get("label") or ""),
         "sentence": str(value.get("sentence") or ""),
-        "p": _p_values(value, outcome),
+        "p": _p_values(value, outcome, alpha),
     }
 
 
-def _p_values(value: Mapping[str, Any], outcome: str) -> Text:
+def _p_values(value: Mapping[str, Any], outcome: str, alpha: float) -> Text:
     """Its own, and adjusted for all verdicts; a decision that does not survive the adjustment says so."""
     own, adjusted = number(value.get("p_value")), number(value.get("p_holm"))
     if own is None or adjusted is None:
         return {"text": "–", "note": ""}
-    lost = outcome in ("supported", "refuted") and adjusted > ALPHA
+    lost = outcome in ("supported", "refuted") and adjusted > alpha
     return {"text": f"{own:.2g}, {adjusted:.2g}", "note": "not with all the others" if lost else ""}
 
 
@@ -265,7 +267,9 @@ def _cell_place(aggregate: Aggregate) -> Callable[[Mapping[str, Any]], tuple[Any
 
     def place(cell: Mapping[str, Any]) -> tuple[Any, ...]:
         numbers = [number(cell.get(k)) or 0 for k in ("rate_per_s", "input_tokens", "output_tokens")]
-        return (order.get(str(cell.get("config")), len(order)), str(cell.get("phase")), *numbers)
+        phase = str(cell.get("phase"))
+        measured = phase_place(phase) if is_phase(phase) else (len(PHASE_NAMES) + 1, 0)
+        return (order.get(str(cell.get("config")), len(order)), *measured, *numbers)
 
     return place
 
@@ -275,7 +279,7 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
     verdict = str(cell.get("verdict") or "")
     return {
         "label": label_of(aggregate, str(cell.get("config"))),
-        "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase"))),
+        "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase")).upper()),
         "rate": _rate(cell.get("rate_per_s")),
         "shape": _shape(cell),
         "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",

@@ -2,18 +2,15 @@
 
 from connector_tax.steptime.columns import StepColumns, read_step_columns
 from connector_tax.steptime.raw import headers_of
-from connector_tax.steptime.reader import StepFile, read_step_file
 from connector_tax.steptime.share import StepCount, count_steps, cut
 from connector_tax.steptime.switch import recording
 
 __all__ = [
     "StepColumns",
     "StepCount",
-    "StepFile",
     "count_steps",
     "cut",
     "headers_of",
     "read_step_columns",
-    "read_step_file",
     "recording",
 ]

@@ -1,4 +1,4 @@
-"""One step file to arrays, for the analysis; what ``reader`` gives as dictionaries takes ten times as long.
+"""One step file to arrays; decoding it to dictionaries takes ten times as long.
 
 Decoded in blocks of whole lines, so that nothing but the arrays grows with the file.
 """

@@ -1,6 +1,7 @@
 """The embedded engine over the wire: vLLM's form, exact counts, faults on demand."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.records.cell import CellSpec
-from connector_tax.steptime import read_step_file
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from step_rows import read_step_file
 
 CONFIG = Path(__file__).parents[3] / "config"
 CAMPAIGN: CampaignConfig = load_campaign(CONFIG / "demo.yaml")

@@ -1,5 +1,6 @@
 """The patch as the pipeline asks for it: a stand-in interpreter, a stand-in vLLM, the real patcher."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,21 +10,15 @@ from connector_tax.config import EngineConfig, load_campaign
 from connector_tax.engine.patching import ensure_patched, ensure_reverted, patch_state
 from connector_tax.errors import EngineError
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from stand_in_vllm import stand_in
+
 CONFIG = Path(__file__).parents[3] / "config"
-SOURCES = {
-    "v1/core/sched/scheduler.py": "class Scheduler:\n    def schedule(self): ...\n"
-    "    def update_from_output(self): ...\n    def get_request_counts(self): ...\n",
-    "distributed/kv_transfer/kv_connector/factory.py": "class KVConnectorFactory:\n"
-    "    def create_connector(self): ...\n",
-}
 
 
 @pytest.fixture
 def vllm(tmp_path: Path) -> Path:
-    for name, text in SOURCES.items():
-        (tmp_path / "vllm" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "vllm" / name).write_text(text)
-    return tmp_path / "vllm"
+    return stand_in(tmp_path / "vllm")
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ import pytest
 
 from connector_tax.steptime import cut
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from stand_in_vllm import FACTORY, SCHEDULER, stand_in
+
 PATCHES = Path(__file__).parents[3] / "patches"
 
 
@@ -26,22 +29,11 @@ def load_patcher() -> ModuleType:
 
 
 patcher = load_patcher()
-SCHEDULER = "v1/core/sched/scheduler.py"
-FACTORY = "distributed/kv_transfer/kv_connector/factory.py"
-SOURCES = {
-    SCHEDULER: "class Scheduler:\n    def schedule(self): ...\n    def update_from_output(self, o, m): ...\n"
-    "    def get_request_counts(self): ...\n",
-    # No line end at the end of the file: the revert must not leave one behind.
-    FACTORY: "class KVConnectorFactory:\n    @classmethod\n    def create_connector(cls, config, role): ...",
-}
 
 
 @pytest.fixture
 def vllm(tmp_path: Path) -> Path:
-    root = tmp_path / "site-packages" / "vllm"
-    for name, text in SOURCES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    root = stand_in(tmp_path / "site-packages" / "vllm")
     (root / SCHEDULER).chmod(0o640)
     return root
 

@@ -17,14 +17,10 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from stand_in_vllm import SOURCES, stand_in
+
 PATCHER = Path(__file__).parents[3] / "patches" / "scheduler_step_timing.py"
-SCHEDULER = "v1/core/sched/scheduler.py"
-FACTORY = "distributed/kv_transfer/kv_connector/factory.py"
-SOURCES = {
-    SCHEDULER: "class Scheduler:\n    def schedule(self): ...\n    def update_from_output(self, o, m): ...\n"
-    "    def get_request_counts(self): ...\n",
-    FACTORY: "class KVConnectorFactory:\n    @classmethod\n    def create_connector(cls, config, role): ...",
-}
 # Runs the patcher in a process that ends itself, as kill -9 would, before its n-th call that changes a file.
 KILLED = """
 import os, runpy, signal, sys
@@ -59,10 +55,7 @@ exec(code, {"__name__": "__main__", "__file__": sys.argv[0]})
 def vllm() -> Iterator[Path]:
     """A stand-in installation that every user can read."""
     with tempfile.TemporaryDirectory() as name:
-        root = Path(name) / "vllm"
-        for path, text in SOURCES.items():
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
+        root = stand_in(Path(name) / "vllm")
         Path(name).chmod(0o755)
         yield root
         for folder in [root, *(p for p in root.rglob("*") if p.is_dir())]:

@@ -1,14 +1,18 @@
 """Step records: both writers write the same keys, the reader forgives a torn end, cells get their share."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from connector_tax.errors import ArtifactError
-from connector_tax.steptime import columns, cut, read_step_columns, read_step_file
+from connector_tax.steptime import columns, cut, read_step_columns
 from connector_tax.steptime.raw import rows_of
 from connector_tax.steptime.writer import header_line, step_line, worker_line
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from step_rows import read_step_file
 
 HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engine_version="x")
 
@@ -61,8 +65,8 @@ def test_the_parts_of_a_step_add_up() -> None:
 def test_a_torn_last_line_is_noted_and_the_rest_read(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER + step(1, 10) + step(2, 20)[:-9])
-    found = read_step_file(path)
-    assert [r["step_id"] for r in found.steps] == [1]
+    found = read_step_columns(path)
+    assert found.steps.ints["step_id"].tolist() == [1]
     assert found.torn
 
 
@@ -70,7 +74,7 @@ def test_a_torn_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER + step(1, 10)[:-9] + "\n" + step(2, 20))
     with pytest.raises(ArtifactError, match=r"steps\.jsonl:2: not a step record"):
-        read_step_file(path)
+        read_step_columns(path)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 700, 1 << 20])
