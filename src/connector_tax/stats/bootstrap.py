@@ -2,9 +2,9 @@
 
 Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004, corrected 2009,
 by ``arch``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
-resamples is too small, so it is widened as Student's t is against the normal law. ``tests/perf/coverage.py`` counts how
-often the intervals hold the truth. One draw of resamples serves every latency and every percentile of a cell, and keeps
-them joint.
+resamples is too small, so it is widened as Student's t is against the normal law; what a high percentile needs above that
+is in ``tails``. ``tests/perf/coverage.py`` counts how often the intervals hold the truth. One draw of resamples serves every
+latency and every percentile of a cell, and keeps them joint.
 """
 
 import math
@@ -17,6 +17,7 @@ from arch.bootstrap import optimal_block_length
 from scipy import stats
 
 from connector_tax.stats.resampling import Floats, SortedColumn, counts_of, draw_starts
+from connector_tax.stats.tails import Tail
 from connector_tax.summary.percentiles import percentile
 
 # Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster than not.
@@ -36,12 +37,14 @@ class Estimate:
         replicates: shape (draws,). +infinity where a resample's percentile met an unfinished request;
             NaN where two such met, so that their ratio or difference is anything.
         n: observations behind it.
+        tail: of a high percentile itself, what its upper end needs beside the resamples.
     """
 
     point: float | None
     replicates: Floats
     n: int
     reason: str | None = None
+    tail: Tail | None = None
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Equal-tailed; a bound that is not finite is None.
@@ -56,6 +59,8 @@ class Estimate:
         # Order statistics, not interpolation: half of infinity is not a bound.
         low = np.quantile(np.where(unknown, -np.inf, self.replicates), tail, method="nearest")
         high = np.quantile(np.where(unknown, np.inf, self.replicates), 1 - tail, method="nearest")
+        if self.tail is not None:
+            high = max(high, self.tail.upper(confidence))
         return _finite(low), _finite(high)
 
     def to_json(self, confidence: float) -> dict[str, Any]:
@@ -146,7 +151,13 @@ def estimate_jointly(
             for q in qs:
                 parts[name, q].append(column.percentiles(q, counts, starts))
     return {
-        (name, q): _estimate(columns[name], q, np.concatenate(found), factor)
+        (name, q): _estimate(
+            columns[name],
+            q,
+            np.concatenate(found),
+            factor,
+            Tail.of(sorted_columns[name].ordered, q, length),
+        )
         for (name, q), found in parts.items()
     }
 
@@ -165,11 +176,11 @@ def estimate_percentiles(
     }
 
 
-def _estimate(values: Floats, q: float, replicates: Floats, factor: float) -> Estimate:
+def _estimate(values: Floats, q: float, replicates: Floats, factor: float, tail: Tail | None) -> Estimate:
     point = percentile(values, q)
     replicates = widened(point, replicates, factor)
     reason = None if point is not None else f"p{q:g} falls on requests that failed or did not finish"
-    return Estimate(point, replicates, int(values.size), reason)
+    return Estimate(point, replicates, int(values.size), reason, tail)
 
 
 def combine(*parts: Estimate) -> tuple[list[Floats], int]:

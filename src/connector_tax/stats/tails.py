@@ -1,0 +1,85 @@
+"""The upper end of a high percentile's interval, where resampling cannot see it.
+
+A queue's worst requests come in busy periods, and 200 requests may hold none of the long ones. Resamples of what was seen
+then all lie below the truth. So the upper end is Woodruff's (1952): the percentile whose level is as far up as the share of
+requests below it may be wrong, on the logit scale, for as many independent requests as there are blocks; and where that
+level has less than one independent request above it, an exponential tail stands for what was not seen, as waiting times
+have it (Kingman 1964).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+# From this percentile on; at the median resampling sees enough on both sides.
+HIGH_FROM = 75.0
+# Blocks are made twice as long as the data ask for; with two thirds of that, 16 queues of 200 and 600 requests had their
+# p90 inside in 88 to 100 % of cases, half of them in 95 to 98.
+OF_A_BLOCK = 2 / 3
+# Observations above this share are the tail whose mean excess is taken.
+TAIL_FROM = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the upper end of one percentile needs of a sample.
+
+    Attributes:
+        share: the percentile as a share.
+        independent: how many independent observations the sample is worth, at least 2.
+        n: observations.
+        above: the largest of them, in order, from ``share`` on; +infinity where a request did not finish.
+        excess: mean excess of finite values over the ``TAIL_FROM`` quantile.
+    """
+
+    share: float
+    independent: float
+    n: int
+    above: Floats
+    excess: float
+
+    @classmethod
+    def of(cls, ordered: Floats, q: float, length: int) -> "Tail | None":
+        """None below ``HIGH_FROM``.
+
+        Args:
+            ordered: shape (n,), in rising order.
+            length: of the sample's blocks.
+        """
+        if q < HIGH_FROM:
+            return None
+        n, share = ordered.size, q / 100
+        worst = ordered[math.floor((n - 1) * TAIL_FROM) :]
+        excesses = worst[np.isfinite(worst)] - worst[0]
+        excess = float(excesses[excesses > 0].mean()) if (excesses > 0).any() else 0.0
+        independent = max(2.0, n / max(1.0, OF_A_BLOCK * length))
+        return cls(share, independent, n, ordered[math.floor((n - 1) * share) :], excess)
+
+    def upper(self, confidence: float) -> float:
+        """Upper end of an equal-tailed interval; +infinity where it reaches a request that did not finish."""
+        level = self._level(confidence)
+        seen = self._quantile(level)
+        last = max(self.share, 1 - 1 / self.independent)
+        if level <= last:
+            return seen
+        return max(seen, self._quantile(last) + self.excess * math.log((1 - last) / (1 - level)))
+
+    def _level(self, confidence: float) -> float:
+        """The highest level that may be ``share`` in truth."""
+        t = float(stats.t.ppf((1 + confidence) / 2, max(2.0, self.independent - 1)))
+        deviation = t / math.sqrt(self.independent * self.share * (1 - self.share))
+        return float(1 / (1 + math.exp(-(math.log(self.share / (1 - self.share)) + deviation))))
+
+    def _quantile(self, level: float) -> float:
+        """Linear between order statistics, +infinity if it touches one."""
+        position = (self.n - 1) * level - (self.n - self.above.size)
+        low = min(max(math.floor(position), 0), self.above.size - 1)
+        weight = max(position - low, 0.0)
+        first, second = self.above[low], self.above[min(low + 1, self.above.size - 1)]
+        if weight == 0 or np.isinf(first):
+            return float(first)
+        return float(first + weight * (second - first))
