@@ -22,9 +22,9 @@ from connector_tax.config import load_campaign
 from connector_tax.config.load import PROJECT_ROOT
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel
+from connector_tax.intervals.bootstrap import Estimate, estimate_percentiles
 from connector_tax.plan import cells_of
 from connector_tax.rehearsal.cell import simulate_cell
-from connector_tax.stats.bootstrap import Estimate, estimate_percentiles
 from connector_tax.stats.taxes import relative
 from connector_tax.summary.cell import in_window, latencies_ms
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
+from connector_tax.intervals.bootstrap import Estimate, combine
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
 from connector_tax.records.cell import is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
-from connector_tax.stats.bootstrap import Estimate, combine
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cells
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.ingest.steps import DECODE_ONLY, StepTable
+from connector_tax.intervals.bootstrap import Estimate, block_length, small_sample_factor
+from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
-from connector_tax.stats.bootstrap import Estimate, block_length, small_sample_factor
-from connector_tax.stats.resampling import Floats
 
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.

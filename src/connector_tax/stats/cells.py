@@ -9,16 +9,16 @@ import numpy as np
 from connector_tax.ingest import CellData
 from connector_tax.ingest.steps import KIND_NAMES, StepTable
 from connector_tax.ingest.tables import StepRecords
-from connector_tax.processes import Each
-from connector_tax.seeds import stream
-from connector_tax.stats.bootstrap import (
+from connector_tax.intervals.bootstrap import (
     Estimate,
     block_length,
     estimate_jointly,
     estimate_percentiles,
     unavailable,
 )
-from connector_tax.stats.resampling import Floats
+from connector_tax.intervals.resampling import Floats
+from connector_tax.processes import Each
+from connector_tax.seeds import stream
 from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.stats.bootstrap import Estimate, unavailable
+from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.taxes import LATENCY_METRICS, difference, relative
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.stats.bootstrap import Estimate, combine, unavailable
+from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.taxes import difference, verdict
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector_tax.stats.bootstrap import Estimate
+from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.taxes import LATENCY_METRICS, relative
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from connector_tax.stats.bootstrap import Estimate
+from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.taxes import LATENCY_METRICS, Tax
 
 POWER = 0.8

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.intervals.resampling import Floats
 from connector_tax.records.cell import is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.stats.bootstrap import Estimate
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.resampling import Floats
 from connector_tax.stats.taxes import LATENCY_METRICS
 from connector_tax.units import NS_PER_S
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.stats.bootstrap import Estimate, combine, unavailable
+from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.saturation import overload_criteria
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.stats.bootstrap import Estimate
+from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.decomposition import decompose
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from connector_tax.stats.bootstrap import Estimate
+from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses, p_value
 
 

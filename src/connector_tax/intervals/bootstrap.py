@@ -16,8 +16,8 @@ import numpy as np
 from arch.bootstrap import optimal_block_length
 from scipy import stats
 
-from connector_tax.stats.resampling import Floats, SortedColumn, counts_of, draw_starts
-from connector_tax.stats.tails import Tail
+from connector_tax.intervals.resampling import Floats, SortedColumn, counts_of, draw_starts
+from connector_tax.intervals.tails import Tail
 from connector_tax.summary.percentiles import percentile
 
 # Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster than not.

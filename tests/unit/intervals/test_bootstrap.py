@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import bootstrap, norm, t
 
-from connector_tax.stats.bootstrap import (
+from connector_tax.intervals.bootstrap import (
     Estimate,
     block_length,
     estimate_jointly,
@@ -13,7 +13,7 @@ from connector_tax.stats.bootstrap import (
     small_sample_factor,
     widened,
 )
-from connector_tax.stats.resampling import block_counts, resampled_percentiles
+from connector_tax.intervals.resampling import block_counts, resampled_percentiles
 from connector_tax.stats.taxes import relative, verdict
 
 
