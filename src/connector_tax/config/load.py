@@ -170,6 +170,16 @@ def _check_cell(cell: CellConfig, where: str) -> None:
             f"{where}: cell.gamma_shape: {cell.gamma_shape}, but cell.arrival is {cell.arrival}. "
             "Give a shape with arrival gamma, and with no other."
         )
+    if (cell.stop_half_width is None) != (cell.max_completed is None):
+        raise ConfigError(
+            f"{where}: cell.stop_half_width: {cell.stop_half_width}, cell.max_completed: {cell.max_completed}. A stopping "
+            "rule wants both, the width at which a cell may end and the requests after which it does; else leave both out."
+        )
+    if cell.max_completed is not None and cell.max_completed <= cell.min_completed:
+        raise ConfigError(
+            f"{where}: cell.max_completed: {cell.max_completed} is not above cell.min_completed ({cell.min_completed}), "
+            "at which the first look is taken."
+        )
     if cell.max_cell_s < cell.warmup_s + cell.duration_s:
         raise ConfigError(
             f"{where}: cell.max_cell_s: {cell.max_cell_s:g} is shorter than warm-up plus window "

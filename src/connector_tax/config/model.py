@@ -42,7 +42,11 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class CellConfig:
-    """The protocol of every cell; see ``docs/measurement.md``."""
+    """The protocol of every cell; see ``docs/measurement.md``.
+
+    Attributes:
+        stop_half_width, max_completed: the stopping rule; campaigns without one have neither.
+    """
 
     arrival: Literal["fixed", "poisson", "gamma"]
     gamma_shape: float | None
@@ -55,6 +59,8 @@ class CellConfig:
     inflight_cap: int
     token_id_low: int
     token_id_high: int
+    stop_half_width: float | None = None
+    max_completed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

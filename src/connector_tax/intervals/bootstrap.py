@@ -129,18 +129,20 @@ def estimate_jointly(
     rng: np.random.Generator,
     *,
     length: int | None = None,
+    factor: float = 1.0,
 ) -> dict[tuple[str, float], Estimate]:
     """Point and resamples of each percentile of each column; replicate i of all is the same resample.
 
     Args:
         columns: each of shape (n,), row i of all from the same request or step, in time order.
         length: of a block, where it is known; else from the columns.
+        factor: makes intervals so many times as wide; see ``looks``.
     """
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
         return {(name, q): unavailable("no observations") for name in columns for q in qs}
     length = min(n, length or block_length(columns.values()))
-    factor = small_sample_factor(n, length)
+    wider = factor * small_sample_factor(n, length)
     at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
     parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
     sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
@@ -155,8 +157,8 @@ def estimate_jointly(
             columns[name],
             q,
             np.concatenate(found),
-            factor,
-            Tail.of(sorted_columns[name].ordered, q, length),
+            wider,
+            Tail.of(sorted_columns[name].ordered, q, length, factor),
         )
         for (name, q), found in parts.items()
     }
@@ -169,11 +171,11 @@ def estimate_percentiles(
     rng: np.random.Generator,
     *,
     length: int | None = None,
+    factor: float = 1.0,
 ) -> dict[float, Estimate]:
     """``estimate_jointly`` for one column."""
-    return {
-        q: found for (_, q), found in estimate_jointly({"": values}, qs, draws, rng, length=length).items()
-    }
+    found = estimate_jointly({"": values}, qs, draws, rng, length=length, factor=factor)
+    return {q: estimate for (_, q), estimate in found.items()}
 
 
 def _estimate(values: Floats, q: float, replicates: Floats, factor: float, tail: Tail | None) -> Estimate:

@@ -34,6 +34,7 @@ class Tail:
         n: observations.
         above: the largest of them, in order, from ``share`` on; +infinity where a request did not finish.
         excess: mean excess of finite values over the ``TAIL_FROM`` quantile.
+        factor: makes the interval of the level so many times as wide.
     """
 
     share: float
@@ -41,9 +42,10 @@ class Tail:
     n: int
     above: Floats
     excess: float
+    factor: float = 1.0
 
     @classmethod
-    def of(cls, ordered: Floats, q: float, length: int) -> "Tail | None":
+    def of(cls, ordered: Floats, q: float, length: int, factor: float = 1.0) -> "Tail | None":
         """None below ``HIGH_FROM``.
 
         Args:
@@ -57,7 +59,7 @@ class Tail:
         excesses = worst[np.isfinite(worst)] - worst[0]
         excess = float(excesses[excesses > 0].mean()) if (excesses > 0).any() else 0.0
         independent = max(2.0, n / max(1.0, OF_A_BLOCK * length))
-        return cls(share, independent, n, ordered[math.floor((n - 1) * share) :], excess)
+        return cls(share, independent, n, ordered[math.floor((n - 1) * share) :], excess, factor)
 
     def upper(self, confidence: float) -> float:
         """Upper end of an equal-tailed interval; +infinity where it reaches a request that did not finish."""
@@ -71,7 +73,7 @@ class Tail:
     def _level(self, confidence: float) -> float:
         """The highest level that may be ``share`` in truth."""
         t = float(stats.t.ppf((1 + confidence) / 2, max(2.0, self.independent - 1)))
-        deviation = t / math.sqrt(self.independent * self.share * (1 - self.share))
+        deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
         return float(1 / (1 + math.exp(-(math.log(self.share / (1 - self.share)) + deviation))))
 
     def _quantile(self, level: float) -> float:

@@ -29,7 +29,7 @@ from connector_tax.loadgen.outcome import lost_records, record_of
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
-from connector_tax.traffic.protocol import CellProtocol
+from connector_tax.traffic.protocol import CellProtocol, rule_of
 from connector_tax.traffic.schedulers import Share
 from connector_tax.units import s_to_ns
 
@@ -188,7 +188,8 @@ class _Cell:
         self._heard = _Heard()
         self._aborted: str | None = None
         self._next_abort_poll_ns = 0
-        self._protocol = CellProtocol(spec, 0)
+        self._rule = rule_of(spec)
+        self._protocol = CellProtocol(spec, 0, self._rule)
 
     def drive(self) -> SessionResult:
         if self._pool.placement is not None and self._pool.placement.coordinator:
@@ -199,7 +200,7 @@ class _Cell:
         self._pool.counters.reset()
         self._hand_out()
         t0_ns = monotonic_ns() + LEAD_NS
-        self._protocol = CellProtocol(self._spec, t0_ns)
+        self._protocol = CellProtocol(self._spec, t0_ns, self._rule)
         self._tell(Go(t0_ns))
         log.note(SessionEvent.TEST_STARTED, t0_ns)
         self._send_phase()
@@ -283,6 +284,8 @@ class _Cell:
             if isinstance(message, Batch):
                 self._heard.batches.append(bytes(message.ended))
                 for ended in decode_ended(message.ended):
+                    if self._rule is not None:
+                        self._rule.note(ended)
                     end_ns = ended.t_end_ns if ended.t_end_ns is not None else ended.t_sched_ns
                     if ended.status != "dropped":
                         self._protocol.ended(ended.t_sched_ns, ended.status == "ok", end_ns)

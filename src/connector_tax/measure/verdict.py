@@ -57,8 +57,7 @@ def judge(
     if not steps_agree:
         flags.append("step_records_incomplete")
     reasons += health.get("bottleneck", [])
-    if not window.min_completed_reached:
-        flags.append("min_completed_not_reached")
+    flags += window.flags
     flags += [flag for flag in ("client_limited", "client_stalled") if health.get(flag)]
     if health.get("cores_shared") is not None:
         flags.append("cores_shared")

@@ -85,6 +85,9 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
         max_cell_s=cell.max_cell_s + config.phase_c.warmup_s,
         sessions=file.path,
         sessions_sha256=file.sha256,
+        # Turns depend on one another; a look would see the quick conversations.
+        stop_half_width=None,
+        max_completed=None,
     )
 
 

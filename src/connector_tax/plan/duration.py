@@ -11,8 +11,8 @@ RELEASE_S = {"vllm": 60.0, "emulator": 0.5}
 
 
 def expected_cell_s(cell: CellSpec, requests_per_s: float) -> float:
-    """Warm-up, then the window's floor or the time to its minimum of completions, whichever is longer."""
-    window_s = max(cell.duration_s, cell.min_completed / requests_per_s)
+    """Warm-up, then the window's floor or the time to its completions, whichever is longer; with a stopping rule the most."""
+    window_s = max(cell.duration_s, (cell.max_completed or cell.min_completed) / requests_per_s)
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 

@@ -59,6 +59,9 @@ class CellSpec:
         sessions_sha256: of its content, where the cell belongs to a campaign.
         prompts: a file of prompts that requests are taken from, one after the other; lengths are the file's.
         recorded: False where the engine's step recorder is switched off for this cell; None leaves it on.
+        stop_half_width: the cell may end once p90 of TTFT and of TPOT are known so well; half an interval, as a share. None:
+            its length is fixed beforehand.
+        max_completed: the last look, where there is such a rule; the first is ``min_completed``.
         keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
     """
 
@@ -85,6 +88,8 @@ class CellSpec:
     sessions_sha256: str | None = None
     prompts: str | None = None
     recorded: bool | None = None
+    stop_half_width: float | None = None
+    max_completed: int | None = None
 
     @property
     def cell_id(self) -> str:
@@ -113,11 +118,29 @@ class CellSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a cell with a stopping rule knew when it looked.
+
+    Attributes:
+        n_planned: completed requests at which this look was due.
+        n: requests seen.
+        half_widths: of the interval of p90, by metric, as a share; None where it is unbounded.
+        tight: whether that was enough.
+    """
+
+    n_planned: int
+    n: int
+    half_widths: dict[str, float | None]
+    tight: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CellWindow:
     """The times that divide a cell; CLOCK_MONOTONIC nanoseconds.
 
     Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``; nothing is
-    sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up.
+    sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up. ``looks`` are None
+    where the cell's length was fixed beforehand.
     """
 
     t0_ns: int
@@ -125,6 +148,18 @@ class CellWindow:
     t_stop_ns: int
     drained_ns: int
     min_completed_reached: bool
+    looks: tuple[Look, ...] | None = None
+
+    @property
+    def half_width_reached(self) -> bool | None:
+        """None without a rule."""
+        return None if self.looks is None else any(look.tight for look in self.looks)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a cell that ended for want of time, or at its last look, says of itself."""
+        short = () if self.min_completed_reached else ("min_completed_not_reached",)
+        return (*short, *(("half_width_not_reached",) if self.half_width_reached is False else ()))
 
     def phase_of(self, t_sched_ns: int) -> str:
         return "warmup" if t_sched_ns < self.window_start_ns else "window"
@@ -134,8 +169,9 @@ class CellWindow:
         return (self.t_stop_ns - self.window_start_ns) / 1e9
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "CellWindow":
-        return cls(**value)
+        looks = value.get("looks")
+        return cls(**{**value, "looks": None if looks is None else tuple(Look(**look) for look in looks)})

@@ -6,7 +6,7 @@ late client cannot hide queueing (G. Tene, wrk2); the same from the actual send 
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 Status = Literal[
     "ok",
@@ -20,6 +20,43 @@ Status = Literal[
     "aborted",
 ]
 STATUSES: tuple[str, ...] = get_args(Status)
+
+
+class Answered(Protocol):
+    """What latencies are made of; the fields of ``RequestRecord``, wherever they stand."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def t_sched_ns(self) -> int: ...
+
+    @property
+    def t_first_token_ns(self) -> int | None: ...
+
+    @property
+    def t_last_token_ns(self) -> int | None: ...
+
+    @property
+    def status(self) -> Status | None: ...
+
+    @property
+    def completion_tokens(self) -> int | None: ...
+
+
+def ttft_ns(request: Answered) -> int | None:
+    """Time to first token from the intended send; None unless ``ok``."""
+    if request.status != "ok" or request.t_first_token_ns is None:
+        return None
+    return request.t_first_token_ns - request.t_sched_ns
+
+
+def tpot_ns(request: Answered) -> float | None:
+    """Mean time per output token after the first; None unless ``ok`` with two tokens or more."""
+    first, last, tokens = request.t_first_token_ns, request.t_last_token_ns, request.completion_tokens
+    if request.status != "ok" or first is None or last is None or tokens is None or tokens < 2:
+        return None
+    return (last - first) / (tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +93,7 @@ class RequestRecord:
 
     @property
     def ttft_ns(self) -> int | None:
-        """Time to first token from the intended send; None unless ``ok``."""
-        if self.status != "ok" or self.t_first_token_ns is None:
-            return None
-        return self.t_first_token_ns - self.t_sched_ns
+        return ttft_ns(self)
 
     @property
     def e2e_ns(self) -> int | None:
@@ -70,12 +104,7 @@ class RequestRecord:
 
     @property
     def tpot_ns(self) -> float | None:
-        """Mean time per output token after the first; None unless ``ok`` with two tokens or more."""
-        if self.status != "ok" or self.t_first_token_ns is None or self.t_last_token_ns is None:
-            return None
-        if self.completion_tokens is None or self.completion_tokens < 2:
-            return None
-        return (self.t_last_token_ns - self.t_first_token_ns) / (self.completion_tokens - 1)
+        return tpot_ns(self)
 
     def to_line(self) -> str:
         value = asdict(self)

@@ -122,7 +122,7 @@ def _write_cell(
             "health": {"virtual": True, "client_limited": False},
             "verdict": "valid",
             "reasons": [],
-            "flags": [] if cell.window.min_completed_reached else ["min_completed_not_reached"],
+            "flags": list(cell.window.flags),
             "prefix_cache_hits_delta": 0.0,
             "cpu": {"loaded_s": {}, "elapsed_s": 0.0, "idle_share": {}, "spinning": [], "rss_mib": {}},
             "summary": summarise_cell(spec, cell.window, cell.requests),

@@ -7,7 +7,7 @@ from connector_tax.enginemodel.model import EngineModel, StepResult
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord, Status
 from connector_tax.traffic.arrivals import Schedule
-from connector_tax.traffic.protocol import CellProtocol
+from connector_tax.traffic.protocol import CellProtocol, rule_of
 from connector_tax.units import NS_PER_S, s_to_ns
 
 
@@ -18,9 +18,10 @@ class Arrival:
     seq: int
     t_sched_ns: int
     inflight: int
-    first_ns: int | None = None
-    last_ns: int | None = None
+    t_first_token_ns: int | None = None
+    t_last_token_ns: int | None = None
     status: Status | None = None
+    completion_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class _Simulation:
     def __init__(self, spec: CellSpec, model: EngineModel, start_ns: int) -> None:
         self.spec = spec
         self.model = model
-        self.protocol = CellProtocol(spec, start_ns)
+        self.rule = rule_of(spec)
+        self.protocol = CellProtocol(spec, start_ns, self.rule)
         self.now_ns = start_ns
         self.arrivals: list[Arrival] = []
         self.steps: list[tuple[int, StepResult]] = []
@@ -97,12 +99,17 @@ class _Simulation:
             arrival.status = "timeout"
             self.model.cancel(arrival.seq)
 
+    def _note(self, arrival: Arrival) -> None:
+        if self.rule is not None:
+            self.rule.note(arrival)
+
     def _arrive(self, due_ns: int) -> None:
         self.now_ns = due_ns
         arrival = Arrival(len(self.arrivals), due_ns, len(self._flying))
         self.arrivals.append(arrival)
         if not self.protocol.may_send(len(self._flying)):
             arrival.status = "dropped"
+            self._note(arrival)
             return
         self._flying[arrival.seq] = arrival
         self._before_first.add(arrival.seq)
@@ -122,12 +129,14 @@ class _Simulation:
         self.now_ns = self._step_end_ns
         if self._before_first:
             for seq in self._before_first.intersection(step.tokens):
-                self._flying[seq].first_ns = self.now_ns
+                self._flying[seq].t_first_token_ns = self.now_ns
             self._before_first.difference_update(step.tokens)
         for seq in step.finished:
             arrival = self._flying.pop(seq)
-            arrival.last_ns = self.now_ns
+            arrival.t_last_token_ns = self.now_ns
             arrival.status = "ok"
+            arrival.completion_tokens = self.spec.output_tokens
+            self._note(arrival)
             self.protocol.ended(arrival.t_sched_ns, True, self.now_ns)
         if self.model.has_work:
             self._begin_step()
@@ -155,12 +164,12 @@ def _record(arrival: Arrival, spec: CellSpec, window: CellWindow) -> RequestReco
         seq=arrival.seq,
         t_sched_ns=arrival.t_sched_ns,
         t_send_ns=None if dropped else arrival.t_sched_ns,
-        t_first_token_ns=arrival.first_ns,
-        t_last_token_ns=arrival.last_ns,
-        t_end_ns=arrival.last_ns if ok else arrival.t_sched_ns if dropped else window.drained_ns,
+        t_first_token_ns=arrival.t_first_token_ns,
+        t_last_token_ns=arrival.t_last_token_ns,
+        t_end_ns=arrival.t_last_token_ns if ok else arrival.t_sched_ns if dropped else window.drained_ns,
         status=arrival.status,
         prompt_tokens=spec.input_tokens if ok else None,
-        completion_tokens=spec.output_tokens if ok else None,
+        completion_tokens=arrival.completion_tokens,
         inflight_at_send=arrival.inflight,
         worker=0,
         phase=window.phase_of(arrival.t_sched_ns),

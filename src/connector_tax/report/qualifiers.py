@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, rows
+from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
 FLAG_MEANINGS = {
@@ -13,6 +13,7 @@ FLAG_MEANINGS = {
     "and from the actual send",
     "client_stalled": "a load-generating process was away for over 10 ms at once",
     "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
+    "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
     "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
     "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
@@ -28,6 +29,19 @@ def flags_view(aggregate: Aggregate) -> list[Text]:
         {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
         for flag, n in counts.most_common()
     ]
+
+
+def last_look(cell: Mapping[str, Any]) -> list[str]:
+    """Where a stopping rule ended the cell, and what was known then; nothing without one."""
+    stopping = mapping(cell.get("stopping"))
+    looks = rows(stopping.get("looks"))
+    if not looks:
+        return []
+    widths = [
+        f"{name.replace('_', ' ')} {'unbounded' if (w := number(v)) is None else f'±{w:.1%}'}"
+        for name, v in mapping(looks[-1].get("half_widths")).items()
+    ]
+    return [f"ended at the look of {looks[-1].get('n_planned')}: {', '.join(widths)}"]
 
 
 def outputs_view(aggregate: Aggregate) -> list[Text]:

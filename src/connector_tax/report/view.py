@@ -28,7 +28,7 @@ from connector_tax.report.headline import headline
 from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.processes import processes_view
-from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, outputs_view
+from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
 from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
 
@@ -290,7 +290,9 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
         "throughput": _plain(cell.get("throughput_ratio"), 3),
         "waiting": _plain(cell.get("waiting_p50"), 1),
         "saturated": ", ".join(f.replace("_", " ") for f in fired),
-        "notes": "; ".join(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []),
+        "notes": "; ".join(
+            [*(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []), *last_look(cell)]
+        ),
     }
 
 

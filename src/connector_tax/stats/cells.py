@@ -1,7 +1,7 @@
 """One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from connector_tax.intervals.bootstrap import (
     estimate_percentiles,
     unavailable,
 )
+from connector_tax.intervals.looks import look_factor, looks_of
 from connector_tax.intervals.resampling import Floats
 from connector_tax.processes import Each
 from connector_tax.seeds import stream
@@ -84,6 +85,7 @@ class _Job:
     Attributes:
         names: of the cell's own random stream.
         latencies: requests of the window, each of shape (n,), milliseconds.
+        factor: by how much a stopping rule makes intervals wider.
     """
 
     seed: int
@@ -91,6 +93,7 @@ class _Job:
     draws: int
     latencies: dict[str, Floats]
     steps: StepRecords | None
+    factor: float
 
 
 def estimate_cells(
@@ -105,13 +108,15 @@ def estimate_cells(
 def _job(cell: CellData, seed: int, draws: int) -> _Job:
     chosen = in_window(cell.requests, cell.window)
     columns = {k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES}
-    return _Job(seed, (cell.config, cell.phase, cell.cell_id), draws, columns, cell.steps)
+    return _Job(
+        seed, (cell.config, cell.phase, cell.cell_id), draws, columns, cell.steps, look_factor(cell.spec)
+    )
 
 
 def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
-    steps = _steps(job.steps, rng)
-    return _resampled(job.latencies, PERCENTILES, job.draws, rng), steps
+    steps = _steps(job.steps, rng, job.factor)
+    return _resampled(job.latencies, PERCENTILES, job.draws, rng, factor=job.factor), steps
 
 
 def _resampled(
@@ -120,19 +125,20 @@ def _resampled(
     draws: int,
     rng: np.random.Generator,
     length: int | None = None,
+    factor: float = 1.0,
 ) -> dict[tuple[str, float], Estimate]:
     """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
     n = max((c.size for c in columns.values()), default=0)
     same = {k: v for k, v in columns.items() if v.size == n}
-    found = estimate_jointly(same, qs, draws, rng, length=length)
+    found = estimate_jointly(same, qs, draws, rng, length=length, factor=factor)
     for name, values in columns.items():
         if values.size < n:
-            for q, estimate in estimate_percentiles(values, qs, draws, rng, length=length).items():
-                found[name, q] = estimate
+            own = estimate_percentiles(values, qs, draws, rng, length=length, factor=factor)
+            found |= {(name, q): estimate for q, estimate in own.items()}
     return found
 
 
-def _steps(records: StepRecords | None, rng: np.random.Generator) -> StepEstimates:
+def _steps(records: StepRecords | None, rng: np.random.Generator, factor: float) -> StepEstimates:
     if records is None:
         return StepEstimates({}, {}, {}, "this cell has no step records")
     table = records.load(hooks=False)
@@ -144,11 +150,14 @@ def _steps(records: StepRecords | None, rng: np.random.Generator) -> StepEstimat
     by_kind: Estimates = {}
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
-        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length)
+        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length, factor=factor)
         for q, estimate in found.items():
             by_kind[name, q] = estimate
     return StepEstimates(
-        _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, length), by_kind, _about(table), missing=None
+        _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, length, factor),
+        by_kind,
+        _about(table),
+        missing=None,
     )
 
 
@@ -198,6 +207,14 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "health": document["health"],
         "step": _step_json(estimates, confidence),
     }
+    if cell.window.looks is not None:
+        entry["stopping"] = {
+            "half_width": cell.spec.stop_half_width,
+            "planned": list(looks_of(cell.spec)),
+            "wider": look_factor(cell.spec),
+            "looks": [asdict(look) for look in cell.window.looks],
+            "reached": cell.window.half_width_reached,
+        }
     for name in LATENCIES:
         entry[name] = {f"p{q:g}": estimates.latency(name, q).to_json(confidence) for q in PERCENTILES}
     if cell.phase == "a" and saturation is not None:

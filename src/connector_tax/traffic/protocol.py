@@ -4,15 +4,39 @@ The load generator and the rehearsal both ask this class, so they cannot disagre
 All times are CLOCK_MONOTONIC (or virtual) nanoseconds that the caller hands in.
 """
 
-from connector_tax.records.cell import CellSpec, CellWindow
+from typing import Protocol
+
+from connector_tax.records.cell import CellSpec, CellWindow, Look
+from connector_tax.records.request import Answered
 from connector_tax.units import s_to_ns
+
+
+class Rule(Protocol):
+    """``StoppingRule``, which brings a library that takes seconds to import."""
+
+    taken: list[Look]
+
+    def note(self, request: Answered) -> None: ...
+
+    def enough(self, window_start_ns: int) -> bool: ...
+
+
+def rule_of(spec: CellSpec) -> Rule | None:
+    """None where the cell's length was fixed beforehand."""
+    if spec.stop_half_width is None:
+        return None
+    # Two seconds and 190 MB that a cell without a rule does without.
+    from connector_tax.traffic.stopping import StoppingRule
+
+    return StoppingRule(spec)
 
 
 class CellProtocol:
     """One cell from its first arrival to its last decision to send."""
 
-    def __init__(self, spec: CellSpec, t0_ns: int) -> None:
+    def __init__(self, spec: CellSpec, t0_ns: int, rule: Rule | None = None) -> None:
         self.spec = spec
+        self.rule = rule
         self.t0_ns = t0_ns
         self.t_stop_ns: int | None = None
         self._window_start_ns: int | None = None
@@ -37,9 +61,14 @@ class CellProtocol:
     def end_ns(self) -> int | None:
         """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
         completed ones."""
-        if self._window_start_ns is None or self._completed_in_window < self.spec.min_completed:
+        if self._window_start_ns is None or not self._knows_enough():
             return None
         return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
+
+    def _knows_enough(self) -> bool:
+        if self._window_start_ns is None or self._completed_in_window < self.spec.min_completed:
+            return False
+        return self.rule is None or self.rule.enough(self._window_start_ns)
 
     def stopped(self, now_ns: int) -> bool:
         """Whether sending is over; the first True fixes ``t_stop_ns``."""
@@ -49,7 +78,7 @@ class CellProtocol:
         done = (
             start_ns is not None
             and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
-            and self._completed_in_window >= self.spec.min_completed
+            and self._knows_enough()
         )
         if done or now_ns >= self.give_up_ns:
             self.t_stop_ns = now_ns
@@ -77,4 +106,5 @@ class CellProtocol:
             t_stop_ns=self.t_stop_ns,
             drained_ns=max(drained_ns, self.t_stop_ns),
             min_completed_reached=self._completed_in_window >= self.spec.min_completed,
+            looks=None if self.rule is None else tuple(self.rule.taken),
         )

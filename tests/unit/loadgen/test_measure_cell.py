@@ -206,11 +206,14 @@ def test_an_answer_that_ends_by_closing_is_ok() -> None:
 def test_a_dead_engine_ends_the_cell_at_once() -> None:
     """The cell does not wait out its time when whoever watches the engine says it is gone."""
 
+    gone = threading.Event()
+
     async def silent(reply: Reply, request: dict[str, Any], number: int) -> None:
+        # With requests in flight, however long the workers took to start.
+        if number == 10:
+            gone.set()
         await asyncio.sleep(60)
 
-    gone = threading.Event()
-    threading.Timer(0.3, gone.set).start()
     start = time.monotonic()
     with truth_server(silent) as base_url:
         outcome = measure_cell(
@@ -227,3 +230,26 @@ def test_a_dead_engine_ends_the_cell_at_once() -> None:
 def test_a_base_url_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="give http://host:port"):
         measure_cell(spec(), "127.0.0.1:8000", "m")
+
+
+async def token_by_token(reply: Reply, request: dict[str, Any], number: int) -> None:
+    reply.head()
+    for _ in range(4):
+        reply.body(token_event())
+        await reply.writer.drain()
+        await asyncio.sleep(0.005)
+    reply.body(usage_event(8, 4) + DONE)
+    reply.end()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cell_with_a_stopping_rule_ends_at_a_look(workers: int) -> None:
+    """A width that is reached at once, and one that never is: 160 requests are the last look."""
+    rule = {"workers": workers, "min_completed": 40, "max_completed": 160}
+    wide = measure(token_by_token, **rule, stop_half_width=50.0)
+    assert wide.window.half_width_reached and wide.window.looks is not None
+    narrow = measure(token_by_token, **rule, stop_half_width=0.0001)
+    assert narrow.window.half_width_reached is False and narrow.window.looks is not None
+    assert narrow.window.looks[-1].n_planned == 160
+    assert statuses(narrow) == {"ok"}
+    assert sum(r.phase == "window" for r in narrow.requests) >= 160

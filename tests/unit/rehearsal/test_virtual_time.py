@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.config.load import PROJECT_ROOT
 from connector_tax.config.model import PhaseBPrimeConfig
 from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
 from connector_tax.enginemodel.model import EngineModel
@@ -123,3 +124,30 @@ def test_the_same_seed_is_the_same_day(small: CampaignConfig, tmp_path: Path) ->
     assert [json.loads(line)["t_sched_ns"] for line in other.splitlines()][:20] == [
         json.loads(line)["t_sched_ns"] for line in first.splitlines()
     ][:20]
+
+
+def test_a_rehearsed_campaign_with_a_stopping_rule_says_where_its_cells_ended(tmp_path: Path) -> None:
+    """Two cells of one launch: steady steps end at the first look, and every interval is wider for having been looked at."""
+    config = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+    ruled = replace(
+        config,
+        connectors=config.connectors[:2],
+        phase_a_rates_per_s=config.phase_a_rates_per_s[:2],
+        phase_b_prime=PhaseBPrimeConfig((), ()),
+        cell=replace(config.cell, min_completed=25, max_completed=100, stop_half_width=0.2),
+        analysis=replace(config.analysis, bootstrap_draws=200),
+    )
+    root, _ = rehearse(ruled, tmp_path)
+    analyse(root)
+    found = json.loads((root / "aggregate.json").read_text())
+    cells = [c for c in found["cells"] if c["phase"] == "a"]
+    assert len(cells) == 4
+    for cell in cells:
+        stopping = cell["stopping"]
+        assert stopping["planned"] == [25, 50, 100]
+        assert 1.1 < stopping["wider"] < 1.25
+        last = stopping["looks"][-1]
+        assert stopping["reached"] is last["tight"]
+        assert last["tight"] or last["n_planned"] == 100
+        assert ("half_width_not_reached" in cell["flags"]) is not last["tight"]
+        assert last["tight"] == all(w is not None and w <= 0.2 for w in last["half_widths"].values())

@@ -1,0 +1,70 @@
+"""Looking more than once: against published tables, against simulation, and as the config says."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from connector_tax.intervals.bootstrap import estimate_percentiles
+from connector_tax.intervals.looks import look_factor, looks_of, pocock_factor
+from connector_tax.records.cell import CellSpec
+
+Z = stats.norm.ppf(0.975)
+
+
+def spec(**changes: object) -> CellSpec:
+    values = {
+        "phase": "a",
+        "rate_per_s": 1.0,
+        "input_tokens": 8,
+        "output_tokens": 4,
+        "arrival": "fixed",
+        "warmup_s": 1.0,
+        "duration_s": 1.0,
+        "min_completed": 50,
+        "max_cell_s": 200.0,
+        "drain_timeout_s": 5.0,
+        "inflight_cap": 2,
+        "seed": 1,
+        "token_id_low": 10,
+        "token_id_high": 100,
+    }
+    return CellSpec(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("looks", "constant"), [(2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413), (8, 2.512)])
+def test_equally_spaced_looks_are_as_in_the_tables(looks: int, constant: float) -> None:
+    """Jennison & Turnbull 2000, table 2.1, alpha 0.05."""
+    assert pocock_factor(tuple(range(1, looks + 1))) * Z == pytest.approx(constant, abs=0.003)
+
+
+def test_of_doubling_looks_means_stay_inside_as_often_as_said() -> None:
+    looks = (50, 100, 200, 400)
+    steps = np.diff([0, *looks])
+    rng = np.random.default_rng(1)
+    sums = np.cumsum(rng.standard_normal((200_000, len(looks))) * np.sqrt(steps), axis=1)
+    outside = (np.abs(sums / np.sqrt(looks)) > pocock_factor(looks) * Z).any(axis=1).mean()
+    assert outside == pytest.approx(0.05, abs=0.0015)
+
+
+def test_looks_double_up_to_the_last() -> None:
+    assert looks_of(spec(stop_half_width=0.1, max_completed=500)) == (50, 100, 200, 400, 500)
+    assert looks_of(spec(stop_half_width=0.1, max_completed=51)) == (50, 51)
+
+
+def test_without_a_rule_nothing_is_wider() -> None:
+    assert looks_of(spec()) == ()
+    assert look_factor(spec()) == 1.0
+
+
+def test_an_interval_is_wider_by_the_factor_on_both_sides_of_the_log() -> None:
+    values = np.random.default_rng(2).exponential(1.0, 400)
+
+    def ends(factor: float, q: float) -> tuple[float, float]:
+        found = estimate_percentiles(values, (q,), 400, np.random.default_rng(0), length=8, factor=factor)[q]
+        low, high = found.interval(0.95)
+        assert low is not None and high is not None and found.point is not None
+        return float(np.log(found.point / low)), float(np.log(high / found.point))
+
+    narrow, wide = ends(1.0, 50.0), ends(1.3, 50.0)
+    assert wide == pytest.approx([1.3 * side for side in narrow])
+    assert all(w > n for w, n in zip(ends(1.3, 90.0), ends(1.0, 90.0), strict=True))
