@@ -18,6 +18,7 @@ from connector_tax.stats.bootstrap import (
     estimate_percentiles,
     unavailable,
 )
+from connector_tax.stats.host import host_flags, host_json
 from connector_tax.stats.resampling import Floats
 from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
@@ -180,7 +181,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "usable": cell.usable,
         "verdict": document["verdict"],
         "reasons": [*document["reasons"], *cell.left_out],
-        "flags": document["flags"],
+        "flags": [*document["flags"], *host_flags(cell.samples.host)],
         "n_window": summary["n_window"],
         "n_ok": summary["n_ok"],
         "n_dropped": statuses.get("dropped", 0),
@@ -193,6 +194,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "waiting_p50": cell.samples.waiting_p50,
         "running_p50": cell.samples.running_p50,
         "n_metrics_missed": cell.samples.n_missed,
+        "host": host_json(cell.samples.host),
         "prefix_cache_hit_share": _hit_share(cell),
         "cpu": document["cpu"],
         "health": document["health"],
