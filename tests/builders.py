@@ -4,6 +4,7 @@ A configuration is an invented server: so long to the first token, so long per t
 per second. Arrivals beyond its capacity queue. What the analysis must find is then known beforehand.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,6 +97,7 @@ class Campaign:
         behaviours: by configuration; those not named behave as ``Behaviour()``.
         max_steps: step records per cell, at most.
         step_lines: (window, behaviour, rng, max_steps) -> lines of a cell's step file.
+        host: (time, start of the cell's window) -> ``host`` of a metrics sample, nanoseconds; None: samples hold none.
     """
 
     root: Path
@@ -105,6 +107,7 @@ class Campaign:
     max_steps: int = 300
     seed: int = 1
     step_lines: "StepLines" = field(default_factory=lambda: _step_lines)
+    host: Callable[[int, int], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         document = campaign_document(self.config, date=DATE, created_utc=f"{DATE}T00:00:00Z")
@@ -186,7 +189,7 @@ class Campaign:
             requests = change(requests)
         folder = self.run(connector, spec.phase).cell(spec.cell_id)
         temporary = open_cell(folder)
-        append_lines(temporary.metrics, _metrics_lines(window, waiting))
+        append_lines(temporary.metrics, _metrics_lines(window, waiting, self.host))
         if self.step_timing and spec.recorded is not False:
             lines = self.step_lines(window, behaviour, rng, self.max_steps)
             append_lines(temporary.engine_step, lines)
@@ -325,12 +328,18 @@ def _requests(
     return requests, lambda t_ns: int(((sched <= t_ns) & (start > t_ns)).sum())
 
 
-def _metrics_lines(window: CellWindow, waiting: Callable[[int], int]) -> list[str]:
-    return [
-        f'{{"t_ns":{t},"ok":true,"values":{{"num_requests_running":1.0,"num_requests_waiting":{waiting(t)}.0,'
-        '"prefix_cache_hits":0.0}}'
-        for t in range(window.t0_ns, window.drained_ns, NS_PER_S)
-    ]
+def _metrics_lines(
+    window: CellWindow,
+    waiting: Callable[[int], int],
+    host: Callable[[int, int], dict[str, Any]] | None,
+) -> list[str]:
+    lines = []
+    for t_ns in range(window.t0_ns, window.drained_ns, NS_PER_S):
+        values = {"num_requests_running": 1.0, "num_requests_waiting": float(waiting(t_ns))}
+        row = {"t_ns": t_ns, "ok": True, "values": {**values, "prefix_cache_hits": 0.0}}
+        told = {} if host is None else {"host": host(t_ns, window.window_start_ns)}
+        lines.append(json.dumps({**row, **told}, separators=(",", ":")))
+    return lines
 
 
 def _step_lines(

@@ -17,19 +17,12 @@ SKIP_REASON = (
     "mooncake_consumer: /v1/completions gave no answer within 30 s; the engine waits for a bootstrap "
     "server. See preflight/verify_mooncake_consumer.log"
 )
+LEFT_OUT = "1 cells left out, the first is b/r2_32768x1024"
 # id -> label, status, reason, tax of TTFT and TPOT at ref_safe, extra microseconds per step, in hooks
 CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
     "plain": ("plain vLLM", "measured", None, 0, 0, 0, 0),
     "noop_connector": ("no-op connector", "measured", None, 0.02, 0.012, 120, 35),
-    "mooncake_producer": (
-        "Mooncake (producer)",
-        "partial",
-        "1 cells left out, the first is b/r2_32768x1024",
-        0.11,
-        0.06,
-        700,
-        500,
-    ),
+    "mooncake_producer": ("Mooncake (producer)", "partial", LEFT_OUT, 0.11, 0.06, 700, 500),
     "mooncake_consumer": ("Mooncake (consumer)", "skipped", SKIP_REASON, 0, 0, 0, 0),
     "mooncake_both": ("Mooncake (both)", "measured", None, 0.31, 0.17, 1900, 1450),
     "nixl_both": ("NIXL (both)", "measured", None, 0.24, 0.12, 1300, 820),
@@ -37,6 +30,11 @@ CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
     "multi_mooncake_lmcache": ("Mooncake + LMCache", "measured", None, 0.44, 0.23, 2500, 1900),
 }
 CAPACITY = {"plain": 7.4, "mooncake_both": 5.2, "multi_mooncake_lmcache": 4.9, "nixl_both": 5.5}
+
+# A GPU host whose CPUs tell no clock.
+GPU = {"sm_mhz_p50": 1980.0, "mem_mhz_p50": 2619.0, "temperature_c_max": 61.0, "power_w_mean": 412.5,
+       "utilisation_mean": 0.93, "clock_reasons": {"gpu_idle": 0.02}, "n_failed": 0, "errors": []}  # fmt: skip
+HOST = {"n": 60, "steal_share": 0.0004, "cpu_mhz_p50": None, "cpu_mhz_min": None, "gpu": GPU}
 
 
 def triple(point: float, relative: float = 0.06, n: int = 200) -> dict[str, Any]:
@@ -151,6 +149,7 @@ def cell(config: str, phase: str, rate: float, tokens_in: int, tokens_out: int) 
         "saturation_criteria": fired,
         "saturated": any(fired.values()),
         "n_metrics_missed": 0,
+        "host": HOST,
         "prefix_cache_hit_share": 0.0,
         "step": step(config, rate * 900),
         "cpu": {
@@ -366,6 +365,7 @@ def main() -> None:
             "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}},
         },
         "repeats": [],
+        "host_drift": [],
         "power": [
             {"config": c, "metric": m, "power": 0.8, "one_launch": 0.06, "by_blocks": None}
             for c in ran[1:] for m in ("ttft_p90", "tpot_p90")

@@ -106,6 +106,14 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[s
     return environment
 
 
+def visible_gpu(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
+    """The first GPU that the engine is shown, a number or a UUID; None where it is shown none or needs none."""
+    if engine.kind == "emulator":
+        return None
+    first = engine_environment(engine, connector)["CUDA_VISIBLE_DEVICES"].partition(",")[0].strip()
+    return first if first not in ("", "-1", "NoDevFiles") else None
+
+
 def side_port(engine: EngineConfig, name: str) -> int:
     """The port that connectors on this GPU's engine use for ``name``, one of ``SIDE_PORTS``."""
     return SIDE_PORTS[name] + SIDE_PORT_STRIDE * engine.gpu

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from connector_tax.ingest.host import HostState, host_reading, host_state
 from connector_tax.records.cell import CellWindow
 
 
@@ -16,17 +17,20 @@ class Samples:
     Attributes:
         waiting_p50, running_p50: medians over the window's samples; None without any.
         n, n_missed: samples in the window, and how many of them could not be taken.
+        host: what the host did meanwhile; None where no sample says, as in artifacts of older versions.
     """
 
     waiting_p50: float | None
     running_p50: float | None
     n: int
     n_missed: int
+    host: HostState | None = None
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
     """A line that does not parse counts as missed; so does a sample that failed."""
     rows = []
+    readings = []
     missed = 0
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -36,6 +40,8 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
             except (msgspec.DecodeError, ValueError, KeyError, TypeError):
                 missed += 1
                 continue
+            if inside and (reading := host_reading(row)) is not None:
+                readings.append(reading)  # also where the engine did not answer
             if inside and row.get("ok"):
                 rows.append(row["values"])
             elif inside:
@@ -45,6 +51,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         _median(rows, "num_requests_running"),
         len(rows) + missed,
         missed,
+        host_state(readings),
     )
 
 

@@ -1,7 +1,8 @@
-"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases.
+"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases, and the host's state.
 
 Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which the
-load generator's loop must not feel. A sample that could not be taken is a line that says so.
+load generator's loop must not feel. A sample that could not be taken is a line that says so; the host's state stands in
+every line.
 """
 
 import argparse
@@ -19,8 +20,10 @@ from types import FrameType
 from typing import Any
 
 import httpx
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from connector_tax.loadgen.host_state import HostReader
 from connector_tax.units import s_to_ns
 
 # Canonical name -> the names it has had; read off vLLM 0.11 to 0.32. Counters appear both with
@@ -77,10 +80,16 @@ def scrape_once(base_url: str) -> dict[str, float]:
 
 
 @contextmanager
-def sampling(base_url: str, out: Path, interval_s: float) -> Iterator[None]:
-    """Sample into ``out`` for the time of the body, in a process of its own that dies with this one."""
+def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> Iterator[None]:
+    """Sample into ``out`` for the time of the body, in a process of its own that dies with this one.
+
+    Args:
+        gpu: the engine's, as CUDA_VISIBLE_DEVICES names it; None: it has none.
+    """
     command = [sys.executable, "-m", "connector_tax.loadgen.sampler"]
     arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]
+    if gpu is not None:
+        arguments += ["--gpu", gpu]
     # Standard input is the lifeline: it ends when this process does, however that happens.
     process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE)
     try:
@@ -99,14 +108,16 @@ def _wait_for_first_sample(out: Path) -> None:
         time.sleep(0.01)
 
 
-def sample_until_told(base_url: str, out: Path, interval_s: float) -> None:
+def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> None:
     """One line per interval on an absolute grid, until SIGTERM or the end of standard input."""
     signal.signal(signal.SIGTERM, _exit)
+    host = HostReader(gpu)
     start_ns = time.monotonic_ns()
     with open(out, "a", encoding="utf-8") as stream, httpx.Client(timeout=TIMEOUT_S) as client:
         beat = 0
         while True:
-            stream.write(_line(client, base_url) + "\n")
+            row = _sample(client, base_url) | {"host": msgspec.to_builtins(host.read())}
+            stream.write(json.dumps(row, separators=(",", ":")) + "\n")
             stream.flush()
             now_ns = time.monotonic_ns()
             beat = max(beat + 1, (now_ns - start_ns) // s_to_ns(interval_s))
@@ -114,15 +125,13 @@ def sample_until_told(base_url: str, out: Path, interval_s: float) -> None:
                 return
 
 
-def _line(client: httpx.Client, base_url: str) -> str:
-    row: dict[str, Any]
+def _sample(client: httpx.Client, base_url: str) -> dict[str, Any]:
     try:
         answer = client.get(f"{base_url}/metrics")
         answer.raise_for_status()
-        row = {"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)}
+        return {"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)}
     except (httpx.HTTPError, ValueError) as error:
-        row = {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
-    return json.dumps(row, separators=(",", ":"))
+        return {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
 
 
 def _parent_gone_within(seconds: float) -> bool:
@@ -142,8 +151,9 @@ def main() -> None:
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--interval-s", type=float, default=1.0)
+    parser.add_argument("--gpu", help="whose state is read as well, a number or a UUID; none: no GPU's")
     args = parser.parse_args()
-    sample_until_told(args.base_url, args.out, args.interval_s)
+    sample_until_told(args.base_url, args.out, args.interval_s, args.gpu)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from connector_tax.artifacts.cells import read_cell, reusable
 from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
+from connector_tax.engine.command import visible_gpu
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
@@ -172,7 +173,8 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with worker_pool(config.cell.workers, placement) as pool, running_engine(request) as engine:
         engine.wait_ready()
-        with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S):
+        gpu = visible_gpu(config.engine, connector)
+        with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, gpu):
             idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
             missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt}, idle)
         if not missing:

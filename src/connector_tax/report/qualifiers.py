@@ -8,6 +8,8 @@ from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_o
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
 FLAG_MEANINGS = {
+    "cpu_stolen": "the hypervisor gave over 1 % of the host's CPU time to somebody else",
+    "gpu_throttled": "power, heat or another limit held the GPU's clocks down in some sample",
     "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
     "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
     "and from the actual send",

@@ -25,6 +25,7 @@ from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
 from connector_tax.report.headline import headline
+from connector_tax.report.host import host_drift_view, host_view
 from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.processes import processes_view
@@ -57,6 +58,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
         "repeats": _repeats(aggregate),
         "blocks": repeats_view(aggregate),
+        "host_drift": host_drift_view(aggregate),
         "amplification": _amplification(aggregate) if len(_references(aggregate)) > 1 else [],
         "shape_taxes": _shape_taxes(aggregate),
         "attribution": attribution_view(aggregate),
@@ -65,6 +67,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "settings": settings_view(aggregate),
         "observer_effect": observer_view(aggregate),
         "processes": processes_view(aggregate),
+        "host": host_view(aggregate),
         "conversations": conversations_view(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),

@@ -18,15 +18,18 @@ from connector_tax.stats.attribution import attribute
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cells
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
+from connector_tax.stats.host import host_flags
 from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
 from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import MIN_BLOCKS, headline_taxes, repeats
+from connector_tax.stats.repeats import MIN_BLOCKS, headline_taxes, host_drift, repeats
 from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
 
 SCHEMA_VERSION = 1
+HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min")
+GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean", "utilisation_mean")
 REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
@@ -67,6 +70,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "engine_diff": changed,
         "decomposition": decompose(headline, changed, confidence),
         "repeats": blocks,
+        "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook(taxes, blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
         "amplification": _amplification(taxes, confidence),
@@ -95,7 +99,7 @@ def _cell_entry(
             "usable": False,
             "verdict": cell.document["verdict"],
             "reasons": [*cell.document["reasons"], *cell.left_out],
-            "flags": cell.document["flags"],
+            "flags": [*cell.document["flags"], *host_flags(cell.samples.host)],
         }
     return cell_json(found, saturation.get(cell.config), confidence)
 
@@ -345,6 +349,7 @@ def aggregate_csv(value: dict[str, Any]) -> str:
 
 def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
     row = {k: v for k, v in cell.items() if isinstance(v, str | int | float | bool) or v is None}
+    row.pop("host", None)
     row["flags"] = ";".join(cell["flags"])
     row["reasons"] = ";".join(cell["reasons"])
     for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
@@ -355,6 +360,9 @@ def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
     if cell.get("step", {}).get("available"):
         for name in ("step_duration_us", "connector_total_us"):
             row[f"{name[:-3]}_p50_us"] = cell["step"][name]["p50"]["point"]
+    host = cell.get("host") or {}
+    row |= {f"host_{name}": host.get(name) for name in HOST_COLUMNS}
+    row |= {f"gpu_{name}": (host.get("gpu") or {}).get(name) for name in GPU_COLUMNS}
     for metric in METRICS:
         same = [
             t

@@ -20,6 +20,7 @@ from connector_tax.intervals.looks import look_factor, looks_of
 from connector_tax.intervals.resampling import Floats
 from connector_tax.processes import Each
 from connector_tax.seeds import stream
+from connector_tax.stats.host import host_flags, host_json
 from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
 
@@ -189,7 +190,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "usable": cell.usable,
         "verdict": document["verdict"],
         "reasons": [*document["reasons"], *cell.left_out],
-        "flags": document["flags"],
+        "flags": [*document["flags"], *host_flags(cell.samples.host)],
         "n_window": summary["n_window"],
         "n_ok": summary["n_ok"],
         "n_dropped": statuses.get("dropped", 0),
@@ -202,6 +203,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "waiting_p50": cell.samples.waiting_p50,
         "running_p50": cell.samples.running_p50,
         "n_metrics_missed": cell.samples.n_missed,
+        "host": host_json(cell.samples.host),
         "prefix_cache_hit_share": _hit_share(cell),
         "cpu": document["cpu"],
         "health": document["health"],

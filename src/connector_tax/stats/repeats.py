@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from connector_tax.ingest.host import HostState
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.intervals.resampling import Floats
 from connector_tax.records.cell import is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
+from connector_tax.stats.drift import straight_line
+from connector_tax.stats.host import host_changes
 from connector_tax.stats.taxes import LATENCY_METRICS
 from connector_tax.units import NS_PER_S
 
@@ -35,6 +38,7 @@ class Launch:
         start_h: hours since the first launch of all, by UTC.
         log_latency: of the percentile in milliseconds; NaN where it is unavailable.
         within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
+        host: what the host did meanwhile; None where nobody says.
     """
 
     block: str
@@ -42,6 +46,7 @@ class Launch:
     start_h: float
     log_latency: float
     within_sd: float
+    host: HostState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +69,40 @@ def repeats(
 ) -> list[dict[str, Any]]:
     """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks."""
     found: list[dict[str, Any]] = []
-    if rates is None:
-        return found
-    seen: set[float] = set()
-    for reference in REFERENCES:
-        rate = float(rates[f"{reference}_per_s"])
-        if rate in seen:
-            continue
-        seen.add(rate)
+    for reference, rate in _rates(rates):
         for metric in LATENCY_METRICS:
             entry = summarise(_launches(estimates, rate, metric), confidence)
             if entry is not None:
                 found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})
     return found
+
+
+def host_drift(
+    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, confidence: float
+) -> list[dict[str, Any]]:
+    """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's launches.
+
+    They are the launches that the drift of TTFT is taken from.
+    """
+    found: list[dict[str, Any]] = []
+    for reference, rate in _rates(rates):
+        launches = _launches(estimates, rate, "ttft_p90")
+        blocks = _complete_blocks(launches)
+        if len(blocks) >= MIN_BLOCKS:
+            plain = [(x.start_h, x.host) for x in _plains(launches, blocks)]
+            sources = host_changes(plain, confidence)
+            found.append(
+                {"reference": reference, "rate_per_s": rate, "n_launches": len(plain), "sources": sources}
+            )
+    return found
+
+
+def _rates(rates: dict[str, Any] | None) -> list[tuple[str, float]]:
+    """(reference, its rate); one of them where both are the same."""
+    by_rate: dict[float, str] = {}
+    for reference in REFERENCES if rates is not None else ():
+        by_rate.setdefault(float((rates or {})[f"{reference}_per_s"]), reference)
+    return [(reference, rate) for rate, reference in by_rate.items()]
 
 
 def headline_taxes(
@@ -125,11 +151,12 @@ def _launches(
 
 def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: str, q: float) -> Launch:
     estimate = own.latency(name, q)
+    host = own.cell.samples.host
     if estimate.point is None or estimate.point <= 0:
-        return Launch(block, config, start_h, math.nan, math.nan)
+        return Launch(block, config, start_h, math.nan, math.nan, host)
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
     within = float(np.log(finite).std(ddof=1)) if finite.size > 1 else math.nan
-    return Launch(block, config, start_h, math.log(estimate.point), within)
+    return Launch(block, config, start_h, math.log(estimate.point), within, host)
 
 
 def _utc_ns(own: CellEstimates) -> int:
@@ -224,7 +251,7 @@ def _between_launch_sd(
     launches: dict[tuple[str, str], Launch], blocks: list[str], sd_again: float
 ) -> float | None:
     """Of one launch's log percentile, beyond what its own requests leave open; from plain against plain."""
-    within = [launches[b, c].within_sd for b in blocks for c in ("plain", PLAIN_AGAIN)]
+    within = [x.within_sd for x in _plains(launches, blocks)]
     if any(math.isnan(w) for w in within):
         return None
     # The difference of two launches holds twice the variance of one.
@@ -235,23 +262,23 @@ def _drift(
     launches: dict[tuple[str, str], Launch], blocks: list[str], confidence: float
 ) -> dict[str, Any] | None:
     """How much plain's percentile changed from its first launch to its last, on a straight line; None if they began at once."""
-    plain = [launches[b, c] for b in blocks for c in ("plain", PLAIN_AGAIN)]
-    hours, values = np.array([x.start_h for x in plain]), np.array([x.log_latency for x in plain])
-    if np.ptp(hours) == 0:
+    plain = _plains(launches, blocks)
+    line = straight_line([x.start_h for x in plain], [x.log_latency for x in plain], confidence)
+    if line is None:
         return None
-    span_h = float(np.ptp(hours))
-    line = stats.linregress(hours / span_h, values)
-    half = float(stats.t.ppf(0.5 + confidence / 2, len(plain) - 2)) * float(line.stderr)
-    slope = float(line.slope)
     return {
         "change": {
-            "point": math.expm1(slope),
-            "low": math.expm1(slope - half),
-            "high": math.expm1(slope + half),
+            "point": math.expm1(line.change),
+            "low": math.expm1(line.low),
+            "high": math.expm1(line.high),
         },
-        "p_value": float(line.pvalue),
-        "hours": span_h,
+        "p_value": line.p_value,
+        "hours": line.span_h,
     }
+
+
+def _plains(launches: dict[tuple[str, str], Launch], blocks: list[str]) -> list[Launch]:
+    return [launches[b, c] for b in blocks for c in ("plain", PLAIN_AGAIN)]
 
 
 def _drift_adjusted(

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,16 +149,15 @@ def test_an_engine_that_hangs_ends_in_timeouts(tmp_path: Path) -> None:
 
 
 def test_latencies_are_those_of_the_model(tmp_path: Path) -> None:
-    """One request at a time: TTFT is the prefill step, TPOT a decode step, within the host's noise."""
+    """One request at a time: TTFT is the prefill step, TPOT a decode step. A busy host only adds, so the quickest counts."""
     with launch(tmp_path) as engine:
         engine.wait_ready()
         outcome = measure_cell(spec(rate_per_s=10.0, duration_s=1.0), engine.base_url, engine.model)
-    ttft_ms = sorted((r.ttft_ns or 0) / 1e6 for r in outcome.requests)
-    tpot_ms = sorted((r.tpot_ns or 0) / 1e6 for r in outcome.requests)
-    costs = replace(spec())
-    expected_ttft_ms = 2.0 + 0.03 * costs.input_tokens
-    assert expected_ttft_ms * 0.8 < ttft_ms[len(ttft_ms) // 2] < expected_ttft_ms * 1.5 + 2
-    assert 1.6 < tpot_ms[len(tpot_ms) // 2] < 3.0
+    ttft_ms = min((r.ttft_ns or 0) / 1e6 for r in outcome.requests)
+    tpot_ms = min((r.tpot_ns or 0) / 1e6 for r in outcome.requests)
+    expected_ttft_ms = 2.0 + 0.03 * spec().input_tokens
+    assert expected_ttft_ms * 0.8 < ttft_ms < expected_ttft_ms * 1.5 + 2
+    assert 1.6 < tpot_ms < 3.0
 
 
 def test_faults_are_parsed_or_refused() -> None:

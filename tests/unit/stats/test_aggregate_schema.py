@@ -46,9 +46,18 @@ def campaign(root: Path, **sections: Any) -> Campaign:
     return Campaign(root, campaign_config(**quick), BEHAVIOURS, max_steps=60)
 
 
+def host(t_ns: int, start_ns: int) -> dict[str, Any]:
+    """What a sample says of a GPU host whose CPUs tell their clocks."""
+    gpu = {"sm_mhz": 1980, "mem_mhz": 2619, "temperature_c": 60, "power_w": 400.5, "utilisation": 0.9}
+    told = {**gpu, "clock_reasons": ["sw_power_cap"], "errors": ["power_w: Unknown Error"]}
+    ticks = t_ns // 10_000_000
+    return {"cpu_ticks": ticks * 2, "steal_ticks": ticks // 10, "cpu_mhz": [2600, 2601], "gpu": told}
+
+
 def everything(root: Path) -> Campaign:
-    """Blocks of repeats, cells without the recorder, and answers to compare."""
+    """Blocks of repeats, cells without the recorder, answers to compare, and a host that tells all about itself."""
     found = campaign(root, repeats=3, observer_effect=True)
+    found.host = host
     found.measure_everything()
     for connector, token in (("plain", 1), ("nixl_both", 2), ("mooncake_both", 1)):
         document = {
@@ -115,7 +124,9 @@ def half(root: Path) -> Campaign:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     value = aggregate(read_campaign(everything(tmp_path_factory.mktemp("everything")).root))
-    assert all(value[k] for k in ("repeats", "power", "observer_effect", "attribution", "outputs"))
+    assert all(
+        value[k] for k in ("repeats", "host_drift", "power", "observer_effect", "attribution", "outputs")
+    )
     return value
 
 
@@ -160,12 +171,14 @@ def objects(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 # Their keys are names of things: configurations, versions, rates, statuses; or they are as cell.json has them.
-OPEN = {"configs", "engine_args", "versions", "host", "code", "order", "statuses", "saturation", "fired", "criteria"}  # fmt: skip
-OPEN |= {"engine_diff", "by_block", "by_length", "parts", "cpu", "health", "loaded_s", "idle_share", "rss_mib"}  # fmt: skip
+OPEN = {"configs", "engine_args", "versions", "code", "order", "statuses", "saturation", "fired", "criteria"}  # fmt: skip
+OPEN |= {"engine_diff", "by_block", "by_length", "parts", "cpu", "health", "loaded_s", "idle_share", "rss_mib", "clock_reasons"}  # fmt: skip
 
 
 def open_keys(place: tuple[Any, ...]) -> bool:
     """The settings of one configuration have names of their own, too."""
+    if place == ("provenance", "host"):
+        return True
     return bool(place) and (place[-1] in OPEN or (len(place) == 2 and place[0] == "engine_diff"))
 
 

@@ -1,0 +1,40 @@
+"""What the host did at one moment, as it stands under ``host`` in a line of ``metrics_*.jsonl``.
+
+What the kernel or the driver does not tell is absent. Ticks are cumulative since boot, so a cell's share is a difference.
+"""
+
+import msgspec
+
+
+class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The GPU that the engine runs on.
+
+    Attributes:
+        utilisation: share of the driver's last sampling period in which a kernel ran, 0 to 1.
+        clock_reasons: why the clocks are not at their maximum, by name; empty where nothing holds them down.
+        errors: readings that failed, and how; what this GPU cannot tell at all is none of them.
+    """
+
+    sm_mhz: float | None = None
+    mem_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    utilisation: float | None = None
+    clock_reasons: tuple[str, ...] | None = None
+    errors: tuple[str, ...] = ()
+
+
+class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The whole host, whoever runs on it.
+
+    Attributes:
+        cpu_ticks: of all cores, idle ones included.
+        steal_ticks: those of them that the hypervisor gave to somebody else while a core here had work.
+        cpu_mhz: of each core that says.
+        gpu: None without an NVIDIA driver, and where the engine uses no GPU.
+    """
+
+    cpu_ticks: int | None = None
+    steal_ticks: int | None = None
+    cpu_mhz: tuple[int, ...] = ()
+    gpu: GpuReading | None = None

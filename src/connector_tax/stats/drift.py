@@ -1,0 +1,42 @@
+"""Whether a quantity changed over a campaign: a straight line through its launches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+# Two points lie on a line whatever they are.
+MIN_POINTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Least squares over launches.
+
+    Attributes:
+        change, low, high: from the first launch to the last, in the quantity's own unit, with its t-interval.
+        p_value: of no change, two-sided.
+        span_h: between the two.
+    """
+
+    change: float
+    low: float
+    high: float
+    p_value: float
+    span_h: float
+    n: int
+
+
+def straight_line(hours: Sequence[float], values: Sequence[float], confidence: float) -> Line | None:
+    """None with too few launches, or if all began at once."""
+    span_h = float(np.ptp(hours)) if len(hours) else 0.0
+    if len(hours) < MIN_POINTS or span_h == 0:
+        return None
+    if np.ptp(values) == 0:
+        # A clock that is locked. Its p would be 0 divided by 0.
+        return Line(0.0, 0.0, 0.0, 1.0, span_h, len(hours))
+    line = stats.linregress(np.asarray(hours) / span_h, values)
+    half = float(stats.t.ppf(0.5 + confidence / 2, len(hours) - 2)) * float(line.stderr)
+    change = float(line.slope)
+    return Line(change, change - half, change + half, float(line.pvalue), span_h, len(hours))

@@ -1,0 +1,126 @@
+"""The report on the host: sentences over all cells, a table beside plain's drift, and that nobody looked."""
+
+import copy
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.report.host import NO_READINGS, host_drift_view, host_view
+from connector_tax.report.page import render
+from connector_tax.report.view import page_view
+
+EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
+
+
+def said(aggregate: dict[str, Any]) -> str:
+    text = re.sub(r"<style>.*?</style>", "", render({**page_view(aggregate, {}, "abcd"), "figures": []}), flags=re.DOTALL)  # fmt: skip
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+@pytest.fixture
+def aggregate() -> dict[str, Any]:
+    return copy.deepcopy(EXAMPLE)
+
+
+def cells(*hosts: dict[str, Any] | None) -> dict[str, Any]:
+    return {"cells": [{"verdict": "valid", "usable": True, "host": host} for host in hosts]}
+
+
+def host(steal: float | None, mhz: float | None, **gpu: Any) -> dict[str, Any]:
+    return {"n": 60, "steal_share": steal, "cpu_mhz_p50": mhz, "cpu_mhz_min": mhz, "gpu": gpu or None}
+
+
+def test_cells_that_say_nothing_are_said_to() -> None:
+    """Rehearsed, or of an older version, whose cells lack the key."""
+    assert host_view(cells(None, None)) == [NO_READINGS]
+    assert host_view({"cells": [{"verdict": "valid"}]}) == [NO_READINGS]
+    assert host_view({"cells": []}) == []
+
+
+def test_a_host_without_clocks_and_gpu() -> None:
+    assert host_view(cells(host(0.0004, None), host(0.0123, None), None)) == [
+        "2 of 3 cells say what the host did.",
+        "CPUs: 0.04 to 1.23 % of CPU time stolen per cell; this kernel does not tell their clocks.",
+        "GPU: none that could be asked.",
+    ]
+
+
+def test_a_host_that_tells_all() -> None:
+    one = host(0.0, 2600.0, sm_mhz_p50=1980.0, temperature_c_max=61.0, power_w_mean=412.5, clock_reasons={})
+    two = host(0.0, 3100.4, sm_mhz_p50=1755.0, temperature_c_max=71.0, power_w_mean=412.5, clock_reasons={"sw_power_cap": 0.1}, errors=["power_w: GPU is lost"])  # fmt: skip
+    assert host_view(cells(one, two)) == [
+        "CPUs: 0.00 % of CPU time stolen per cell; clocks of 2,600 to 3,100 MHz.",
+        "GPU, per cell: SM clock 1,755 to 1,980 MHz; peak temperature 61.0 to 71.0 °C; mean power 412.5 W; "
+        "clocks held down by sw_power_cap in 1 of 2 cells; readings failed in 1 cells (power_w: GPU is lost).",
+    ]
+
+
+def test_the_page_says_it_and_explains_the_flags(aggregate: dict[str, Any]) -> None:
+    for cell in aggregate["cells"]:
+        cell["flags"] = []
+    aggregate["cells"][0]["flags"] = ["cpu_stolen", "gpu_throttled"]
+    text = said(aggregate)
+    assert "What the host did meanwhile CPUs: 0.04 % of CPU time stolen per cell" in text
+    n = len(aggregate["cells"])
+    assert f"cpu_stolen 1 of {n} the hypervisor gave over 1 % of the host's CPU time to somebody else" in text
+    assert f"gpu_throttled 1 of {n} power, heat or another limit held the GPU's clocks down" in text
+
+
+def source(name: str, unit: str, mean: float, change: tuple[float, float, float], p: float) -> dict[str, Any]:
+    low, point, high = change
+    bounds = {"point": point, "low": low, "high": high}
+    return {"source": name, "unit": unit, "n": 8, "mean": mean, "change": bounds, "p_value": p}
+
+
+def drift(*sources: dict[str, Any]) -> dict[str, Any]:
+    change = {"point": 0.02, "low": 0.01, "high": 0.03}
+    entry = {
+        "reference": "ref_safe",
+        "rate_per_s": 2.0,
+        "blocks": 4,
+        "noise_floor": {"point": 0.01, "low": -0.01, "high": 0.03, "half_width": 0.02},
+        "between_launch_sd": 0.012,
+        "drift": {"change": change, "p_value": 0.01, "hours": 2.5},
+        "taxes": [],
+    }
+    return {
+        "repeats": [{**entry, "metric": "ttft_p90"}, {**entry, "metric": "tpot_p90", "rate_per_s": 4.0}],
+        "host_drift": [
+            {"reference": "ref_safe", "rate_per_s": 2.0, "n_launches": 8, "sources": list(sources)}
+        ],
+    }
+
+
+def test_the_host_stands_beside_the_drift_of_plain_at_the_same_rate(aggregate: dict[str, Any]) -> None:
+    aggregate |= drift(
+        source("steal_share", "ratio", 0.0025, (-0.0001, 0.0003, 0.0007), 0.2),
+        source("gpu_sm_mhz_p50", "MHz", 1950.0, (-40.0, -30.0, -20.0), 0.0004),
+        source("gpu_temperature_c_max", "C", 61.0, (-1.0, 0.0, 1.0), 1.0),
+    )
+    (table,) = host_drift_view(aggregate)
+    assert [(r["name"], r["mean"], r["change"], r["p"], r["word"]) for r in table["rows"]] == [
+        ("plain's TTFT p90", "", "+2.0 % [+1.0 %, +3.0 %]", "0.01", "changes"),
+        ("CPU time stolen", "0.25 %", "+0.03 pp [−0.01, +0.07]", "0.2", "no visible change"),
+        ("GPU clock (SM)", "1,950 MHz", "−30 MHz [−40, −20]", "0.0004", "changes"),
+        ("GPU temperature", "61.0 °C", "0.0 °C [−1.0, +1.0]", "1", "no visible change"),
+    ]
+    text = said(aggregate)
+    assert "The host over plain's 8 launches at ref_safe, 2 req/s" in text
+    assert "GPU clock (SM) 1,950 MHz −30 MHz [−40, −20] 0.0004 changes" in text
+    assert "Not told by this host: CPU clock and GPU power." in text
+
+
+def test_a_host_that_tells_nothing_leaves_the_drift_of_plain(aggregate: dict[str, Any]) -> None:
+    text = said(aggregate | drift())
+    assert "plain's TTFT p90 +2.0 % [+1.0 %, +3.0 %] 0.01 changes" in text
+    assert "Not told by this host: CPU time stolen, CPU clock, GPU clock (SM), GPU temperature and GPU power." in text  # fmt: skip
+
+
+def test_without_blocks_there_is_no_table(aggregate: dict[str, Any]) -> None:
+    assert "The host over plain's" not in said(aggregate)
+    del aggregate["host_drift"]
+    assert host_drift_view(aggregate) == []

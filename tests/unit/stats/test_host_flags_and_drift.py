@@ -1,0 +1,165 @@
+"""What of the host qualifies a cell, and whether it changed over launches: by hand, by normal equations, by scipy."""
+
+import csv
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from connector_tax.ingest import read_campaign
+from connector_tax.ingest.host import GpuState, HostState
+from connector_tax.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.stats.drift import straight_line
+from connector_tax.stats.host import host_changes, host_flags
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Behaviour, Campaign, campaign_config
+
+GPU = GpuState(1980.0, 2619.0, 60.0, 400.0, 0.9, {}, 0, ())
+HOST = HostState(60, 0.0, None, None, GPU)
+S = 1_000_000_000
+
+
+def test_a_quiet_host_qualifies_nothing_and_neither_does_an_unknown_one() -> None:
+    assert host_flags(HOST) == host_flags(None) == []
+    assert host_flags(HostState(60, None, None, None, None)) == []
+    assert host_flags(replace(HOST, gpu=replace(GPU, clock_reasons=None))) == []
+
+
+def test_over_one_percent_of_steal_is_said() -> None:
+    assert host_flags(replace(HOST, steal_share=0.01)) == []
+    assert host_flags(replace(HOST, steal_share=0.0101)) == ["cpu_stolen"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "flags"),
+    [
+        ({"gpu_idle": 0.9, "applications_clocks_setting": 1.0}, []),
+        ({"gpu_idle": 0.9, "sw_power_cap": 0.02}, ["gpu_throttled"]),
+        ({"hw_thermal_slowdown": 1.0}, ["gpu_throttled"]),
+        ({"0x1000": 0.5}, ["gpu_throttled"]),
+    ],
+)
+def test_a_clock_that_somebody_chose_is_not_throttled(reasons: dict[str, float], flags: list[str]) -> None:
+    assert host_flags(replace(HOST, gpu=replace(GPU, clock_reasons=reasons))) == flags
+
+
+def by_normal_equations(
+    hours: np.ndarray[Any, Any], values: np.ndarray[Any, Any], confidence: float
+) -> tuple[float, float, float]:
+    """(change over the whole time, half of its interval, p): a column of ones, one of time."""
+    design = np.column_stack([np.ones_like(hours), hours])
+    inverse = np.linalg.inv(design.T @ design)
+    level, slope = inverse @ design.T @ values
+    freedom = len(hours) - 2
+    variance = ((values - level - slope * hours) ** 2).sum() / freedom
+    error, span = float(np.sqrt(variance * inverse[1, 1])), float(hours.max() - hours.min())
+    p_value = 2 * float(stats.t.sf(abs(slope) / error, freedom))
+    return slope * span, float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error * span, p_value
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_line_is_least_squares_with_its_t_interval(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    hours = np.sort(chance.uniform(0, 6, 8))
+    values = 1980 - 3 * hours + chance.normal(0, 5, 8)
+    change, half, p_value = by_normal_equations(hours, values, 0.9)
+    found = straight_line(hours.tolist(), values.tolist(), 0.9)
+    assert found is not None
+    assert (found.change, found.high - found.change) == pytest.approx((change, half))
+    assert found.change - found.low == pytest.approx(half)
+    assert found.p_value == pytest.approx(p_value)
+    assert (found.span_h, found.n) == (hours[-1] - hours[0], 8)
+
+
+def test_a_clock_that_never_moves_does_not_change() -> None:
+    """Where scipy has no p, since 0 is divided by 0."""
+    found = straight_line([0.0, 1.0, 2.0, 5.0], [1980.0] * 4, 0.95)
+    assert found is not None
+    assert (found.change, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(("hours", "values"), [([], []), ([0.0, 1.0], [1.0, 2.0]), ([1.0] * 4, [1.0, 2.0, 3.0, 4.0])])  # fmt: skip
+def test_two_launches_or_one_moment_are_no_line(hours: list[float], values: list[float]) -> None:
+    assert straight_line(hours, values, 0.95) is None
+
+
+def test_sources_that_too_few_launches_know_are_absent() -> None:
+    steal = [0.001, 0.002, 0.004, 0.003]
+    launches: list[tuple[float, HostState | None]] = [
+        (float(k), HostState(60, share, None, None, GPU if k < 2 else None)) for k, share in enumerate(steal)
+    ]
+    (found,) = host_changes([*launches, (4.0, None)], 0.95)
+    by_scipy = stats.linregress([0, 1, 2, 3], steal)
+    assert (found["source"], found["unit"], found["n"]) == ("steal_share", "ratio", 4)
+    assert found["mean"] == pytest.approx(0.0025)
+    assert found["change"]["point"] == pytest.approx(3 * by_scipy.slope)
+    assert found["p_value"] == pytest.approx(by_scipy.pvalue)
+
+
+def measured(root: Path, host: Callable[[int, int], dict[str, Any]] | None, **sections: Any) -> Campaign:
+    plain = Behaviour(noise=0.05)
+    config = campaign_config(**{**SMALL, "analysis": {"bootstrap_draws": 200}, **sections})
+    names = (*config.connector_ids, "plain_again")
+    campaign = Campaign(root, config, dict.fromkeys(names, plain), max_steps=60, host=host)
+    campaign.measure_everything()
+    return campaign
+
+
+def test_a_campaign_on_a_host_that_warms_up(tmp_path: Path) -> None:
+    """The SM clock falls 60 MHz an hour; one tick of fifty is stolen; the driver caps the power in one second of each cell."""
+
+    def host(t_ns: int, start_ns: int) -> dict[str, Any]:
+        reasons = ["sw_power_cap"] if t_ns - start_ns < S else ["gpu_idle"]
+        gpu = {"sm_mhz": 1980 - t_ns / S / 60, "temperature_c": 50, "clock_reasons": reasons}
+        beat = t_ns // S
+        return {"cpu_ticks": beat * 200, "steal_ticks": beat * 4, "gpu": gpu}
+
+    found = aggregate(read_campaign(measured(tmp_path, host, repeats=3).root))
+    for cell in found["cells"]:
+        assert (cell["verdict"], cell["usable"]) == ("valid", True)
+        assert cell["flags"] == ["cpu_stolen", "gpu_throttled"]
+        assert cell["host"]["steal_share"] == pytest.approx(0.02)
+        assert cell["host"]["cpu_mhz_p50"] is None
+    (safe,) = found["host_drift"]  # nothing saturates, so both reference rates are the same
+    assert (safe["reference"], safe["n_launches"]) == ("ref_safe", 6)
+    sources = {s["source"]: s for s in safe["sources"]}
+    assert set(sources) == {"steal_share", "gpu_sm_mhz_p50", "gpu_temperature_c_max"}
+    (drift,) = [
+        e["drift"] for e in found["repeats"] if (e["reference"], e["metric"]) == ("ref_safe", "ttft_p90")
+    ]
+    clock = sources["gpu_sm_mhz_p50"]
+    assert clock["n"] == 6
+    # Cells differ in length, and the median is of the middle of each; a launch begins at its start.
+    assert clock["change"]["point"] == pytest.approx(-60 * drift["hours"], rel=0.05)
+    assert clock["p_value"] < 1e-6
+    assert sources["gpu_temperature_c_max"]["change"] == {"point": 0, "low": 0, "high": 0}
+    assert sources["gpu_temperature_c_max"]["p_value"] == 1
+    row = next(csv.DictReader(io.StringIO(aggregate_csv(found))))
+    assert float(row["host_steal_share"]) == pytest.approx(0.02)
+    assert (row["gpu_temperature_c_max"], row["gpu_power_w_mean"]) == ("50.0", "")
+
+
+def test_artifacts_of_older_versions_have_no_host_and_no_flag(tmp_path: Path) -> None:
+    found = aggregate(read_campaign(measured(tmp_path, None, repeats=3).root))
+    assert {c["host"] for c in found["cells"]} == {None}
+    assert not any(c["flags"] for c in found["cells"])
+    assert [e["sources"] for e in found["host_drift"]] == [[]]
+    assert "host" not in next(csv.DictReader(io.StringIO(aggregate_csv(found))))
+
+
+def test_a_cell_that_is_left_out_says_what_the_host_did_to_it(tmp_path: Path) -> None:
+    def host(t_ns: int, start_ns: int) -> dict[str, Any]:
+        return {"cpu_ticks": t_ns // S * 100, "steal_ticks": t_ns // S * 50}
+
+    config = campaign_config(**SMALL)
+    campaign = Campaign(tmp_path, config, host=host)
+    campaign.measure("plain", "a", verdict="invalid", reasons=["client fell behind"])
+    (cell, *_) = aggregate(read_campaign(campaign.root))["cells"]
+    assert (cell["usable"], cell["flags"]) == (False, ["cpu_stolen"])
