@@ -9,6 +9,7 @@ import numpy as np
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.intervals.bootstrap import Estimate, combine
+from connector_tax.intervals.looks import look_factor
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
 from connector_tax.records.cell import is_repeat
@@ -165,7 +166,14 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
     for config, own in cells.items():
         if config == "plain" or own.cell.steps is None:
             continue
-        entry = attribute(own.cell.steps.load(), base, seed=seed, name=config, confidence=confidence)
+        entry = attribute(
+            own.cell.steps.load(),
+            base,
+            seed=seed,
+            name=config,
+            confidence=confidence,
+            factor=look_factor(own.cell.spec),
+        )
         if entry is not None:
             found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
     return found

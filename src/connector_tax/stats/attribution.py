@@ -45,14 +45,18 @@ PARTS = {
 
 
 def attribute(
-    own: StepTable, plain: StepTable, *, seed: int, name: str, confidence: float
+    own: StepTable, plain: StepTable, *, seed: int, name: str, confidence: float, factor: float = 1.0
 ) -> dict[str, Any] | None:
-    """One entry of ``attribution`` in ``aggregate.json``; None without decode-only steps on both sides."""
+    """One entry of ``attribution`` in ``aggregate.json``; None without decode-only steps on both sides.
+
+    Args:
+        factor: by how much a stopping rule makes intervals wider.
+    """
     ours, theirs = _decoding(own), _decoding(plain)
     if not ours.any() or not theirs.any():
         return None
-    mine = _means(_columns(own, ours), stream(seed, "attribution", name))
-    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"))
+    mine = _means(_columns(own, ours), stream(seed, "attribution", name), factor)
+    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor)
     difference = Estimate(
         float(mine.point[0] - base.point[0]), mine.replicates[:, 0] - base.replicates[:, 0], mine.n
     )
@@ -120,7 +124,7 @@ UPDATE_HOOKS = {
 }
 
 
-def _means(columns: Floats, rng: np.random.Generator) -> Means:
+def _means(columns: Floats, rng: np.random.Generator, factor: float) -> Means:
     """Circular block bootstrap of means: sums of blocks are differences of one running sum."""
     n = columns.shape[0]
     length = block_length([columns[:, 0]])
@@ -132,7 +136,7 @@ def _means(columns: Floats, rng: np.random.Generator) -> Means:
     starts = rng.integers(0, n, size=(DRAWS, blocks))
     replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
     point = columns.mean(axis=0)
-    return Means(point, point + small_sample_factor(n, length) * (replicates - point), n)
+    return Means(point, point + factor * small_sample_factor(n, length) * (replicates - point), n)
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
