@@ -5,7 +5,7 @@ rule aggregate:
     input:
         receipts=lambda w: STUDY.receipts_to_read(),
         rates=STUDY.rates_to_read(),
-        code=["scripts/analyze.py", *code("ingest", "stats", "summary", "steptime")],
+        code=["scripts/analyze.py", *code("ingest", "stats", "intervals", "summary", "steptime")],
     output:
         FOLDER.aggregate,
         FOLDER.aggregate_csv,
