@@ -21,7 +21,8 @@ def _limit(text: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog="Exit code 0: no regression; 1: a regression; 2: nothing can be said."
+        description=__doc__,
+        epilog="Exit code 0: no regression; 1: a regression; 2: nothing can be said, or B lacks a tax that A has.",
     )
     parser.add_argument("a", type=Path, help="results/<campaign>, or an aggregate.json: what was")
     parser.add_argument("b", type=Path, help="the same: what is now")
@@ -33,6 +34,7 @@ def main() -> None:
         help="how far a tax may rise; default 0.05",
     )
     parser.add_argument("--metric", choices=LATENCIES, help="the one that decides; default both")
+    parser.add_argument("--allow-missing", action="store_true", help="pass although B lacks a tax that A has")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     args = parser.parse_args()
     found = compare(
@@ -40,6 +42,7 @@ def main() -> None:
         read_side("B", args.b),
         fail_above=args.fail_above,
         deciding=(args.metric,) if args.metric else tuple(LATENCIES),
+        allow_missing=args.allow_missing,
     )
     print(to_json(comparison_json(found)).rstrip("\n") if args.json else comparison_text(found))
     sys.exit(found.exit_code)

@@ -104,6 +104,7 @@ class Comparison:
         fail_above: a rise of a tax by more than this ratio is a regression, if the rise is told apart from zero.
         deciding: the metrics that may be one.
         only_in: (A or B, configuration, why it is not in the other).
+        allow_missing: what A has and B has not is no reason to withhold a verdict.
     """
 
     a: Side
@@ -114,6 +115,7 @@ class Comparison:
     rate: Rate
     changes: tuple[Change, ...]
     only_in: tuple[tuple[str, str, str], ...]
+    allow_missing: bool = False
 
     @property
     def decisive(self) -> list[Change]:
@@ -125,15 +127,22 @@ class Comparison:
         return [c for c in self.changes if c.metric in self.deciding and c.value is None]
 
     @property
+    def gone(self) -> bool:
+        """Whether A has a tax that B has not: it may be the one that rose, and a connector that no longer starts has none."""
+        return any(name == self.a.name for name, _, _ in self.only_in) or any(
+            c.a.value is not None and c.b.value is None for c in self.lost
+        )
+
+    @property
     def regressions(self) -> list[Change]:
         return [c for c in self.changes if c.regression]
 
     @property
     def exit_code(self) -> int:
-        """0: no regression, 1: at least one, 2: nothing could be compared."""
-        if not self.decisive:
-            return 2
-        return 1 if self.regressions else 0
+        """0: no regression, 1: at least one, 2: nothing could be compared, or a tax of A is gone."""
+        if self.regressions:
+            return 1
+        return 2 if not self.decisive or (self.gone and not self.allow_missing) else 0
 
 
 def read_side(name: str, path: Path) -> Side:
@@ -146,7 +155,9 @@ def read_side(name: str, path: Path) -> Side:
     return Side(name, path, read_aggregate_file(file))
 
 
-def compare(a: Side, b: Side, *, fail_above: float, deciding: tuple[str, ...]) -> Comparison:
+def compare(
+    a: Side, b: Side, *, fail_above: float, deciding: tuple[str, ...], allow_missing: bool = False
+) -> Comparison:
     """B against A.
 
     Args:
@@ -170,7 +181,9 @@ def compare(a: Side, b: Side, *, fail_above: float, deciding: tuple[str, ...]) -
             only_in.append((there[0].name, config, why_absent(other.aggregate, config)))
         if len(there) == 2 and rate.per_s is not None:
             changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
-    return Comparison(a, b, confidence, fail_above, deciding, rate, tuple(changes), tuple(only_in))
+    return Comparison(
+        a, b, confidence, fail_above, deciding, rate, tuple(changes), tuple(only_in), allow_missing
+    )
 
 
 def _one_confidence(a: Side, b: Side) -> float:

@@ -98,6 +98,11 @@ def _missing(comparison: Comparison) -> str:
 
 
 def _refusal(comparison: Comparison) -> str:
+    if comparison.decisive:
+        return (
+            f"No verdict: none of {len(comparison.decisive)} taxes rose too far, but not all that A has could be compared"
+            f"{_missing(comparison)} (--allow-missing makes it a pass)."
+        )
     wanted = " or ".join(METRIC_WORDS[m] for m in comparison.deciding)
     reasons = [f"{c.config}: {clean(c.a.reason or c.b.reason)}" for c in comparison.lost]
     reasons += [why for _, _, why in comparison.only_in]

@@ -4,6 +4,7 @@ import copy
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,7 @@ def test_a_configuration_in_one_of_the_two_is_listed_with_the_others_reason(
     )
     text = comparison_text(found)
     assert "nixl_both (in A): nixl_both was skipped: no module named nixl" in text
-    assert text.splitlines()[-1].endswith("; nixl_both is in A only and lmcache_only is in B only.")
+    assert "; nixl_both is in A only and lmcache_only is in B only (--allow-missing" in text.splitlines()[-1]
     assert comparison_json(found)["only_in"][0]["side"] == "A"
     assert not [c for c in found.changes if c.config in ("nixl_both", "lmcache_only")]
 
@@ -226,10 +227,31 @@ def test_a_tax_that_is_unavailable_is_shown_and_counted(pair: tuple[Aggregate, A
     assert change_of(found).word == "not available"
     text = comparison_text(found)
     assert "B not available (p90 falls on requests that failed)" in text
-    assert text.splitlines()[-1].startswith("No regression: none of 11 taxes")
-    assert text.splitlines()[-1].endswith("; 1 could not be compared.")
+    assert text.splitlines()[-1].startswith(
+        "No verdict: none of 11 taxes rose too far, but not all that A has"
+    )
+    assert "; 1 could not be compared (--allow-missing" in text.splitlines()[-1]
+    assert found.exit_code == 2
+    allowed = replace(found, allow_missing=True)
+    assert allowed.exit_code == 0
+    assert comparison_text(allowed).splitlines()[-1].endswith("; 1 could not be compared.")
     (row,) = [c for c in comparison_json(found)["changes"] if c["word"] == "not available"]
     assert (row["change"], row["b"]["reason"]) == (None, "p90 falls on requests that failed")
+
+
+def test_a_connector_that_only_b_has_withholds_no_verdict(pair: tuple[Aggregate, Aggregate]) -> None:
+    for key in ("cells", "taxes"):
+        pair[0][key] = [x for x in pair[0][key] if x["config"] != "lmcache_only"]
+    del pair[0]["configs"]["lmcache_only"]
+    found = compared(*pair)
+    assert found.only_in and not found.gone
+    assert found.exit_code == 0
+
+
+def test_a_regression_is_one_whatever_is_missing(pair: tuple[Aggregate, Aggregate]) -> None:
+    lose(pair[1], "nixl_both", "ttft_p90", "p90 falls on requests that failed")
+    set_tax(pair[1], 0.9, 0.85, 0.95)
+    assert compared(*pair).exit_code == 1
 
 
 def test_a_side_that_did_not_keep_up_is_marked(pair: tuple[Aggregate, Aggregate]) -> None:
