@@ -13,6 +13,7 @@ from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
+from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.ingest.checks import Checked, check_files
 from connector_tax.processes import Each
@@ -87,6 +88,9 @@ def read_campaign(
     folder = CampaignFolder(root)
     document = read_json(folder.campaign_file)
     problems: list[Problem] = []
+    campaign, unknown = Belonging.to(document)
+    if unknown is not None:
+        problems.append(Problem(str(folder.campaign_file), f"cells are not held against it: {unknown}"))
     opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
@@ -100,7 +104,7 @@ def read_campaign(
             )
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
-    runs = [_read_run(run, checked, document["campaign"], problems) for run in opened]
+    runs = [_read_run(run, checked, campaign, problems) for run in opened]
     problems += _mixed(runs)
     runs = _only_comparable(runs, problems)
     return CampaignData(
@@ -132,7 +136,7 @@ def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: boo
 
 
 def _read_run(
-    opened: _OpenedRun, checked: Iterator[Checked], campaign: str, problems: list[Problem]
+    opened: _OpenedRun, checked: Iterator[Checked], campaign: Belonging, problems: list[Problem]
 ) -> RunData:
     folder, receipt = opened.folder, opened.receipt
     problems += opened.problems
@@ -151,7 +155,7 @@ def _read_run(
     on_disk = {c.cell_id for c in folder.finished_cells()}
     for cell_id in sorted({c["cell_id"] for c in receipt.cells} - on_disk if receipt is not None else ()):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
-    return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign, problems))
+    return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign.campaign, problems))
 
 
 def _unreadable(cell: CellFolder, error: Exception) -> Problem:
