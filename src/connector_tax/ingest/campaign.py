@@ -16,6 +16,14 @@ from connector_tax.files import read_json
 from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.ingest.checks import Checked, check_files
+from connector_tax.ingest.form import (
+    ENGINE_DIFF,
+    PREFLIGHT,
+    RECEIPT,
+    REFERENCE_RATES,
+    Form,
+    misfit,
+)
 from connector_tax.processes import Each
 from connector_tax.records.cell import PHASES, is_repeat
 
@@ -110,9 +118,9 @@ def read_campaign(
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, problems),
-        reference_rates=_optional(folder.reference_rates, problems),
-        engine_diff=_optional(folder.engine_diff, problems),
+        preflight=_optional(folder.preflight_status, PREFLIGHT, problems),
+        reference_rates=_optional(folder.reference_rates, REFERENCE_RATES, problems),
+        engine_diff=_optional(folder.engine_diff, ENGINE_DIFF, problems),
         runs=tuple(runs),
         problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
     )
@@ -194,6 +202,8 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
     if not folder.receipt.exists():
         return None
     try:
+        if fault := misfit(read_json(folder.receipt), RECEIPT):
+            raise ArtifactError(fault)
         receipt = read_receipt(folder)
         named = (receipt.campaign, receipt.connector, receipt.phase)
         if named == (campaign, folder.connector_id, folder.phase):
@@ -265,11 +275,13 @@ def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
     return {"versions": engine["versions"], "host": host, "gpu": {"GPU": engine["gpu"]}}
 
 
-def _optional(path: Path, problems: list[Problem]) -> dict[str, Any] | None:
+def _optional(path: Path, form: Form, problems: list[Problem]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
         value: dict[str, Any] = read_json(path)
+        if fault := misfit(value, form):
+            raise ArtifactError(f"cannot be read: {fault}")
         return value
     except ArtifactError as error:
         problems.append(Problem(str(path), _said(error)))

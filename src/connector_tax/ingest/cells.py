@@ -8,6 +8,7 @@ from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.errors import ArtifactError
 from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.checks import CellFiles, Checked
+from connector_tax.ingest.form import CELL, misfit
 from connector_tax.ingest.requests import read_requests
 from connector_tax.ingest.samples import Samples, read_samples
 from connector_tax.ingest.tables import StepRecords
@@ -75,6 +76,8 @@ def open_cell(
     lacking = [k for k in NEEDED if k not in document]
     if lacking:
         raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
+    if fault := misfit(document, CELL):
+        raise ArtifactError(f"cell.json: {fault}")
     files = CellFiles(
         folder.path,
         {name: expected["sha256"] for name, expected in (entry or document)["files"].items()},

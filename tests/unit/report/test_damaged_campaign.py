@@ -3,15 +3,13 @@
 Each test damages a copy of one campaign and runs the very scripts that the workflow runs.
 """
 
-import html
-import importlib.util
 import json
 import re
 import shutil
 import sys
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,82 +19,8 @@ from connector_tax.artifacts.layout import CellFolder
 from connector_tax.records.request import RequestRecord
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config, fail, reseal
-
-SECTIONS: dict[str, Any] = {
-    **SMALL,
-    "connectors": ["plain", "noop_connector", "mooncake_both"],
-    "phase_b": {"input_tokens": [64, 256], "output_tokens": [8, 16]},
-    "analysis": {"bootstrap_draws": 200},
-}
-PLAIN = Behaviour(noise=0.05, capacity_per_s=6.0)
-BEHAVIOURS = {
-    "plain": PLAIN,
-    "noop_connector": PLAIN.taxed(0.05, hooks_us=(2.0, 1.0, 1.0)),
-    "mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0),
-}
-STAGES = ("analyze", "plot_connector_tax", "build_report", "build_manifest")
-# The cell that most tests damage: the no-op connector's at ref_safe.
-CONFIG, CELL = "noop_connector", "r2_256x16"
-RUN = f"{DATE}_{CONFIG}/phase_a"
-METRICS = {"ttft_p90", "tpot_p90", "step_p50_us", "callback_p50_us", "unexplained_us"}
-
-
-@dataclass(frozen=True)
-class Result:
-    """What the reading wing made of a campaign."""
-
-    aggregate: dict[str, Any]
-    problems: list[tuple[str, str]]
-    page: str
-    drawn: int
-    manifest: str
-
-    def taxes(self, config: str = "", phase: str = "", cell_id: str = "") -> dict[tuple[str, ...], Any]:
-        return {
-            tuple(t[k] for k in ("config", "phase", "cell_id", "reference", "metric")): t
-            for t in self.aggregate["taxes"]
-            if t["config"].startswith(config)
-            and t["phase"].startswith(phase)
-            and t["cell_id"].startswith(cell_id)
-        }
-
-    def cells(self) -> dict[tuple[str, ...], Any]:
-        """Without what a cell is told by others of its configuration."""
-        told = {"saturated", "saturation_criteria"}
-        return {
-            (c["config"], c["phase"], c["cell_id"]): {k: v for k, v in c.items() if k not in told}
-            for c in self.aggregate["cells"]
-        }
-
-    def says(self, where: str, what: str) -> bool:
-        """Whether one row of the page's table of problems names both."""
-        return any(where == w and what in text for w, text in self.problems)
-
-
-def read(root: Path, monkeypatch: pytest.MonkeyPatch, *, draw: bool = True) -> Result:
-    """``draw``: the figures anew, which takes most of the time; else those that lie there are on the page."""
-    for name in STAGES:
-        if name == "plot_connector_tax" and not draw:
-            continue
-        spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
-        more = ["--manifest", str(root / "MANIFEST.md")] if name == "build_manifest" else []
-        monkeypatch.setattr(sys, "argv", [name, "--root", str(root), *more])
-        script.main()
-    page = (root / "report.html").read_text()
-    section = page.split('<h2 id="problems">')[1].split("<h2 ")[0]
-    found = re.findall(r"<tr><td[^>]*><code>(.*?)</code></td><td[^>]*>(.*?)</td></tr>", section)
-    index = json.loads((root / "figures" / "index.json").read_text())["figures"]
-    return Result(
-        json.loads((root / "aggregate.json").read_text()),
-        [(html.unescape(where), html.unescape(what)) for where, what in found],
-        html.unescape(re.sub(r"<[^>]+>", " ", page.split("<body>")[1])),
-        sum(figure["drawn"] for figure in index),
-        (root / "MANIFEST.tsv").read_text(),
-    )
+from builders import DATE, Campaign, campaign_config, fail, reseal
+from read_through import BEHAVIOURS, CELL, CONFIG, METRICS, RUN, SECTIONS, Result, read
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +181,17 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
         FOLDER,
         "not valid JSON (Infinity is not a number)",
     ),
+    "an engine of another form": (
+        _cell_json("engine", {"versions": {}}),
+        FOLDER,
+        "cell.json: no engine.host",
+    ),
+    "a clock that says nothing": (
+        _cell_json("clock", {"monotonic_ns": 1, "utc_ns": None}),
+        FOLDER,
+        "cell.json: clock.utc_ns is no int",
+    ),
+    "flags that are no list": (_cell_json("flags", "client_limited"), FOLDER, "cell.json: flags is no list"),
     "NaN as a time": (_sealed(_first("t_first_token_ns", "NaN")), FOLDER, "line 1 is not a request"),
     "infinity as a time": (_sealed(_first("t_sched_ns", "Infinity")), FOLDER, "line 1 is not a request"),
     "a time beyond any number": (
@@ -406,17 +341,6 @@ def test_a_run_of_another_campaign_is_left_out_whole(
     assert {k: v for k, v in found.taxes().items() if k in others} == others
 
 
-def test_a_phase_that_is_gone_is_no_measured_configuration(
-    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without its folder nothing else would say that Phase B' of this configuration ever was to be measured."""
-    shutil.rmtree(campaign.run("mooncake_both", "b_prime").path)
-    found = read(campaign.root, monkeypatch)
-    state = found.aggregate["configs"]["mooncake_both"]
-    assert (state["status"], state["reason"]) == ("partial", "phase b_prime has not ended")
-    assert "phase b_prime has not ended" in found.page
-
-
 @pytest.mark.parametrize("text", ["NaN", "null", '"many"'])
 def test_a_sample_that_is_no_number_is_not_averaged(
     campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str
@@ -434,25 +358,47 @@ def test_a_sample_that_is_no_number_is_not_averaged(
         assert_named_and_kept_out(found, sound, FOLDER, "cannot be read, left out")
 
 
-@pytest.mark.parametrize("text", ["{", '{"schema": 1, "status": NaN}'])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ('{"schema": 1, "status": NaN}', "NaN is not a number"),
+        ('{"schema": 1, "status": 7}', "status is no str"),
+    ],
+)
 def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     """Its cells carry their own checksums, so they count."""
     campaign.run(CONFIG, "a").receipt.write_text(text)
     found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(f"{RUN}/receipt.json", "not valid JSON")
+    assert found.says(f"{RUN}/receipt.json", message)
     assert f"{DATE}\tA\t{CONFIG}\tunreadable\tits receipt cannot be read" in found.manifest
     assert found.taxes() == sound.taxes()
 
 
-@pytest.mark.parametrize("name", ["reference_rates.json", "preflight/preflight_status.json"])
-def test_a_nan_beside_the_runs_is_named(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("reference_rates.json", "2.0", "NaN", "NaN is not a number"),
+        ("reference_rates.json", "2.0", "null", "ref_safe_per_s is no int or float"),
+        ("preflight/preflight_status.json", '"schema": 1', '"schema": NaN', "NaN is not a number"),
+        ("preflight/preflight_status.json", '"decision": "include"', '"decision": []', "decision is no str"),
+    ],
+)
+def test_damage_beside_the_runs_is_named(
+    campaign: Campaign,
+    sound: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    old: str,
+    new: str,
+    message: str,
 ) -> None:
     """Reference rates are worked out again from Phase A, which is whole."""
     path = campaign.root / name
-    path.write_text(path.read_text().replace("1", "NaN", 1))
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
     found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(name, "NaN is not a number")
+    assert found.says(name, message)
     assert found.taxes() == sound.taxes()
