@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from connector_tax.artifacts.layout import CellFolder
+from connector_tax.plan import cells_of
 from connector_tax.records.request import RequestRecord
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -263,7 +264,7 @@ def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
 ) -> None:
     """It is a result: saturated, without percentiles. Its engine stepped all the same."""
     shutil.rmtree(campaign.run(CONFIG, "a").cell(CELL).path)
-    spec = next(c for c in campaign_cells(campaign) if c.cell_id == CELL)
+    spec = next(c for c in cells_of(campaign.config, CONFIG, "a") if c.cell_id == CELL)
     campaign.cell(CONFIG, spec, change=change)
     campaign.receipt(CONFIG, "a")
     found = read(campaign.root, monkeypatch)
@@ -277,12 +278,6 @@ def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
     others = {k: v for k, v in sound.taxes().items() if k[:3] != (CONFIG, "a", CELL)}
     assert {k: v for k, v in found.taxes().items() if k in others} == others
     assert found.drawn == sound.drawn
-
-
-def campaign_cells(campaign: Campaign) -> tuple[Any, ...]:
-    from connector_tax.plan import cells_of
-
-    return cells_of(campaign.config, CONFIG, "a")
 
 
 def test_a_mean_over_lengths_is_not_one_over_those_that_are_left(
