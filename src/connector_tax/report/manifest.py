@@ -124,7 +124,9 @@ def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
     if not run.receipt.is_file():
         return None, ""
     try:
-        return read_receipt(run), ""
+        receipt = read_receipt(run)
+        words = isinstance(receipt.status, str) and isinstance(receipt.reason, str | None)
+        return (receipt, "") if words else (None, "its receipt cannot be read: status or reason is no text")
     except (ArtifactError, LookupError, TypeError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error).replace(f"{run.path}/", "")
         return None, f"its receipt cannot be read: {what}"
@@ -141,7 +143,7 @@ def _json(path: Path) -> Mapping[str, Any]:
 def _engine(run: RunFolder, receipt: Receipt | None, preflight: Mapping[str, Any]) -> Mapping[str, Any]:
     """The identity in the receipt; of a run that has none, in its config.json, else what preflight saw."""
     if receipt is not None and receipt.engine:
-        return receipt.engine
+        return mapping(receipt.engine)
     if run.config.is_file():
         return mapping(_json(run.config).get("engine"))
     return mapping(preflight.get("engine"))
