@@ -5,6 +5,7 @@ A reader therefore sees a whole file or none, also after ``kill -9`` or a full d
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
@@ -66,16 +67,25 @@ def read_json(path: Path) -> Any:
     """Parse one JSON file.
 
     Raises:
-        ArtifactError: missing, unreadable, or not JSON; names the file and the place.
+        ArtifactError: missing, unreadable, or not JSON; names the file and the place. A number that is not finite is
+            not JSON: ``to_json`` writes none, and one that was let in would stop whoever writes it on.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, parse_float=_finite)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file. Was it moved, or is its stage not done yet?") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path}: not valid JSON ({error}). Remove it to have it made again.") from error
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}).") from error
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refuse(text)
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:

@@ -13,8 +13,17 @@ from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
+from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.ingest.checks import Checked, check_files
+from connector_tax.ingest.form import (
+    ENGINE_DIFF,
+    PREFLIGHT,
+    RECEIPT,
+    REFERENCE_RATES,
+    Form,
+    misfit,
+)
 from connector_tax.processes import Each
 from connector_tax.records.cell import PHASES, is_repeat
 
@@ -87,6 +96,9 @@ def read_campaign(
     folder = CampaignFolder(root)
     document = read_json(folder.campaign_file)
     problems: list[Problem] = []
+    campaign, unknown = Belonging.to(document)
+    if unknown is not None:
+        problems.append(Problem(str(folder.campaign_file), f"cells are not held against it: {unknown}"))
     opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
@@ -100,15 +112,15 @@ def read_campaign(
             )
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
-    runs = [_read_run(run, checked, document["campaign"], problems) for run in opened]
+    runs = [_read_run(run, checked, campaign, problems) for run in opened]
     problems += _mixed(runs)
     runs = _only_comparable(runs, problems)
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, problems),
-        reference_rates=_optional(folder.reference_rates, problems),
-        engine_diff=_optional(folder.engine_diff, problems),
+        preflight=_optional(folder.preflight_status, PREFLIGHT, problems),
+        reference_rates=_optional(folder.reference_rates, REFERENCE_RATES, problems),
+        engine_diff=_optional(folder.engine_diff, ENGINE_DIFF, problems),
         runs=tuple(runs),
         problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
     )
@@ -132,7 +144,7 @@ def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: boo
 
 
 def _read_run(
-    opened: _OpenedRun, checked: Iterator[Checked], campaign: str, problems: list[Problem]
+    opened: _OpenedRun, checked: Iterator[Checked], campaign: Belonging, problems: list[Problem]
 ) -> RunData:
     folder, receipt = opened.folder, opened.receipt
     problems += opened.problems
@@ -151,7 +163,7 @@ def _read_run(
     on_disk = {c.cell_id for c in folder.finished_cells()}
     for cell_id in sorted({c["cell_id"] for c in receipt.cells} - on_disk if receipt is not None else ()):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
-    return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign, problems))
+    return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign.campaign, problems))
 
 
 def _unreadable(cell: CellFolder, error: Exception) -> Problem:
@@ -190,6 +202,8 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
     if not folder.receipt.exists():
         return None
     try:
+        if fault := misfit(read_json(folder.receipt), RECEIPT):
+            raise ArtifactError(fault)
         receipt = read_receipt(folder)
         named = (receipt.campaign, receipt.connector, receipt.phase)
         if named == (campaign, folder.connector_id, folder.phase):
@@ -261,11 +275,13 @@ def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
     return {"versions": engine["versions"], "host": host, "gpu": {"GPU": engine["gpu"]}}
 
 
-def _optional(path: Path, problems: list[Problem]) -> dict[str, Any] | None:
+def _optional(path: Path, form: Form, problems: list[Problem]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
         value: dict[str, Any] = read_json(path)
+        if fault := misfit(value, form):
+            raise ArtifactError(f"cannot be read: {fault}")
         return value
     except ArtifactError as error:
         problems.append(Problem(str(path), _said(error)))

@@ -6,7 +6,9 @@ from typing import Any
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.errors import ArtifactError
+from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.checks import CellFiles, Checked
+from connector_tax.ingest.form import CELL, misfit
 from connector_tax.ingest.requests import read_requests
 from connector_tax.ingest.samples import Samples, read_samples
 from connector_tax.ingest.tables import StepRecords
@@ -74,6 +76,8 @@ def open_cell(
     lacking = [k for k in NEEDED if k not in document]
     if lacking:
         raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
+    if fault := misfit(document, CELL):
+        raise ArtifactError(f"cell.json: {fault}")
     files = CellFiles(
         folder.path,
         {name: expected["sha256"] for name, expected in (entry or document)["files"].items()},
@@ -84,7 +88,7 @@ def open_cell(
     return OpenedCell(run, folder, document, files)
 
 
-def read_cell_data(opened: OpenedCell, checked: Checked, campaign: str) -> CellData:
+def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) -> CellData:
     """The rest of a cell, its files having been looked at.
 
     Raises:
@@ -92,11 +96,7 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: str) -> CellD
         LookupError, AttributeError, TypeError, ValueError: a file has another form.
     """
     run, folder, document = opened.run, opened.folder, opened.document
-    faults: list[str] = []
-    named = (document["campaign"], document["connector"], document["phase"], document["cell_id"])
-    if named != (campaign, run.connector_id, run.phase, folder.cell_id):
-        faults.append(f"belongs to {' '.join(map(str, named))}, not here")
-    faults += checked.faults
+    faults = [*campaign.faults(run, folder, document), *checked.faults]
     if folder.requests.name not in document["files"]:
         faults.append(f"{folder.requests.name} is missing")
     requests, wrong = read_requests(folder.requests)

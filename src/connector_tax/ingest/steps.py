@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.errors import ArtifactError
 from connector_tax.records.cell import CellWindow
 from connector_tax.steptime import StepColumns, read_step_columns
 
@@ -16,6 +17,8 @@ Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
+# Every step that was written has them.
+TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def read_steps(path: Path, window: CellWindow) -> StepTable:
     there is no connector, and its hooks took no time.
 
     Raises:
-        ArtifactError: a line is not a step record.
+        ArtifactError: a line is not a step record, or a step with a token has no times.
     """
     found = read_step_columns(path)
     ints, floats = found.steps.ints, found.steps.floats
@@ -105,6 +108,8 @@ def read_steps(path: Path, window: CellWindow) -> StepTable:
     inside = order[(window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)]
     tokens = ints["prefill_tokens"] + ints["decode_tokens"]
     rows = inside[tokens[inside] > 0]
+    if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
+        raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
     build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
     hooks = _hooks(found, rows, parts)

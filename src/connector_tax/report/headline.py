@@ -16,6 +16,7 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import hold_together, percent, rate, with_interval
+from connector_tax.report.tax_text import stands_in
 
 SUBJECT = "mooncake_both"
 FLAGS = {
@@ -66,6 +67,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         + f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "
         f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."
     ]
+    if instead := stands_in(row):
+        details.append(f"Measured {instead}: Phase A's cell does not count.")
     tpot = interval(main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject))
     if tpot is not None:
         details.append(f"TPOT p90: {with_interval(tpot)}.")

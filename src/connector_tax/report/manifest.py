@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
+from connector_tax.errors import ArtifactError
 from connector_tax.figures.lookup import mapping
 from connector_tax.files import read_json, sha256_of, write_text
 from connector_tax.records.cell import phase_label, phase_place
@@ -55,7 +55,7 @@ def build_manifest(root: Path, manifest: Path | None = None) -> tuple[Path, Path
         manifest: default ``MANIFEST.md`` beside ``results/``.
 
     Raises:
-        ArtifactError: ``campaign.json``, a receipt or a cell cannot be read.
+        ArtifactError: ``campaign.json`` cannot be read.
     """
     folder = CampaignFolder(root.resolve())
     target = manifest or folder.root.parent.parent / "MANIFEST.md"
@@ -69,7 +69,7 @@ def build_manifest(root: Path, manifest: Path | None = None) -> tuple[Path, Path
 
 def manifest_rows(folder: CampaignFolder, document: Mapping[str, Any], project: Path) -> list[ManifestRow]:
     """One row per run folder, by phase and, inside a phase, in the order the campaign ran it."""
-    preflight = mapping(read_json(folder.preflight_status)) if folder.preflight_status.is_file() else {}
+    preflight = _json(folder.preflight_status)
     found = [(run, _position(document, run)) for run in folder.runs()]
     found.sort(
         key=lambda item: (
@@ -89,7 +89,7 @@ def _position(document: Mapping[str, Any], run: RunFolder) -> int | None:
 
 
 def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], project: Path) -> ManifestRow:
-    receipt = read_receipt(run) if run.receipt.is_file() else None
+    receipt, fault = _receipt(run)
     engine = _engine(run, receipt, preflight)
     versions = mapping(engine.get("versions"))
     emulated = bool(versions.get("emulator")) or engine.get("kind") == "emulator"
@@ -98,8 +98,10 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
         date=run.path.parent.name[:10],
         phase=phase_label(run.phase),
         config=run.connector_id,
-        status=receipt.status if receipt else "unfinished",
-        reason=(receipt.reason or "") if receipt else "no receipt yet; start the campaign again to finish it",
+        status=receipt.status if receipt else "unreadable" if fault else "unfinished",
+        reason=(receipt.reason or "")
+        if receipt
+        else fault or "no receipt yet; start the campaign again to finish it",
         order=str(position) if position else NOT_KNOWN,
         started_utc=_started(run) or NOT_KNOWN,
         vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
@@ -112,17 +114,38 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
         if receipt and receipt.status == "measured"
         else NOT_KNOWN,
         result_directory=_relative(run.path, project),
-        receipt_sha256=sha256_of(run.receipt) if receipt else NOT_KNOWN,
+        receipt_sha256=sha256_of(run.receipt) if receipt or fault else NOT_KNOWN,
         launch_command=_launch_command(run, project) or NOT_KNOWN,
     )
+
+
+def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
+    """Also why there is none, where the file is there and cannot be read."""
+    if not run.receipt.is_file():
+        return None, ""
+    try:
+        receipt = read_receipt(run)
+        words = isinstance(receipt.status, str) and isinstance(receipt.reason, str | None)
+        return (receipt, "") if words else (None, "its receipt cannot be read: status or reason is no text")
+    except (ArtifactError, LookupError, TypeError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error).replace(f"{run.path}/", "")
+        return None, f"its receipt cannot be read: {what}"
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    """Empty where there is no such object: the report names what is damaged, this page lists the rest."""
+    try:
+        return mapping(read_json(path))
+    except ArtifactError:
+        return {}
 
 
 def _engine(run: RunFolder, receipt: Receipt | None, preflight: Mapping[str, Any]) -> Mapping[str, Any]:
     """The identity in the receipt; of a run that has none, in its config.json, else what preflight saw."""
     if receipt is not None and receipt.engine:
-        return receipt.engine
+        return mapping(receipt.engine)
     if run.config.is_file():
-        return mapping(mapping(read_json(run.config)).get("engine"))
+        return mapping(_json(run.config).get("engine"))
     return mapping(preflight.get("engine"))
 
 
@@ -130,11 +153,11 @@ def _started(run: RunFolder) -> str | None:
     """UTC of the first request that any finished cell of this run was meant to send."""
     starts = []
     for cell in run.finished_cells():
-        document = read_cell(cell)
+        document = _json(cell.cell_json)
         clock, window = mapping(document.get("clock")), mapping(document.get("window"))
         try:
             starts.append(int(clock["utc_ns"]) + int(window["t0_ns"]) - int(clock["monotonic_ns"]))
-        except KeyError:
+        except (KeyError, TypeError, ValueError):
             continue  # a cell without a clock pair has no wall time; another one may
     return f"{datetime.fromtimestamp(min(starts) // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}" if starts else None
 

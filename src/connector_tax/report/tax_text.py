@@ -5,6 +5,7 @@ from typing import Any
 
 from connector_tax.figures.lookup import interval, mapping, number
 from connector_tax.figures.words import with_interval
+from connector_tax.records.cell import is_phase, phase_label
 
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
 VERDICT_WORDS = {"no_tax_found": "no tax found"}
@@ -41,9 +42,14 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
 
 def _sizes(row: Mapping[str, Any]) -> str:
     """Requests on both sides for a ratio; for microseconds the steps behind the number."""
-    if row.get("unit") == "us":
-        return f"n {tokens(row.get('n'))}"
-    return f"n {tokens(row.get('n'))} and {tokens(row.get('n_plain'))}"
+    own = f"n {tokens(row.get('n'))}"
+    return own if row.get("unit") == "us" else f"{own} and {tokens(row.get('n_plain'))}"
+
+
+def stands_in(row: Mapping[str, Any]) -> str:
+    """Where the number of another launch stands for Phase A's, which does not count; else nothing."""
+    phase = str(row.get("phase"))
+    return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_label(phase)}'s launch"
 
 
 def tokens(value: Any) -> str:

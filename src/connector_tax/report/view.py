@@ -31,7 +31,7 @@ from connector_tax.report.parts import decomposition_view, settings_view, two_pa
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
-from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
+from connector_tax.report.tax_text import LATENCY_METRICS, stands_in, tax_text, tokens
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -127,9 +127,16 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
     """One row per connector at one reference rate; None where no tax is available there."""
     columns = {m: main_taxes(aggregate, metric=m, reference=reference) for m in TAX_COLUMNS}
     columns = {m: found for m, found in columns.items() if found}
-    order = [c.id for c in configs(aggregate) if any(c.id in found for found in columns.values())]
-    if not order:
+    if not columns:
         return None
+    # Those with a reason in place of a number stand there with it.
+    told = {
+        (str(t.get("config")), str(t.get("metric"))): t
+        for t in rows(aggregate.get("taxes"))
+        if t.get("reference") == reference and t.get("phase") == "a"
+    }
+    named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
+    order = [c.id for c in configs(aggregate) if c.id in named]
     at = reference_rate(aggregate, reference)
     first = next(iter(next(iter(columns.values())).values()))
     shape = (
@@ -142,11 +149,19 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
             {
                 "label": label_of(aggregate, c),
                 "id": c,
-                "taxes": [tax_text(found.get(c)) for found in columns.values()],
+                "taxes": [_main_tax(found.get(c), told.get((c, m))) for m, found in columns.items()],
             }
             for c in order
         ],
     }
+
+
+def _main_tax(row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> Text:
+    """The number, and which launch it is of where that is not Phase A's; without one Phase A's reason."""
+    if row is None:
+        return tax_text(told)
+    text = tax_text(row)
+    return text | {"n": ", ".join(filter(None, (text["n"], stands_in(row))))}
 
 
 def _repeats(aggregate: Aggregate) -> list[Text]:
@@ -280,6 +295,8 @@ def _cell_place(aggregate: Aggregate) -> Callable[[Mapping[str, Any]], tuple[Any
 def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
     fired = [k for k, v in mapping(cell.get("saturation_criteria")).items() if v is True]
     verdict = str(cell.get("verdict") or "")
+    lines = number(cell.get("n_metrics_missed")) or 0
+    missed = [f"{lines:.0f} samples of /metrics were missed or could not be read"] if lines else []
     return {
         "label": label_of(aggregate, str(cell.get("config"))),
         "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase")).upper()),
@@ -294,7 +311,7 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
         "waiting": _plain(cell.get("waiting_p50"), 1),
         "saturated": ", ".join(f.replace("_", " ") for f in fired),
         "notes": "; ".join(
-            [*(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []), *last_look(cell)]
+            [*(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []), *missed, *last_look(cell)]
         ),
     }
 

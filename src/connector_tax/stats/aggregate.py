@@ -7,16 +7,23 @@ from typing import Any
 import numpy as np
 
 from connector_tax.errors import AnalysisError
-from connector_tax.ingest import CampaignData, CellData, Problem, RunData
+from connector_tax.ingest import CampaignData, CellData, Problem
 from connector_tax.intervals.bootstrap import Estimate, combine
 from connector_tax.intervals.looks import look_factor
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
-from connector_tax.records.cell import is_repeat
-from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.cell import CellSpec, is_repeat
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cells
+from connector_tax.stats.completeness import (
+    LostCell,
+    absent_configs,
+    config_states,
+    lost_cells,
+    missing_cells,
+    missing_repeats,
+)
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.host import host_flags
@@ -25,8 +32,8 @@ from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import MIN_BLOCKS, headline_taxes, host_drift, repeats
-from connector_tax.stats.taxes import METRICS, Tax, difference, taxes_of
+from connector_tax.stats.repeats import headline_taxes, host_drift, repeats
+from connector_tax.stats.taxes import METRICS, Tax, difference, lost_taxes, taxes_of
 
 SCHEMA_VERSION = 1
 HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min")
@@ -46,10 +53,10 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
         for e in estimate_cells(usable, config["seed"], settings["bootstrap_draws"], each)
     }
-    taxes = _taxes(estimates, rates)
+    absent, lost = absent_configs(data), lost_cells(data)
+    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent])
     headline = _at_ref_safe(estimates, rates)
     changed = (data.engine_diff or {}).get("configs", {})
-    absent = _absent(data)
     outputs, output_problems = compare_outputs(data)
     blocks = repeats(estimates, rates, confidence)
     rng = stream(config["seed"], "repeats")
@@ -62,7 +69,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "provenance": _provenance(data),
         "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
         "step_timing_reason": (data.preflight or {}).get("step_timing_reason"),
-        "configs": _configs(data, absent),
+        "configs": config_states(data, absent, lost),
         "cells": [_cell_entry(c, estimates, saturation, confidence) for c in data.cells()],
         "saturation": {i: s.to_json() for i, s in saturation.items()},
         "reference_rates": rates,
@@ -80,7 +87,10 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "criteria": judge_criteria(data, verdicts),
         "problems": [
             {"where": p.where, "what": p.what}
-            for p in (*data.problems, *doubts, *output_problems, *_missing_repeats(data, absent))
+            for p in (
+                *(*data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+                *missing_repeats(data, absent),
+            )
         ],
     }
 
@@ -117,7 +127,7 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
     found = data.reference_rates
     if found is None:
         return now, []
-    names = ("ref_safe_per_s", "ref_load_per_s")
+    names = ("ref_safe_per_s", "ref_load_per_s", "flags")
     changed = [f"{n} is {found.get(n)} and would be {now[n]}" for n in names if found.get(n) != now[n]]
     if changed:
         what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Taxes use those of the file"
@@ -125,24 +135,34 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
     return found, []
 
 
-def _taxes(estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None) -> list[Tax]:
-    """Phase A cells at the reference rates, then every cell of the other phases."""
+def _taxes(
+    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, lost: list[LostCell]
+) -> list[Tax]:
+    """Phase A cells at the reference rates, then every cell of the other phases; a lost one has taxes with a reason.
+
+    Without those a mean over lengths would be one over the lengths that are left.
+    """
     if rates is None:
         return []
     found: list[Tax] = []
     for (config, phase, cell_id), own in estimates.items():
-        if config == "plain" or own.cell.spec.recorded is False or is_repeat(phase):
-            continue
         plain = estimates.get(("plain", phase, cell_id))
-        if phase == "a":
-            references = [
-                r for r in ("ref_safe", "ref_load") if rates[f"{r}_per_s"] == own.cell.spec.rate_per_s
-            ]
-        else:
-            references = [REFERENCE_OF_PHASE[phase]]
-        for reference in references:
+        for reference in _references(config, phase, own.cell.spec, rates):
             found += taxes_of(own, plain, reference)
+    for cell in lost:
+        plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
+        for reference in _references(cell.config, cell.phase, cell.spec, rates):
+            found += lost_taxes(cell.config, cell.phase, cell.spec, cell.reason, plain, reference)
     return found
+
+
+def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
+    """At which reference rates a cell has taxes; none of plain, of unrecorded cells and of repeats."""
+    if config == "plain" or spec.recorded is False or is_repeat(phase):
+        return []
+    if phase == "a":
+        return [r for r in ("ref_safe", "ref_load") if rates[f"{r}_per_s"] == spec.rate_per_s]
+    return [REFERENCE_OF_PHASE[phase]]
 
 
 def _at_ref_safe(
@@ -198,23 +218,6 @@ def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
     return rows
 
 
-def _missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]:
-    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block."""
-    config = data.document["config"]
-    asked = int(config.get("repeats") or 0)
-    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
-    found: list[Problem] = []
-    for block in (f"r{k}" for k in range(1, asked + 1)):
-        here = {c.config for c in data.cells() if c.phase == block and c.usable}
-        if wanted - here:
-            found.append(Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(wanted - here))}"))
-    whole = asked - len(found)
-    if asked and whole < MIN_BLOCKS:
-        what = f"{whole} of {asked} blocks are whole, {MIN_BLOCKS} are needed: taxes are those of one launch"
-        found.append(Problem("repeats", what))
-    return found
-
-
 def _evidence(
     taxes: list[Tax],
     repeated: dict[str, Estimate],
@@ -263,63 +266,6 @@ def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         if parts and all(parts):
             found[connector["id"]] = tuple(p for p in parts if p)
     return found
-
-
-def _absent(data: CampaignData) -> dict[str, str]:
-    """config -> why it has no numbers; configurations with numbers are not in it."""
-    reasons = {}
-    measured = {c.config for c in data.cells() if c.usable}
-    for connector in data.document["config"]["connectors"]:
-        i = connector["id"]
-        if i in measured:
-            continue
-        decision = (data.preflight or {}).get("configs", {}).get(i)
-        receipts = [r.receipt for r in data.runs if r.folder.connector_id == i and r.receipt is not None]
-        if decision is not None and decision["decision"] == "skip":
-            reasons[i] = f"skipped: {decision['reason']}"
-        elif any(c.config == i for c in data.cells()):
-            reasons[i] = "no usable cell"
-        else:
-            reasons[i] = next((r.reason for r in receipts if r.reason), None) or "not measured yet"
-    return reasons
-
-
-def _configs(data: CampaignData, absent: dict[str, str]) -> dict[str, Any]:
-    decisions = (data.preflight or {}).get("configs", {})
-    out = {}
-    for connector in data.document["config"]["connectors"]:
-        i = connector["id"]
-        runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
-        status, reason = _status(runs, decisions.get(i, {}), absent.get(i))
-        out[i] = {
-            "label": connector["label"],
-            "status": status,
-            "reason": reason,
-            "install": decisions.get(i, {}).get("install"),
-            "note": connector["note"],
-        }
-    return out
-
-
-def _status(runs: dict[str, RunData], decision: dict[str, Any], absent: str | None) -> tuple[str, str | None]:
-    """Word and reason; ``measured`` says that Phases A and B have ended and left usable cells."""
-    receipts = {phase: run.receipt for phase, run in runs.items()}
-    if decision.get("decision") == "skip":
-        return "skipped", absent
-    failed = [r.reason for r in receipts.values() if r is not None and r.status == "failed"]
-    if failed:
-        return "failed", failed[0]
-    if not any(run.cells for run in runs.values()):
-        return ("failed" if any(receipts.values()) else "missing"), absent
-    unfinished = [p for p in ("a", "b", *runs) if receipts.get(p) is None]
-    if unfinished:
-        return "partial", f"phase {unfinished[0]} has not ended"
-    if absent is not None:
-        return "failed", absent
-    lost = [c for run in runs.values() for c in run.cells if not c.usable]
-    if lost:
-        return "partial", f"{len(lost)} cells left out, the first is {lost[0].phase}/{lost[0].cell_id}"
-    return "measured", None
 
 
 def _provenance(data: CampaignData) -> dict[str, Any]:

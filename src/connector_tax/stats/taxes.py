@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
+from connector_tax.records.cell import CellSpec
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.saturation import overload_criteria
 
@@ -84,27 +85,43 @@ def verdict(estimate: Estimate, confidence: float) -> str:
 
 def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) -> list[Tax]:
     """Every tax of one cell; with a reason where it cannot be had."""
-    cell = own.cell
     sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
     overloaded = tuple(name for name, side in sides.items() if any(overload_criteria(side).values()))
-    found = []
-    for metric in METRICS:
-        found.append(
-            Tax(
-                config=cell.config,
-                reference=reference,
-                phase=cell.phase,
-                cell_id=cell.cell_id,
-                rate_per_s=cell.spec.rate_per_s,
-                input_tokens=cell.spec.input_tokens,
-                output_tokens=cell.spec.output_tokens,
-                metric=metric,
-                estimate=_tax(metric, own, plain),
-                n_plain=_n_plain(metric, plain),
-                overloaded=overloaded,
-            )
-        )
-    return found
+    spec, phase = own.cell.spec, own.cell.phase
+    found = {metric: _tax(metric, own, plain) for metric in METRICS}
+    return [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
+
+
+def lost_taxes(
+    config: str, phase: str, spec: CellSpec, reason: str, plain: CellEstimates | None, reference: str
+) -> list[Tax]:
+    """The taxes of a cell that was planned and does not count, each with the reason."""
+    return [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
+
+
+def _row(
+    config: str,
+    phase: str,
+    spec: CellSpec,
+    reference: str,
+    metric: str,
+    estimate: Estimate,
+    plain: CellEstimates | None,
+    overloaded: tuple[str, ...],
+) -> Tax:
+    return Tax(
+        config=config,
+        reference=reference,
+        phase=phase,
+        cell_id=spec.cell_id,
+        rate_per_s=spec.rate_per_s,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        metric=metric,
+        estimate=estimate,
+        n_plain=_n_plain(metric, plain),
+        overloaded=overloaded,
+    )
 
 
 def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None) -> Estimate:

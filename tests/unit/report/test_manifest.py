@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.files import write_json
+from connector_tax.files import read_json, write_json
 from connector_tax.report.manifest import COLUMNS, build_manifest, with_section
 
 ENGINE = {
@@ -105,6 +105,21 @@ def test_a_skip_keeps_its_reason_on_one_line(tmp_path: Path) -> None:
     row = read_tsv(folder)[2]
     assert row["reason"] == "module mooncake not found; pip install mooncake"
     assert (row["launch_command"], row["started_utc"], row["vllm_version"]) == ("-", "-", "-")
+
+
+@pytest.mark.parametrize(("key", "value"), [("status", None), ("reason", 7), ("cells", None)])
+def test_a_receipt_of_another_form_is_listed_as_unreadable(tmp_path: Path, key: str, value: Any) -> None:
+    """The other runs are listed all the same."""
+    folder = write_campaign(tmp_path)
+    path = folder.run("2026-11-20", "plain", "a").receipt
+    write_json(path, {**read_json(path), key: value})
+    with open(build_manifest(folder.root)[0]) as file:
+        found = {
+            row["config"]: row["status"]
+            for row in csv.DictReader(file, delimiter="\t")
+            if row["phase"] == "A"
+        }
+    assert found == {"plain": "unreadable", "nixl_both": "measured", "mooncake_both": "skipped"}
 
 
 def test_other_campaigns_and_notes_are_kept(tmp_path: Path) -> None:

@@ -248,6 +248,13 @@ def test_without_plain_there_is_no_ratio_and_a_reason(copied: Campaign) -> None:
     assert "64 tokens: plain has no usable cell" in h5["sentence"]
 
 
+def test_a_phase_that_is_gone_is_no_measured_configuration(copied: Campaign) -> None:
+    """Without its folder nothing else would say that it was to be measured."""
+    shutil.rmtree(copied.run("nixl_both", "b").path)
+    state = analysed(copied)["configs"]["nixl_both"]
+    assert (state["status"], state["reason"]) == ("partial", "phase b has not ended")
+
+
 def test_a_percentile_on_failures_is_unavailable_not_flattering(tmp_path: Path) -> None:
     """One of six requests failed: p50 stands, p90 does not, and neither does its tax."""
     campaign = Campaign(tmp_path, CONFIG, TAXED)

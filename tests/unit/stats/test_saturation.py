@@ -1,8 +1,16 @@
-"""The three criteria and the two reference rates, worked out by hand."""
+"""The three criteria and the two reference rates, worked out by hand; then engines whose capacity is known by hand."""
+
+from statistics import median
 
 import pytest
 
-from connector_tax.stats.saturation import RatePoint, judge_saturation
+from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts
+from connector_tax.enginemodel.model import EngineModel
+from connector_tax.ingest import CellData
+from connector_tax.ingest.samples import Samples
+from connector_tax.records.cell import CellSpec
+from connector_tax.rehearsal.cell import simulate_cell
+from connector_tax.stats.saturation import RatePoint, Saturation, judge_saturation, rate_point
 
 
 def point(
@@ -55,3 +63,50 @@ def test_a_healthy_rate_above_a_saturated_one_is_flagged() -> None:
     found = judge_saturation([point(1), point(2, waiting=9), point(4)])
     assert found.saturation_rate_per_s == 2
     assert found.non_monotonic == (4,)
+
+
+STEP_US = 10_000
+
+
+def sweep(rates: list[float], *, output_tokens: int, at_once: int, warmup_s: float, seed: int) -> Saturation:
+    """Phase A against an engine in which every step takes 10 ms, whatever is in it, give or take 3 %."""
+    costs = EngineCosts(STEP_US, 0, 0, 0, 40, 20, 0.03, 0.01, at_once, 10_000, 16)
+    model = EngineModel(costs, NO_CONNECTOR, max_num_batched_tokens=8192, seed=seed)
+    points, now_ns = [], 0
+    for rate in rates:
+        load = ("a", rate, 16, output_tokens, "fixed", warmup_s, 20.0, 50, 60.0, 20.0, 256, seed, 10, 100)
+        spec = CellSpec(*load)  # type: ignore[arg-type]
+        cell = simulate_cell(spec, model, now_ns)
+        now_ns = cell.window.drained_ns
+        window = cell.window
+        waiting = [w for t, _, w in cell.samples if window.window_start_ns <= t < window.t_stop_ns]
+        samples = Samples(median(waiting), None, len(waiting), 0)
+        points.append(
+            rate_point(CellData("plain", "a", spec.cell_id, spec, window, {}, cell.requests, samples, None))
+        )
+    return judge_saturation(points)
+
+
+@pytest.mark.parametrize(("at_once", "true_rate"), [(2, 32), (4, 64), (8, 128), (16, None)])
+def test_the_saturation_rate_is_the_first_beyond_what_the_engine_can_do(
+    at_once: int, true_rate: float | None
+) -> None:
+    """A request holds one of the places for ten steps of 10 ms, so each place serves ten per second.
+
+    At the lowest rate a step is always under way already: from an idle engine on, waiting for it would double TTFT.
+    """
+    for seed in range(3):
+        found = sweep([16, 32, 64, 128], output_tokens=10, at_once=at_once, warmup_s=1.0, seed=seed)
+        assert found.saturation_rate_per_s == true_rate
+        if true_rate is not None:
+            assert found.numbers[true_rate]["throughput_ratio"] == pytest.approx(
+                10 * at_once / true_rate, rel=0.05
+            )
+
+
+def test_an_engine_that_takes_three_times_the_warm_up_for_a_request_is_healthy() -> None:
+    """3 s each with places for all: what was sent in warm-up completes in the window, and counts there."""
+    for seed in range(3):
+        found = sweep([2, 4, 8], output_tokens=300, at_once=64, warmup_s=1.0, seed=seed)
+        assert found.saturation_rate_per_s is None
+        assert all(n["waiting_p50"] == 0 for n in found.numbers.values())

@@ -1,0 +1,180 @@
+"""What a campaign lacks of what was planned, and how far each configuration got."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.errors import ArtifactError
+from connector_tax.ingest import CampaignData, Problem, RunData
+from connector_tax.plan import cells_of, config_of
+from connector_tax.records.cell import CellSpec
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.stats.repeats import MIN_BLOCKS
+
+
+@dataclass(frozen=True, slots=True)
+class LostCell:
+    """A planned cell of a run that began, without a number in the statistics.
+
+    Attributes:
+        named: whether the problems of reading say so already.
+    """
+
+    config: str
+    phase: str
+    spec: CellSpec
+    reason: str
+    named: bool
+
+
+def lost_cells(data: CampaignData) -> list[LostCell]:
+    """In the order of the plan; none where ``campaign.json`` is of another version, since the plan is not known then."""
+    try:
+        config = config_of(data.document)
+    except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
+        return []
+    rates = data.reference_rates or {}
+    pair = (rates.get("ref_safe_per_s"), rates.get("ref_load_per_s"))
+    found = []
+    for run in data.runs:
+        connector, phase = run.folder.connector_id, run.folder.phase
+        ended_otherwise = run.receipt is not None and run.receipt.status in ("skipped", "not_needed")
+        if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
+            continue
+        if phase != "a" and (None in pair or _at_other_rates(run, pair)):
+            continue
+        safe, load = pair
+        for spec in cells_of(config, connector, phase, ref_safe_per_s=safe, ref_load_per_s=load):
+            why = _why_lost(data, run, spec.cell_id)
+            if why is not None:
+                found.append(LostCell(connector, phase, spec, *why))
+    return found
+
+
+def _at_other_rates(run: RunData, pair: tuple[Any, Any]) -> bool:
+    """Whether it was measured before the reference rates became what they are: its plan was another one."""
+    rates = {"b": pair[:1], "b_prime": pair[1:]}.get(run.folder.phase, pair)
+    return run.folder.phase != "c" and any(c.spec.rate_per_s not in rates for c in run.cells)
+
+
+def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
+    """Reason, and whether it is named already; None of a cell that counts."""
+    cell = next((c for c in run.cells if c.cell_id == cell_id), None)
+    if cell is not None:
+        reasons = [*cell.left_out, *cell.document["reasons"]] or [f"verdict {cell.document['verdict']}"]
+        return None if cell.usable else (f"its cell was left out: {reasons[0]}", True)
+    where = _relative(data, run) + f"/cells/{cell_id}"
+    told = next((p.what for p in data.problems if p.where == where), None)
+    if told is not None:
+        return f"its cell was left out: {told}", True
+    in_receipt = run.receipt is not None and any(c["cell_id"] == cell_id for c in run.receipt.cells)
+    return "its cell is missing", in_receipt
+
+
+def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
+    """One per run, of the cells that nothing else names."""
+    found = []
+    for run in data.runs:
+        own = [
+            c.spec.cell_id
+            for c in lost
+            if (c.config, c.phase) == (run.folder.connector_id, run.folder.phase) and not c.named
+        ]
+        if own:
+            found.append(Problem(_relative(data, run), f"not measured: {', '.join(own)}"))
+    return found
+
+
+def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]:
+    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block."""
+    config = data.document["config"]
+    asked = int(config.get("repeats") or 0)
+    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
+    found: list[Problem] = []
+    for block in (f"r{k}" for k in range(1, asked + 1)):
+        here = {c.config for c in data.cells() if c.phase == block and c.usable}
+        if wanted - here:
+            found.append(Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(wanted - here))}"))
+    whole = asked - len(found)
+    if asked and whole < MIN_BLOCKS:
+        what = f"{whole} of {asked} blocks are whole, {MIN_BLOCKS} are needed: taxes are those of one launch"
+        found.append(Problem("repeats", what))
+    return found
+
+
+def absent_configs(data: CampaignData) -> dict[str, str]:
+    """config -> why it has no numbers; configurations with numbers are not in it."""
+    reasons = {}
+    measured = {c.config for c in data.cells() if c.usable}
+    for connector in data.document["config"]["connectors"]:
+        i = connector["id"]
+        if i in measured:
+            continue
+        decision = (data.preflight or {}).get("configs", {}).get(i)
+        receipts = [r.receipt for r in data.runs if r.folder.connector_id == i and r.receipt is not None]
+        if decision is not None and decision["decision"] == "skip":
+            reasons[i] = f"skipped: {decision['reason']}"
+        elif any(c.config == i for c in data.cells()):
+            reasons[i] = "no usable cell"
+        else:
+            reasons[i] = next((r.reason for r in receipts if r.reason), None) or "not measured yet"
+    return reasons
+
+
+def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCell]) -> dict[str, Any]:
+    """``configs`` in ``aggregate.json``."""
+    decisions = (data.preflight or {}).get("configs", {})
+    out = {}
+    for connector in data.document["config"]["connectors"]:
+        i = connector["id"]
+        runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
+        own = [c for c in lost if c.config == i]
+        phases = {"a", "b", *_phases(data, i), *runs}
+        status, reason = _status(runs, sorted(phases), decisions.get(i, {}), absent.get(i), own)
+        out[i] = {
+            "label": connector["label"],
+            "status": status,
+            "reason": reason,
+            "install": decisions.get(i, {}).get("install"),
+            "note": connector["note"],
+        }
+    return out
+
+
+def _phases(data: CampaignData, connector_id: str) -> list[str]:
+    """In which it was to be measured, as far as that is known."""
+    prime = data.document["config"].get("phase_b_prime") or {}
+    wanted = bool((data.reference_rates or {}).get("b_prime_needed"))
+    order = [p for p, ids in (data.document.get("order") or {}).items() if connector_id in ids]
+    return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
+
+
+def _status(
+    runs: dict[str, RunData],
+    phases: list[str],
+    decision: dict[str, Any],
+    absent: str | None,
+    lost: list[LostCell],
+) -> tuple[str, str | None]:
+    """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
+    receipts = {phase: run.receipt for phase, run in runs.items()}
+    if decision.get("decision") == "skip":
+        return "skipped", absent
+    failed = [r.reason for r in receipts.values() if r is not None and r.status == "failed"]
+    if failed:
+        return "failed", failed[0]
+    if not any(run.cells for run in runs.values()):
+        return ("failed" if any(receipts.values()) else "missing"), absent
+    unfinished = [p for p in phases if receipts.get(p) is None]
+    if unfinished:
+        return "partial", f"phase {unfinished[0]} has not ended"
+    if absent is not None:
+        return "failed", absent
+    names = [f"{c.phase}/{c.spec.cell_id}" for c in lost]
+    names += [f"{c.phase}/{c.cell_id}" for run in runs.values() for c in run.cells if not c.usable]
+    if names:
+        return "partial", f"{len(set(names))} cells left out, the first is {names[0]}"
+    return "measured", None
+
+
+def _relative(data: CampaignData, run: RunData) -> str:
+    return run.folder.path.relative_to(data.root).as_posix()

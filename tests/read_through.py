@@ -1,0 +1,88 @@
+"""A campaign that tests damage, and what the workflow's own scripts make of it."""
+
+import html
+import importlib.util
+import json
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import DATE, ROOT, SMALL, Behaviour
+
+SECTIONS: dict[str, Any] = {
+    **SMALL,
+    "connectors": ["plain", "noop_connector", "mooncake_both"],
+    "phase_b": {"input_tokens": [64, 256], "output_tokens": [8, 16]},
+    "analysis": {"bootstrap_draws": 200},
+}
+PLAIN = Behaviour(noise=0.05, capacity_per_s=6.0)
+BEHAVIOURS = {
+    "plain": PLAIN,
+    "noop_connector": PLAIN.taxed(0.05, hooks_us=(2.0, 1.0, 1.0)),
+    "mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0),
+}
+STAGES = ("analyze", "plot_connector_tax", "build_report", "build_manifest")
+# The cell that most tests damage: the no-op connector's at ref_safe.
+CONFIG, CELL = "noop_connector", "r2_256x16"
+RUN = f"{DATE}_{CONFIG}/phase_a"
+METRICS = {"ttft_p90", "tpot_p90", "step_p50_us", "callback_p50_us", "unexplained_us"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the reading wing made of a campaign."""
+
+    aggregate: dict[str, Any]
+    problems: list[tuple[str, str]]
+    page: str
+    drawn: int
+    manifest: str
+
+    def taxes(self, config: str = "", phase: str = "", cell_id: str = "") -> dict[tuple[str, ...], Any]:
+        return {
+            tuple(t[k] for k in ("config", "phase", "cell_id", "reference", "metric")): t
+            for t in self.aggregate["taxes"]
+            if t["config"].startswith(config)
+            and t["phase"].startswith(phase)
+            and t["cell_id"].startswith(cell_id)
+        }
+
+    def cells(self) -> dict[tuple[str, ...], Any]:
+        """Without what a cell is told by others of its configuration."""
+        told = {"saturated", "saturation_criteria"}
+        return {
+            (c["config"], c["phase"], c["cell_id"]): {k: v for k, v in c.items() if k not in told}
+            for c in self.aggregate["cells"]
+        }
+
+    def says(self, where: str, what: str) -> bool:
+        """Whether one row of the page's table of problems names both."""
+        return any(where == w and what in text for w, text in self.problems)
+
+
+def read(root: Path, monkeypatch: pytest.MonkeyPatch, *, draw: bool = True) -> Result:
+    """``draw``: the figures anew, which takes most of the time; else those that lie there are on the page."""
+    for name in STAGES:
+        if name == "plot_connector_tax" and not draw:
+            continue
+        spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        more = ["--manifest", str(root / "MANIFEST.md")] if name == "build_manifest" else []
+        monkeypatch.setattr(sys, "argv", [name, "--root", str(root), *more])
+        script.main()
+    page = (root / "report.html").read_text()
+    section = page.split('<h2 id="problems">')[1].split("<h2 ")[0]
+    found = re.findall(r"<tr><td[^>]*><code>(.*?)</code></td><td[^>]*>(.*?)</td></tr>", section)
+    index = json.loads((root / "figures" / "index.json").read_text())["figures"]
+    return Result(
+        json.loads((root / "aggregate.json").read_text()),
+        [(html.unescape(where), html.unescape(what)) for where, what in found],
+        html.unescape(re.sub(r"<[^>]+>", " ", page.split("<body>")[1])),
+        sum(figure["drawn"] for figure in index),
+        (root / "MANIFEST.tsv").read_text(),
+    )

@@ -1,0 +1,399 @@
+"""A damaged campaign through analysis, figures, report and manifest: the damage is named, and enters no number.
+
+Each test damages a copy of one campaign and runs the very scripts that the workflow runs.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.artifacts.layout import CellFolder
+from connector_tax.plan import cells_of
+from connector_tax.records.request import RequestRecord
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import DATE, Campaign, campaign_config, fail, reseal
+from read_through import BEHAVIOURS, CELL, CONFIG, METRICS, RUN, SECTIONS, Result, read
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Campaign, Result]:
+    """The sound campaign, and what is made of it."""
+    campaign = Campaign(
+        tmp_path_factory.mktemp("whole"), campaign_config(**SECTIONS), BEHAVIOURS, max_steps=60
+    )
+    rates = campaign.measure_everything()
+    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"]) == (2.0, 4.0)
+    with pytest.MonkeyPatch.context() as patch:
+        return campaign, read(campaign.root, patch)
+
+
+@pytest.fixture
+def campaign(whole: tuple[Campaign, Result], tmp_path: Path) -> Campaign:
+    shutil.copytree(whole[0].root, tmp_path / "copy")
+    twin = copy(whole[0])
+    twin.root = tmp_path / "copy"
+    return twin
+
+
+@pytest.fixture
+def sound(whole: tuple[Campaign, Result]) -> Result:
+    return whole[1]
+
+
+def test_a_sound_campaign_has_no_problem_on_its_page(sound: Result) -> None:
+    """And taxes that every test below could lose."""
+    assert sound.problems == []
+    assert all(c["usable"] for c in sound.aggregate["cells"])
+    assert {metric for *_, metric in sound.taxes(CONFIG, "a", CELL)} == METRICS
+    assert all(t["available"] for t in sound.taxes(CONFIG).values())
+    assert {c["status"] for c in sound.aggregate["configs"].values()} == {"measured"}
+    assert sound.drawn == 7
+
+
+def assert_named_and_kept_out(found: Result, sound: Result, where: str, what: str) -> None:
+    """One cell is lost, with its taxes; every other number is what it was."""
+    assert found.says(where, what), found.problems
+    lost = found.taxes(CONFIG, "a", CELL)
+    assert {metric for *_, metric in lost} == METRICS
+    for tax in lost.values():
+        assert (tax["point"], tax["low"], tax["high"], tax["verdict"]) == (None, None, None, "unavailable")
+        assert "its cell" in tax["reason"]
+        assert tax["reason"] in found.page
+    assert {k: v for k, v in found.taxes().items() if k not in lost} == {
+        k: v for k, v in sound.taxes().items() if k not in lost
+    }
+    damaged = (CONFIG, "a", CELL)
+    assert not found.cells().get(damaged, {"usable": False})["usable"]
+    assert {k: v for k, v in found.cells().items() if k != damaged} == {
+        k: v for k, v in sound.cells().items() if k != damaged
+    }
+    state = found.aggregate["configs"][CONFIG]
+    assert (state["status"], state["reason"]) == (
+        "partial",
+        f"1 cells left out, the first is a/{CELL}",
+    )
+    # The same shape and rate was measured by Phase B as well; the page says whose number it shows.
+    assert "by phase B's launch" in found.page
+    assert found.drawn == sound.drawn
+    assert f"{DATE}\tA\t{CONFIG}\tmeasured" in found.manifest
+
+
+Damage = Callable[[Campaign, CellFolder], None]
+
+
+def _sealed(change: Callable[[list[str]], list[str]], stream: str = "requests") -> Damage:
+    """Lines changed as if they had been written so: all checksums agree."""
+
+    def damage(campaign: Campaign, cell: CellFolder) -> None:
+        path: Path = getattr(cell, stream)
+        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+        reseal(cell)
+        campaign.receipt(CONFIG, "a")
+
+    return damage
+
+
+def _first(key: str, value: str) -> Callable[[list[str]], list[str]]:
+    """Another value of one key in the first line that has it, as text, since it may be no JSON."""
+
+    def change(lines: list[str]) -> list[str]:
+        k = next(k for k, line in enumerate(lines) if f'"{key}":' in line)
+        changed = re.sub(rf'"{key}":[^,}}]+', f'"{key}":{value}', lines[k])
+        assert changed != lines[k]
+        return [*lines[:k], changed, *lines[k + 1 :]]
+
+    return change
+
+
+def _cell_json(key: str, value: Any) -> Damage:
+    def damage(campaign: Campaign, cell: CellFolder) -> None:
+        document = json.loads(cell.cell_json.read_text())
+        document[key] = value
+        cell.cell_json.write_text(json.dumps(document))  # Python's own writer lets NaN through
+
+    return damage
+
+
+def _gone(campaign: Campaign, cell: CellFolder) -> None:
+    shutil.rmtree(cell.path)
+
+
+def _never_there(campaign: Campaign, cell: CellFolder) -> None:
+    _gone(campaign, cell)
+    campaign.receipt(CONFIG, "a")
+
+
+def _elsewhere(**sections: Any) -> Damage:
+    """The cell of a campaign of the same name and day that asked for something else."""
+
+    def damage(campaign: Campaign, cell: CellFolder) -> None:
+        other = Campaign(
+            campaign.root.parent / "other",
+            campaign_config(**{**SECTIONS, **sections}),
+            BEHAVIOURS,
+            max_steps=60,
+            seed=2,
+        )
+        other.measure(CONFIG, "a")
+        shutil.rmtree(cell.path)
+        shutil.copytree(other.run(CONFIG, "a").cell(CELL).path, cell.path)
+        campaign.receipt(CONFIG, "a")
+
+    return damage
+
+
+def _yesterdays(campaign: Campaign, cell: CellFolder) -> None:
+    _cell_json("campaign", "yesterday")(campaign, cell)
+    campaign.receipt(CONFIG, "a")
+
+
+FOLDER = f"{RUN}/cells/{CELL}"
+NAN, INFINITE = float("nan"), float("inf")
+DAMAGES: dict[str, tuple[Damage, str, str]] = {
+    "cell removed": (_gone, RUN, f"cell {CELL} is in the receipt and not on disk"),
+    "cell never measured": (_never_there, RUN, f"not measured: {CELL}"),
+    "torn line": (
+        _sealed(lambda lines: [*lines[:-1], lines[-1][:40]]),
+        FOLDER,
+        f"requests_A_{CELL}.jsonl: line 42 is not a request",
+    ),
+    "torn line, checksums of before": (
+        lambda _, cell: cell.requests.write_text(cell.requests.read_text()[:-40]) and None,
+        FOLDER,
+        f"requests_A_{CELL}.jsonl differs from its checksum",
+    ),
+    "a seq twice": (_sealed(lambda lines: [*lines, lines[3]]), FOLDER, "request 3 stands twice"),
+    "NaN in the summary": (
+        _cell_json("summary", {"ttft_ms": {"p90": NAN}}),
+        FOLDER,
+        "not valid JSON (NaN is not a number)",
+    ),
+    "infinite CPU time": (
+        _cell_json("cpu", {"loaded_s": {"engine": INFINITE}}),
+        FOLDER,
+        "not valid JSON (Infinity is not a number)",
+    ),
+    "an engine of another form": (
+        _cell_json("engine", {"versions": {}}),
+        FOLDER,
+        "cell.json: no engine.host",
+    ),
+    "a clock that says nothing": (
+        _cell_json("clock", {"monotonic_ns": 1, "utc_ns": None}),
+        FOLDER,
+        "cell.json: clock.utc_ns is no int",
+    ),
+    "flags that are no list": (_cell_json("flags", "client_limited"), FOLDER, "cell.json: flags is no list"),
+    "NaN as a time": (_sealed(_first("t_first_token_ns", "NaN")), FOLDER, "line 1 is not a request"),
+    "infinity as a time": (_sealed(_first("t_sched_ns", "Infinity")), FOLDER, "line 1 is not a request"),
+    "a time beyond any number": (
+        _sealed(_first("t_last_token_ns", "1e999")),
+        FOLDER,
+        "line 1 is not a request",
+    ),
+    "NaN in a step": (
+        _sealed(_first("step_duration_us", "NaN"), "engine_step"),
+        FOLDER,
+        "not a step record",
+    ),
+    "steps without a time": (
+        _sealed(
+            lambda lines: [re.sub(r'"step_duration_us":[^,]+', '"step_duration_us":null', x) for x in lines],
+            "engine_step",
+        ),
+        FOLDER,
+        "steps with a token lack step_duration_us",
+    ),
+    "another campaign's": (_yesterdays, FOLDER, f"belongs to yesterday {CONFIG} a {CELL}, not here"),
+    "another seed's": (
+        _elsewhere(seed=99),
+        FOLDER,
+        "was loaded otherwise than campaign.json says (seed)",
+    ),
+    "another launch's": (
+        _elsewhere(engine={"args": {"max_num_seqs": 7}}),
+        FOLDER,
+        "was launched otherwise than campaign.json says (args)",
+    ),
+    "another load's": (
+        _elsewhere(cell={**SECTIONS["cell"], "arrival": "poisson"}),
+        FOLDER,
+        "was loaded otherwise than campaign.json says (arrival)",
+    ),
+}
+# One of each kind; what differs inside a kind is the reader's message alone.
+DRAWN = ("cell removed", "torn line", "a seq twice", "NaN in the summary", "NaN as a time", "another seed's")
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_cell_is_named_and_enters_no_tax(
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    damage, where, what = DAMAGES[name]
+    damage(campaign, campaign.run(CONFIG, "a").cell(CELL))
+    found = read(campaign.root, monkeypatch, draw=name in DRAWN)
+    assert_named_and_kept_out(found, sound, where, what)
+
+
+def _none_at_all(requests: list[RequestRecord]) -> list[RequestRecord]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (fail(every=1), "p90 falls on requests that failed or did not finish"),
+        (_none_at_all, "no observations"),
+    ],
+)
+def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
+    campaign: Campaign,
+    sound: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[list[RequestRecord]], list[RequestRecord]],
+    reason: str,
+) -> None:
+    """It is a result: saturated, without percentiles. Its engine stepped all the same."""
+    shutil.rmtree(campaign.run(CONFIG, "a").cell(CELL).path)
+    spec = next(c for c in cells_of(campaign.config, CONFIG, "a") if c.cell_id == CELL)
+    campaign.cell(CONFIG, spec, change=change)
+    campaign.receipt(CONFIG, "a")
+    found = read(campaign.root, monkeypatch)
+    assert found.says(FOLDER, "no request completed")
+    for metric in ("ttft_p90", "tpot_p90"):
+        tax = found.taxes(CONFIG, "a", CELL)[CONFIG, "a", CELL, "ref_safe", metric]
+        assert (tax["point"], tax["verdict"], tax["reason"]) == (None, "unavailable", reason)
+        assert tax["overloaded"] == ["own"]
+    assert found.aggregate["saturation"][CONFIG]["saturation_rate_per_s"] == 2
+    assert found.says("reference_rates.json", "Phase A as it is now gives other rates")
+    others = {k: v for k, v in sound.taxes().items() if k[:3] != (CONFIG, "a", CELL)}
+    assert {k: v for k, v in found.taxes().items() if k in others} == others
+    assert found.drawn == sound.drawn
+
+
+def test_a_mean_over_lengths_is_not_one_over_those_that_are_left(
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H5 averages over output lengths; without one of them that input length is out, and the verdict says so."""
+    shutil.rmtree(campaign.run("mooncake_both", "b").cell("r2_64x8").path)
+    found = read(campaign.root, monkeypatch, draw=False)
+    before, after = (
+        next(h for h in r.aggregate["hypotheses"] if (h["id"], h["subject"]) == ("H5", "mooncake_both"))
+        for r in (sound, found)
+    )
+    assert before["outcome"] != "not testable"
+    assert after["outcome"] == "not testable"
+    assert "64 tokens: its cell is missing" in after["sentence"]
+    assert after["sentence"] in found.page
+
+
+def test_runs_of_another_date_are_named_and_change_nothing(
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two campaigns of one name lie in one folder: another day's runs, with other numbers."""
+    slow = {c: replace(b, ttft_ms=500.0) for c, b in BEHAVIOURS.items()}
+    other = Campaign(campaign.root.parent / "other", campaign.config, slow, max_steps=60, seed=2)
+    for connector in BEHAVIOURS:
+        other.measure(connector, "a")
+        shutil.copytree(other.run(connector, "a").path, campaign.root / f"2026-11-19_{connector}" / "phase_a")
+    found = read(campaign.root, monkeypatch)
+    for connector in BEHAVIOURS:
+        assert found.says(f"2026-11-19_{connector}/phase_a", "of another date than this campaign")
+    assert found.taxes() == sound.taxes()
+    assert found.cells() == sound.cells()
+    assert found.drawn == sound.drawn
+
+
+def test_a_run_of_another_campaign_is_left_out_whole(
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every cell of it, receipt included; the configuration has no taxes there and the page says why."""
+    shutil.rmtree(campaign.run(CONFIG, "a").path)
+    other = Campaign(
+        campaign.root.parent / "other",
+        campaign_config(**{**SECTIONS, "campaign": "yesterday"}),
+        BEHAVIOURS,
+        max_steps=60,
+        seed=2,
+    )
+    other.measure(CONFIG, "a")
+    shutil.copytree(other.run(CONFIG, "a").path, campaign.run(CONFIG, "a").path)
+    found = read(campaign.root, monkeypatch)
+    assert found.says(f"{RUN}/receipt.json", f"is of yesterday {CONFIG} a")
+    for cell_id in ("r2_256x16", "r4_256x16", "r8_256x16"):
+        assert found.says(f"{RUN}/cells/{cell_id}", f"belongs to yesterday {CONFIG} a {cell_id}, not here")
+    assert not any(t["available"] for t in found.taxes(CONFIG, "a", "r").values())
+    others = {k: v for k, v in sound.taxes().items() if (k[0], k[1]) != (CONFIG, "a")}
+    assert {k: v for k, v in found.taxes().items() if k in others} == others
+
+
+@pytest.mark.parametrize("text", ["NaN", "null", '"many"'])
+def test_a_sample_that_is_no_number_is_not_averaged(
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """JSON knows no NaN, so that line is a missed sample; a word for a number is a file that cannot be trusted."""
+    change = _first("num_requests_waiting", text)
+    _sealed(lambda lines: [*lines[:5], *change(lines[5:])], "metrics")(
+        campaign, campaign.run(CONFIG, "a").cell(CELL)
+    )
+    found = read(campaign.root, monkeypatch, draw=False)
+    if text == "NaN":
+        assert "1 samples of /metrics were missed or could not be read" in found.page
+        assert found.taxes() == sound.taxes()
+    else:
+        assert_named_and_kept_out(found, sound, FOLDER, "cannot be read, left out")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ('{"schema": 1, "status": NaN}', "NaN is not a number"),
+        ('{"schema": 1, "status": 7}', "status is no str"),
+    ],
+)
+def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
+    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    """Its cells carry their own checksums, so they count."""
+    campaign.run(CONFIG, "a").receipt.write_text(text)
+    found = read(campaign.root, monkeypatch, draw=False)
+    assert found.says(f"{RUN}/receipt.json", message)
+    assert f"{DATE}\tA\t{CONFIG}\tunreadable\tits receipt cannot be read" in found.manifest
+    assert found.taxes() == sound.taxes()
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("reference_rates.json", "2.0", "NaN", "NaN is not a number"),
+        ("reference_rates.json", "2.0", "null", "ref_safe_per_s is no int or float"),
+        ("preflight/preflight_status.json", '"schema": 1', '"schema": NaN', "NaN is not a number"),
+        ("preflight/preflight_status.json", '"decision": "include"', '"decision": []', "decision is no str"),
+    ],
+)
+def test_damage_beside_the_runs_is_named(
+    campaign: Campaign,
+    sound: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    old: str,
+    new: str,
+    message: str,
+) -> None:
+    """Reference rates are worked out again from Phase A, which is whole."""
+    path = campaign.root / name
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    found = read(campaign.root, monkeypatch, draw=False)
+    assert found.says(name, message)
+    assert found.taxes() == sound.taxes()
