@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/perf/coverage.py [--campaigns 400]
 
-A campaign is plain's cell and a connector's, whose service takes 10 % longer. Queues: one server with Poisson arrivals and
+A campaign is plain's cell, plain's once more, and a connector's, whose service takes 10 % longer. Queues: one server with Poisson arrivals and
 exponential service; the same with arrivals in bursts (gamma gaps, shape 0.3) and lognormal service; the virtual engine of
 rehearsals, at a low and at a high rate. Beside the intervals of the analysis stand those of resampling single requests. Last,
 how often plain has a tax against itself.
@@ -22,7 +22,7 @@ from connector_tax.config import load_campaign
 from connector_tax.config.load import PROJECT_ROOT
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel
-from connector_tax.intervals.bootstrap import Estimate, estimate_percentiles
+from connector_tax.intervals.bootstrap import Estimate, block_length, estimate_percentiles, pooled_length
 from connector_tax.plan import cells_of
 from connector_tax.rehearsal.cell import simulate_cell
 from connector_tax.stats.taxes import relative
@@ -109,7 +109,12 @@ def one_campaign(name: str, seed: int) -> dict[tuple[str, float], tuple[Estimate
     found = {}
     for method in ("blocks", "single"):
         if method == "blocks":
-            a, b, c = (estimate_percentiles(v, QS, DRAWS, rng) for v in (plain, own, again))
+            cells = (plain, own, again)
+            lengths = [block_length([v]) for v in cells]
+            a, b, c = (
+                estimate_percentiles(v, QS, DRAWS, rng, length=pooled_length(length, lengths, N))
+                for v, length in zip(cells, lengths, strict=True)
+            )
         else:
             a, b, c = (alone(v, rng) for v in (plain, own, again))
         for q in QS:

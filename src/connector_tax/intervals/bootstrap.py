@@ -8,7 +8,7 @@ latency and every percentile of a cell, and keeps them joint.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,8 +97,27 @@ def block_length(columns: Iterable[Floats], q: float = 90.0) -> int:
             if np.ptp(series) > 0:
                 found = float(optimal_block_length(series).iloc[0]["circular"])
                 chosen = max(chosen, found * longer)
-    shortest = max(1, math.ceil(math.cbrt(n)))
-    return max(1, min(max(shortest, math.ceil(2 * chosen)), max(shortest, n // 5)))
+    return min(max(_shortest(n), math.ceil(2 * chosen)), _longest(n))
+
+
+def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
+    """The cell's own length, or the median of all cells under the same load if that is longer.
+
+    A cell that happened to hold no long busy period looks as if its requests were independent; its siblings know better.
+
+    Args:
+        siblings: lengths of all cells of one rate and shape, this one's among them.
+        n: observations of this cell.
+    """
+    return max(own, min(round(float(np.median(siblings))), _longest(n)))
+
+
+def _shortest(n: int) -> int:
+    return max(1, math.ceil(math.cbrt(n)))
+
+
+def _longest(n: int) -> int:
+    return max(_shortest(n), n // 5)
 
 
 def small_sample_factor(n: int, length: int) -> float:

@@ -1,7 +1,7 @@
 """One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from connector_tax.intervals.bootstrap import (
     block_length,
     estimate_jointly,
     estimate_percentiles,
+    pooled_length,
     unavailable,
 )
 from connector_tax.intervals.looks import look_factor, looks_of
@@ -86,6 +87,7 @@ class _Job:
     Attributes:
         names: of the cell's own random stream.
         latencies: requests of the window, each of shape (n,), milliseconds.
+        length: of their blocks; 0 where it is not known yet.
         factor: by how much a stopping rule makes intervals wider.
     """
 
@@ -95,13 +97,14 @@ class _Job:
     latencies: dict[str, Floats]
     steps: StepRecords | None
     factor: float
+    length: int = 0
 
 
 def estimate_cells(
     cells: Sequence[CellData], seed: int, draws: int, each: Each = map
 ) -> Iterator[CellEstimates]:
     """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is."""
-    jobs = (_job(cell, seed, draws) for cell in cells)
+    jobs = _with_lengths(cells, [_job(cell, seed, draws) for cell in cells], each)
     for cell, (latencies, steps) in zip(cells, each(_estimate, jobs), strict=True):
         yield CellEstimates(cell, latencies, steps)
 
@@ -114,10 +117,37 @@ def _job(cell: CellData, seed: int, draws: int) -> _Job:
     )
 
 
+def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
+    """Cells of one rate and shape queue alike, whatever the configuration: their block lengths are told together."""
+    own = list(each(_own_length, [job.latencies for job in jobs]))
+    siblings: dict[tuple[Any, ...], list[int]] = {}
+    for cell, length in zip(cells, own, strict=True):
+        siblings.setdefault(_load(cell), []).append(length)
+    return [
+        replace(job, length=pooled_length(length, siblings[_load(cell)], _n(job.latencies)))
+        for cell, job, length in zip(cells, jobs, own, strict=True)
+    ]
+
+
+def _own_length(latencies: dict[str, Floats]) -> int:
+    n = _n(latencies)
+    return block_length([c for c in latencies.values() if c.size == n])
+
+
+def _n(latencies: dict[str, Floats]) -> int:
+    return max((c.size for c in latencies.values()), default=0)
+
+
+def _load(cell: CellData) -> tuple[Any, ...]:
+    spec = cell.spec
+    file = spec.sessions or spec.prompts
+    return (spec.arrival, spec.rate_per_s, spec.concurrency, spec.input_tokens, spec.output_tokens, file)
+
+
 def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
     steps = _steps(job.steps, rng, job.factor)
-    return _resampled(job.latencies, PERCENTILES, job.draws, rng, factor=job.factor), steps
+    return _resampled(job.latencies, PERCENTILES, job.draws, rng, job.length, job.factor), steps
 
 
 def _resampled(
@@ -129,7 +159,7 @@ def _resampled(
     factor: float = 1.0,
 ) -> dict[tuple[str, float], Estimate]:
     """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
-    n = max((c.size for c in columns.values()), default=0)
+    n = _n(columns)
     same = {k: v for k, v in columns.items() if v.size == n}
     found = estimate_jointly(same, qs, draws, rng, length=length, factor=factor)
     for name, values in columns.items():

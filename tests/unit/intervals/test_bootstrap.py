@@ -10,6 +10,7 @@ from connector_tax.intervals.bootstrap import (
     block_length,
     estimate_jointly,
     estimate_percentiles,
+    pooled_length,
     small_sample_factor,
     widened,
 )
@@ -250,3 +251,12 @@ def test_a_tax_of_two_queues_is_held_as_often_as_said() -> None:
         held["single"] += alone[0] <= 0 <= alone[1]
     assert 0.92 <= held["blocks"] / campaigns <= 0.99
     assert held["single"] / campaigns < 0.75
+
+
+def test_a_calm_cell_takes_the_block_length_of_its_siblings() -> None:
+    """The median of all under one load; never less than its own, never more than a fifth of its requests."""
+    assert pooled_length(6, [6, 20, 24], 200) == 20
+    assert pooled_length(24, [6, 20, 24], 200) == 24
+    assert pooled_length(6, [6, 20, 24, 30], 200) == 22
+    assert pooled_length(6, [6, 90, 100], 50) == 10
+    assert pooled_length(6, [6], 200) == 6

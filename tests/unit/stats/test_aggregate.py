@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from connector_tax.files import to_json
-from connector_tax.ingest import read_campaign
+from connector_tax.ingest import CellData, read_campaign
 from connector_tax.stats.aggregate import aggregate, aggregate_csv
 from connector_tax.stats.cells import estimate_cells
 from connector_tax.stats.taxes import taxes_of
@@ -317,6 +317,24 @@ def test_intervals_hold_the_truth_about_as_often_as_promised(tmp_path: Path) -> 
                     called += config == "nixl_both" and tax.to_json(0.95)["verdict"] != "no_tax_found"
     assert max(missed.values()) < 9, missed
     assert called < 6
+
+
+def test_a_cell_is_as_uncertain_as_cells_of_its_load_are(tmp_path: Path) -> None:
+    """Plain happened to be calm; two connectors queue at 4 requests/s, and their blocks are plain's as well."""
+    queueing = Behaviour(capacity_per_s=3.9)
+    calm = Campaign(tmp_path, CONFIG, {"mooncake_both": queueing, "nixl_both": queueing}, step_timing=False)
+    for connector in ("plain", "mooncake_both", "nixl_both"):
+        calm.measure(connector, "a")
+    cells = [c for c in read_campaign(calm.root, steps=False).cells() if c.spec.rate_per_s == 4]
+    (plain,) = (c for c in cells if c.config == "plain")
+
+    def width(among: list[CellData]) -> float:
+        own = next(e for e in estimate_cells(among, 1, 300) if e.cell.config == "plain")
+        low, high = own.latency("ttft_ms", 50.0).interval(0.95)
+        assert low is not None and high is not None
+        return high - low
+
+    assert width(cells) > 1.1 * width([plain])
 
 
 @pytest.mark.parametrize("script", ["analyze.py", "select_reference_rates.py"])
