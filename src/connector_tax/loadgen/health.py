@@ -29,6 +29,10 @@ LIMIT_P99 = 0.05
 MAX_RATE_ERROR = 0.005
 MAX_WORKER_CPU_SHARE = 0.95
 MAX_DIFFERENCE_P50 = 0.15
+# Answers whose first and last token came at one instant, of those long enough that no engine makes them in one step: none of
+# them has a TPOT, and a TTFT only of its end.
+MAX_WHOLE_SHARE = 0.1
+WHOLE_FROM_TOKENS = 8
 STALL_US = 10_000
 # Fewer requests tell nothing about a trend.
 MIN_FOR_RATE = 20
@@ -56,6 +60,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
             value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
             for name, value in difference.items()
         ),
+        "whole_answer_share": whole_answer_share(in_window(result.requests, result.window)),
         "workers": spec.workers or 1,
         "worker_cpu_share": [s / result.wall_s for s in result.worker_cpu_s] if result.wall_s > 0 else [],
         "client_cpu_s": sum(result.worker_cpu_s) + result.coordinator_cpu_s,
@@ -92,6 +97,16 @@ def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
     return float((np.median(second[:, 1]) - np.median(first[:, 1])) / elapsed_ns)
 
 
+def whole_answer_share(requests: list[RequestRecord]) -> float | None:
+    """Of answers of ``WHOLE_FROM_TOKENS`` tokens or more, those whose tokens all came at one instant; None without any."""
+    whole = [
+        r.t_first_token_ns == r.t_last_token_ns
+        for r in requests
+        if r.status == "ok" and (r.completion_tokens or 0) >= WHOLE_FROM_TOKENS
+    ]
+    return sum(whole) / len(whole) if whole else None
+
+
 def _bottleneck(figures: dict[str, Any]) -> list[str]:
     reasons = []
     error = figures["dispatch_rate_error"]
@@ -102,6 +117,12 @@ def _bottleneck(figures: dict[str, Any]) -> list[str]:
     share = max(figures["worker_cpu_share"], default=0.0)
     if share > MAX_WORKER_CPU_SHARE:
         reasons.append(f"client out of CPU: a worker used {share:.0%} of a core; raise cell.workers")
+    whole = figures["whole_answer_share"]
+    if whole is not None and whole > MAX_WHOLE_SHARE:
+        reasons.append(
+            f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and TPOT are none; "
+            "server or client waited for a core, or something between them gathers events"
+        )
     for name in ("ttft_p50", "e2e_p50"):
         value = figures["send_to_schedule_difference"][name]
         if value is not None and value > MAX_DIFFERENCE_P50:

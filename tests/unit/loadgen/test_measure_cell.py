@@ -253,3 +253,31 @@ def test_a_cell_with_a_stopping_rule_ends_at_a_look(workers: int) -> None:
     assert narrow.window.looks[-1].n_planned == 160
     assert statuses(narrow) == {"ok"}
     assert sum(r.phase == "window" for r in narrow.requests) >= 160
+
+
+@pytest.mark.parametrize(("every", "streamed"), [(20, True), (4, False), (1, False)])
+def test_answers_that_come_whole_spoil_a_cell_where_they_are_many(every: int, streamed: bool) -> None:
+    """One in twenty is what a busy server does; one in four is a server, client or proxy that does not stream."""
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        reply.head()
+        if number % every == 0:
+            reply.body(token_event() * 8)
+        else:
+            for _ in range(8):
+                reply.body(token_event())
+                await reply.writer.drain()
+                await asyncio.sleep(0.002)
+        reply.body(usage_event(8, 8) + DONE)
+        reply.end()
+
+    outcome = measure(script, output_tokens=8, min_completed=60)
+    assert statuses(outcome) == {"ok"}
+    said = [reason for reason in outcome.health["bottleneck"] if reason.startswith("not streamed: ")]
+    assert bool(said) is not streamed
+
+
+def test_short_answers_may_come_whole() -> None:
+    """An engine that guesses ahead makes four tokens in one step."""
+    outcome = measure()
+    assert outcome.health["whole_answer_share"] is None
