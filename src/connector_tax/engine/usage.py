@@ -43,6 +43,12 @@ def rss_mib(engine: RunningEngine) -> dict[str, float]:
     return _of_each(engine, lambda p: p.memory_info().rss / 2**20)
 
 
+def host_busy_seconds() -> float:
+    """CPU seconds since boot in which any core ran anything, this host's own work alone: no idling, nothing stolen."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+
+
 def idle_use(engine: RunningEngine, sample_s: float) -> dict[str, Any]:
     """What each process takes with no request in sight, watched for ``sample_s``.
 

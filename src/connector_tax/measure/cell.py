@@ -5,12 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from connector_tax.artifacts.cells import open_cell, publish_cell
 from connector_tax.artifacts.layout import CellFolder
 from connector_tax.clock import read_clock_pair
 from connector_tax.engine.process import RunningEngine
 from connector_tax.engine.supervisor import KILL_WAIT_S
-from connector_tax.engine.usage import cpu_seconds, rss_mib
+from connector_tax.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.pool import WorkerPool
@@ -48,7 +50,7 @@ def measure_one_cell(
     """
     temporary = open_cell(folder)
     before = _counters(engine)
-    cpu_before, start = cpu_seconds(engine), time.monotonic()
+    cpu_before, busy_before_s, start = cpu_seconds(engine), host_busy_seconds(), time.monotonic()
     clock = read_clock_pair()
     outcome = measure_cell(spec, engine.base_url, engine.model, pool=pool, should_abort=engine.death)
     after = _counters(engine)
@@ -56,6 +58,10 @@ def measure_one_cell(
     if death is not None and not last_try:
         return death
     cpu_after, elapsed_s = {} if death else cpu_seconds(engine), time.monotonic() - start
+    loaded_s = {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before}
+    # What is left is the sampler, the kernel's own threads, and whatever else runs here.
+    others_s = host_busy_seconds() - busy_before_s - sum(loaded_s.values()) - outcome.health["client_cpu_s"]
+    others_share = None if death else others_s / elapsed_s / (psutil.cpu_count() or 1)
     window = outcome.window
     cut([raw_metrics], window.t0_ns, window.drained_ns, temporary.metrics)
     if step_log is not None:
@@ -71,6 +77,7 @@ def measure_one_cell(
         prefix_cache_hits_delta=hits,
         hits_wanted=spec.sessions is not None,
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
+        others_share=others_share,
         engine_death=death,
     )
     publish_cell(
@@ -89,7 +96,8 @@ def measure_one_cell(
             "prefix_cache_hits_delta": hits,
             "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
             "cpu": {
-                "loaded_s": {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before},
+                "loaded_s": loaded_s,
+                "others_share": others_share,
                 "elapsed_s": elapsed_s,
                 **idle,
                 "rss_mib": {} if death else rss_mib(engine),

@@ -5,6 +5,9 @@ from typing import Any
 
 from connector_tax.records.cell import CellWindow
 
+# Sampler and kernel took OTHERS of two cores, which is the smallest host; of a larger one they are less.
+MAX_OTHERS_SHARE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -29,6 +32,7 @@ def judge(
     prefix_cache_hits_delta: float | None,
     hits_wanted: bool = False,
     steps_agree: bool = True,
+    others_share: float | None = None,
     engine_death: str | None,
 ) -> Verdict:
     """The verdict of one cell.
@@ -40,6 +44,7 @@ def judge(
         hits_wanted: the cell's prompts repeat what was said before, as conversations do; elsewhere a hit means that
             a prompt was not new, and the cell measured something else.
         steps_agree: whether there are as many step records as iterations by the engine's own count.
+        others_share: of all cores' time, what neither engine nor client took; None where that is not known.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
@@ -57,6 +62,8 @@ def judge(
     if not steps_agree:
         flags.append("step_records_incomplete")
     reasons += health.get("bottleneck", [])
+    if others_share is not None and others_share > MAX_OTHERS_SHARE:
+        flags.append("host_busy")
     flags += window.flags
     flags += [flag for flag in ("client_limited", "client_stalled") if health.get(flag)]
     if health.get("cores_shared") is not None:

@@ -13,6 +13,7 @@ FLAG_MEANINGS = {
     "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
     "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
     "and from the actual send",
+    "host_busy": "something that is neither engine nor client took over 10 % of all cores' time",
     "client_stalled": "a load-generating process was away for over 10 ms at once",
     "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
     "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",

@@ -50,3 +50,10 @@ def test_missing_step_records_are_flagged() -> None:
 
 def test_a_dead_engine_spoils_the_cell() -> None:
     assert verdict(engine_death="OOM").reasons == ("engine died: OOM",)
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(None, False), (0.1, False), (0.11, True), (-0.01, False)])
+def test_a_host_that_others_use_is_flagged(share: float | None, flagged: bool) -> None:
+    found = verdict(others_share=share)
+    assert found.valid
+    assert ("host_busy" in found.flags) is flagged
