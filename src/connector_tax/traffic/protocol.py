@@ -75,11 +75,9 @@ class CellProtocol:
         if self.t_stop_ns is not None:
             return True
         start_ns = self._window_start_ns
-        done = (
-            start_ns is not None
-            and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
-            and self._knows_enough()
-        )
+        # Asked before its time is up as well, so that looks are taken when they are due.
+        enough = self._knows_enough()
+        done = enough and start_ns is not None and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
         if done or now_ns >= self.give_up_ns:
             self.t_stop_ns = now_ns
             return True

@@ -172,6 +172,20 @@ def test_a_cell_that_knows_enough_still_lasts_as_long_as_its_window() -> None:
     assert end_ns is not None and end_ns == pytest.approx(30 * S, abs=S)
 
 
+def test_who_asks_when_it_ends_and_who_asks_whether_see_the_same_looks() -> None:
+    """The load generator asks the first, rehearsals the second."""
+    long = spec(duration_s=30.0)
+    one, other = (CellProtocol(long, 0, rule_of(long)) for _ in range(2))
+    for request in steady(200, 0.12):
+        for cell in (one, other):
+            cell.rule.note(request)  # type: ignore[union-attr]
+            cell.ended(request.t_sched_ns, True, request.t_last_token_ns)
+        one.end_ns()
+        other.stopped(request.t_last_token_ns)
+    assert one.rule is not None and other.rule is not None
+    assert one.rule.taken == other.rule.taken != []
+
+
 def test_a_window_without_looks_is_written_as_before() -> None:
     window = CellWindow(0, 1, 2, 3, min_completed_reached=True)
     assert "looks" not in window.to_json()
