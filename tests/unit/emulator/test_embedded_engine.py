@@ -17,6 +17,7 @@ from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.records.cell import CellSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
 from step_rows import read_step_file
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -35,23 +36,19 @@ def body(engine: RunningEngine, **options: Any) -> dict[str, Any]:
 
 
 def spec(**changes: Any) -> CellSpec:
-    values = {
-        "phase": "a",
+    own = {
         "rate_per_s": 40.0,
         "input_tokens": 64,
         "output_tokens": 6,
-        "arrival": "fixed",
         "warmup_s": 0.1,
         "duration_s": 0.5,
         "min_completed": 5,
         "max_cell_s": 1.5,
         "drain_timeout_s": 1.0,
         "inflight_cap": 64,
-        "seed": 1,
-        "token_id_low": 10,
         "token_id_high": 1000,
     }
-    return CellSpec(**{**values, **changes})
+    return cell_spec(**{**own, **changes})
 
 
 def test_a_stream_has_vllms_form(tmp_path: Path) -> None:

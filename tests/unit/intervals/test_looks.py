@@ -1,5 +1,9 @@
 """Looking more than once: against published tables, against simulation, and as the config says."""
 
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,27 +12,19 @@ from connector_tax.intervals.bootstrap import estimate_percentiles
 from connector_tax.intervals.looks import look_factor, looks_of, pocock_factor
 from connector_tax.records.cell import CellSpec
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
+
 Z = stats.norm.ppf(0.975)
 
 
-def spec(**changes: object) -> CellSpec:
-    values = {
-        "phase": "a",
-        "rate_per_s": 1.0,
-        "input_tokens": 8,
-        "output_tokens": 4,
-        "arrival": "fixed",
+def spec(**changes: Any) -> CellSpec:
+    own = {
         "warmup_s": 1.0,
         "duration_s": 1.0,
         "min_completed": 50,
-        "max_cell_s": 200.0,
-        "drain_timeout_s": 5.0,
-        "inflight_cap": 2,
-        "seed": 1,
-        "token_id_low": 10,
-        "token_id_high": 100,
     }
-    return CellSpec(**{**values, **changes})  # type: ignore[arg-type]
+    return cell_spec(**{**own, **changes})
 
 
 @pytest.mark.parametrize(("looks", "constant"), [(2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413), (8, 2.512)])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
 from truth_server import DONE, Reply, answer_well, token_event, truth_server, usage_event, whole_answer
 
 from connector_tax.errors import ConfigError
@@ -19,23 +20,16 @@ from connector_tax.records.cell import CellSpec
 
 
 def spec(**changes: Any) -> CellSpec:
-    values = {
-        "phase": "a",
+    own = {
         "rate_per_s": 100.0,
-        "input_tokens": 8,
-        "output_tokens": 4,
-        "arrival": "fixed",
         "warmup_s": 0.05,
         "duration_s": 0.2,
         "min_completed": 10,
         "max_cell_s": 3.0,
         "drain_timeout_s": 0.5,
         "inflight_cap": 64,
-        "seed": 1,
-        "token_id_low": 10,
-        "token_id_high": 100,
     }
-    return CellSpec(**{**values, **changes})
+    return cell_spec(**{**own, **changes})
 
 
 def measure(script: Any = answer_well, **changes: Any) -> CellOutcome:

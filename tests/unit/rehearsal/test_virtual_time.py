@@ -1,6 +1,7 @@
 """A campaign in virtual time: right by hand, the same twice, and readable like a measured one."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,28 +19,26 @@ from connector_tax.rehearsal.campaign import analyse, rehearse
 from connector_tax.rehearsal.cell import simulate_cell
 from connector_tax.rehearsal.truth import true_tax
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
+
 COSTS = EngineCosts(1000, 10, 20, 0, 40, 20, 0.0, 0.0, 64, 1000, 16)
 MS = 1_000_000
 
 
 def spec(**changes: Any) -> CellSpec:
-    values = {
-        "phase": "a",
+    own = {
         "rate_per_s": 10.0,
         "input_tokens": 100,
         "output_tokens": 3,
-        "arrival": "fixed",
         "warmup_s": 1.0,
         "duration_s": 2.0,
         "min_completed": 5,
         "max_cell_s": 20.0,
         "drain_timeout_s": 1.0,
         "inflight_cap": 8,
-        "seed": 1,
-        "token_id_low": 10,
-        "token_id_high": 100,
     }
-    return CellSpec(**{**values, **changes})
+    return cell_spec(**{**own, **changes})
 
 
 def model(connector: ConnectorCosts = NO_CONNECTOR, **costs: Any) -> EngineModel:

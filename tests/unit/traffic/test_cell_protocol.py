@@ -1,29 +1,20 @@
 """When warm-up ends, when the window ends, and what happens to an arrival that is too much."""
 
+import sys
+from pathlib import Path
+from typing import Any
+
 from connector_tax.records.cell import CellSpec
 from connector_tax.traffic.protocol import CellProtocol
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
 
 S = 1_000_000_000
 
 
-def spec(**changes: object) -> CellSpec:
-    values = {
-        "phase": "a",
-        "rate_per_s": 1.0,
-        "input_tokens": 8,
-        "output_tokens": 4,
-        "arrival": "fixed",
-        "warmup_s": 10.0,
-        "duration_s": 60.0,
-        "min_completed": 3,
-        "max_cell_s": 200.0,
-        "drain_timeout_s": 5.0,
-        "inflight_cap": 2,
-        "seed": 1,
-        "token_id_low": 10,
-        "token_id_high": 100,
-    }
-    return CellSpec(**{**values, **changes})  # type: ignore[arg-type]
+def spec(**changes: Any) -> CellSpec:
+    return cell_spec(**changes)
 
 
 def test_warm_up_ends_at_its_time_if_a_request_had_completed() -> None:

@@ -1,6 +1,8 @@
 """A cell ends when it knows enough: at registered looks, never before the slow ones, at the last one whatever it knows."""
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,30 +13,26 @@ from connector_tax.records.request import Status
 from connector_tax.traffic.protocol import CellProtocol, rule_of
 from connector_tax.traffic.stopping import StoppingRule
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
+
 MS = 1_000_000
 S = 1_000 * MS
 
 
 def spec(**changes: Any) -> CellSpec:
-    values = {
-        "phase": "a",
+    own = {
         "rate_per_s": 10.0,
-        "input_tokens": 8,
         "output_tokens": 5,
-        "arrival": "fixed",
         "warmup_s": 0.0,
         "duration_s": 1.0,
         "min_completed": 40,
         "max_cell_s": 500.0,
-        "drain_timeout_s": 5.0,
         "inflight_cap": 200,
-        "seed": 1,
-        "token_id_low": 10,
-        "token_id_high": 100,
         "stop_half_width": 0.05,
         "max_completed": 320,
     }
-    return CellSpec(**{**values, **changes})
+    return cell_spec(**{**own, **changes})
 
 
 @dataclass(frozen=True)
