@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+from held import holds
 from numpy.typing import NDArray
 
 from connector_tax.config import load_campaign
@@ -129,11 +130,6 @@ def truth(name: str, slower: float) -> dict[float, float]:
     return {q: float(np.percentile(together, q)) for q in QS}
 
 
-def _holds(estimate: Estimate, value: float) -> bool:
-    low, high = estimate.interval(0.95)
-    return (low is None or low <= value) and (high is None or value <= high)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,7 +148,7 @@ def main() -> None:
                 for q in QS:
                     value = (base[q], slow[q] / base[q] - 1, 0.0)[what]
                     held = [
-                        sum(_holds(c[method, q][what], value) for c in campaigns) / n
+                        sum(holds(c[method, q][what], value) for c in campaigns) / n
                         for method in ("blocks", "single")
                     ]
                     cells.append(f"{held[0]:6.1%} {held[1]:6.1%}")

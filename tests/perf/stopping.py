@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+from held import holds
 from numpy.typing import NDArray
 
 from connector_tax.config import load_campaign
@@ -142,8 +143,8 @@ def held(
         for k, name in enumerate(METRICS):
             own, plain = (campaign[plan, (who, rate)].estimates[name] for who in ("connector", "plain"))
             truths = true["connector", rate][k], true["plain", rate][k]
-            levels += [_holds(own, truths[0]), _holds(plain, truths[1])]
-            taxes.append(_holds(relative(own, plain), truths[0] / truths[1] - 1))
+            levels += [holds(own, truths[0]), holds(plain, truths[1])]
+            taxes.append(holds(relative(own, plain), truths[0] / truths[1] - 1))
     return levels, taxes
 
 
@@ -153,11 +154,6 @@ def truth_of(campaigns: list[dict[tuple[str, float], list[Floats]]]) -> dict[tup
         cell: [float(np.percentile(np.concatenate([c[cell][k] for c in campaigns]), 90)) for k in range(2)]
         for cell in CELLS
     }
-
-
-def _holds(estimate: Estimate, value: float) -> bool:
-    low, high = estimate.interval(0.95)
-    return (low is None or low <= value) and (high is None or value <= high)
 
 
 def main() -> None:
