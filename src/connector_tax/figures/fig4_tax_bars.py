@@ -4,7 +4,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.figures.lookup import (
     REFERENCES,
@@ -95,6 +95,9 @@ def _panel(axes: Axes, metric: str, references: list[str], order: list[str], tax
     beyond = ", logarithmic beyond 50 %" if _scale(axes, values) else ""
     axes.axvline(0, color="#333333", linewidth=0.9)
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    if not beyond:  # which has ticks of its own
+        # Percentages of four digits are as wide as a quarter of the panel.
+        axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%{beyond})")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
