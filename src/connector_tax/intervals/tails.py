@@ -63,18 +63,21 @@ class Tail:
 
     def upper(self, confidence: float) -> float:
         """Upper end of an equal-tailed interval; +infinity where it reaches a request that did not finish."""
-        level = self._level(confidence)
+        logit = self._logit(confidence)
+        level = 1 / (1 + math.exp(-logit))
         seen = self._quantile(level)
         last = max(self.share, 1 - 1 / self.independent)
         if level <= last:
             return seen
-        return max(seen, self._quantile(last) + self.excess * math.log((1 - last) / (1 - level)))
+        # -ln(1 - level) of the logit itself: with two blocks and 99.9 % the level is 1 to the last digit.
+        beyond = float(np.logaddexp(0.0, logit)) + math.log1p(-last)
+        return max(seen, self._quantile(last) + self.excess * beyond)
 
-    def _level(self, confidence: float) -> float:
-        """The highest level that may be ``share`` in truth."""
+    def _logit(self, confidence: float) -> float:
+        """Of the highest level that may be ``share`` in truth."""
         t = float(stats.t.ppf((1 + confidence) / 2, max(2.0, self.independent - 1)))
         deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
-        return float(1 / (1 + math.exp(-(math.log(self.share / (1 - self.share)) + deviation))))
+        return math.log(self.share / (1 - self.share)) + deviation
 
     def _quantile(self, level: float) -> float:
         """Linear between order statistics, +infinity if it touches one."""

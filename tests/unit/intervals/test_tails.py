@@ -46,6 +46,15 @@ def test_it_grows_with_confidence_and_with_the_block() -> None:
     assert tail is not None and tail.upper(0.9) < tail.upper(0.95) < tail.upper(0.99)
 
 
+def test_two_blocks_and_a_high_confidence_have_a_far_end_and_not_none() -> None:
+    """The level is 1 to the last digit, t(2) = 31.6: logit 2.2 + 31.6 / sqrt(2 * 0.09) = 76.7, and ln(1 / (1 - level)) is that."""
+    tail = Tail.of(np.arange(1.0, 101.0), 90.0, 100)
+    assert tail is not None
+    assert tail.upper(0.999) == pytest.approx(90.1 + 10.5 * (76.7 + math.log(0.1)), rel=1e-2)
+    ends = [tail.upper(c) for c in (0.9, 0.99, 0.999, 0.9999)]
+    assert ends == sorted(set(ends))
+
+
 def test_an_end_among_requests_that_did_not_finish_is_unavailable() -> None:
     ordered = np.concatenate([np.arange(1.0, 187.0), np.full(14, np.inf)])
     tail = Tail.of(ordered, 90.0, 1)
