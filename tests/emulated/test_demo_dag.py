@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import Project
 
+from connector_tax.config import load_campaign
+from connector_tax.rehearsal.campaign import rehearse
+
 pytestmark = pytest.mark.emulated
 
 
@@ -175,3 +178,15 @@ def test_plain_that_cannot_run_stops_everything_with_its_reason(project: Project
     assert done.returncode != 0
     assert "plain vLLM cannot be measured" in done.stderr
     assert not list(project.results.glob("*_*/phase_a/receipt.json"))
+
+
+def test_a_reading_script_that_fails_is_a_rule_that_failed(project: Project) -> None:
+    """Its message reaches the person and Snakemake its exit code, though a pipe into the log comes after it."""
+    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent)
+    shutil.move(project.results.with_name("test-rehearsed"), project.results)
+    (project.root / "scripts" / "analyze.py").write_text("raise SystemExit('the reason why')\n")
+    found = project.snakemake("analysis")
+    assert found.returncode != 0
+    assert "the reason why" in found.stderr + found.stdout
+    assert "completed successfully" not in found.stderr
+    assert "the reason why" in (project.results / "logs" / "aggregate.log").read_text()
