@@ -20,7 +20,7 @@ from held import holds
 from numpy.typing import NDArray
 
 from connector_tax.config import load_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.intervals.bootstrap import Estimate, block_length, estimate_percentiles, pooled_length

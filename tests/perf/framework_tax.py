@@ -21,7 +21,7 @@ import numpy as np
 from scipy import stats
 
 from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.patching import ensure_patched, ensure_reverted
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.ingest.steps import DECODE_ONLY, read_steps

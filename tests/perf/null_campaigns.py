@@ -26,7 +26,7 @@ import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import NO_CONNECTOR, load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.files import write_json

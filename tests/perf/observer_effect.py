@@ -14,7 +14,7 @@ from framework_tax import patched
 from slices import Slices, paired
 
 from connector_tax.config import load_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from connector_tax.config import load_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.ingest import CellData

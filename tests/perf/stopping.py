@@ -22,7 +22,7 @@ from held import holds
 from numpy.typing import NDArray
 
 from connector_tax.config import load_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import ConnectorCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.intervals.bootstrap import Estimate, estimate_jointly

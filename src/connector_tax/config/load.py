@@ -1,21 +1,17 @@
 """YAML files to a frozen ``CampaignConfig``.
 
-The JSON Schemas in ``workflow/schemas/`` hold the types, the bounds and every default; this module
-reports their complaints as one readable message and adds the checks no schema can express.
+The JSON Schemas in ``workflow/schemas/`` hold the types, the bounds and every default; this module adds the checks
+that no schema can express.
 """
 
-import copy
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-from jsonschema import Draft202012Validator, ValidationError, validators
-
+from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.config.model import (
     AccuracyConfig,
     AnalysisConfig,
@@ -32,10 +28,8 @@ from connector_tax.records.cell import Shape
 from connector_tax.records.connector import ConnectorSpec, ModuleNeed
 from connector_tax.records.sessions import read_sessions
 
-PROJECT_ROOT = Path(__file__).resolve().parents[3]
 # plain_matched_<id> needs no entry of its own.
 MATCHED = "plain_matched_"
-SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 
 
 def load_campaign(path: Path) -> CampaignConfig:
@@ -44,7 +38,7 @@ def load_campaign(path: Path) -> CampaignConfig:
     Raises:
         ConfigError: unreadable, not YAML, or not a valid campaign; names key, value and remedy.
     """
-    return parse_campaign(_read_yaml(path), where=str(path))
+    return parse_campaign(read_yaml(path), where=str(path))
 
 
 def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
@@ -53,9 +47,9 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
     Args:
         where: the file to name in messages.
     """
-    value = _checked(mapping, "config", where)
+    value = checked(mapping, "config", where)
     connectors_file = PROJECT_ROOT / value["connectors_file"]
-    known = _checked(_read_yaml(connectors_file), "connectors", value["connectors_file"])
+    known = checked(read_yaml(connectors_file), "connectors", value["connectors_file"])
     for index, connector_id in enumerate(value["connectors"]):
         if connector_id.startswith(MATCHED):
             known[connector_id] = _matched(
@@ -225,87 +219,3 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 def _expand(text: str, where: str) -> str:
     """Put environment variables in; one that is not set stays, and is named when it is used."""
     return _VARIABLE.sub(lambda m: os.environ.get(m.group(1), m.group(0)), text)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file. Give an existing one, such as config/demo.yaml.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
-    return value
-
-
-def _checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[str, Any]:
-    """A copy of ``mapping`` with defaults filled in, or one message with every complaint."""
-    value = copy.deepcopy(dict(mapping))
-    errors = sorted(
-        _validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
-    )
-    if errors:
-        raise ConfigError("\n".join(f"{where}: {_sentence(e)}" for e in errors))
-    return value
-
-
-def _sentence(error: ValidationError) -> str:
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
-    place = place or "top level"
-    schema = error.schema if isinstance(error.schema, dict) else {}
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = list(schema.get("properties", {}))
-        unknown = [k for k in error.instance if k not in known]
-        return f"{place}: unknown key {', '.join(map(repr, unknown))}. Allowed: {', '.join(known)}."
-    if error.validator == "required":
-        present: Any = error.instance
-        missing = [k for k in schema["required"] if k not in present]
-        return f"{place}: missing {', '.join(map(repr, missing))}."
-    if error.validator == "contains":
-        return f"{place}: {error.instance!r} holds no 'plain'; every tax is taken against it, so add it."
-    allowed: dict[str, Callable[[Any], str]] = {
-        "enum": lambda v: f"one of {', '.join(map(repr, v))}",
-        "type": lambda v: f"{v if isinstance(v, str) else ' or '.join(v)}",
-        "minimum": lambda v: f"{v} or more",
-        "maximum": lambda v: f"{v} or less",
-        "exclusiveMinimum": lambda v: f"more than {v}",
-        "exclusiveMaximum": lambda v: f"less than {v}",
-        "pattern": lambda v: f"text matching {v}",
-        "minItems": lambda v: f"at least {v} entries",
-        "maxItems": lambda v: f"at most {v} entries",
-        "uniqueItems": lambda v: "entries that differ from one another",
-    }
-    name = str(error.validator)
-    if name not in allowed:
-        return f"{place}: {error.message}."
-    return f"{place}: {error.instance!r} is not allowed; wanted: {allowed[name](error.validator_value)}."
-
-
-@cache
-def _validator(schema_name: str) -> Any:
-    schema = yaml.safe_load((SCHEMAS / f"{schema_name}.schema.yaml").read_text(encoding="utf-8"))
-    filling: Any = _filling_defaults(Draft202012Validator)
-    return filling(schema)
-
-
-def _filling_defaults(base: Any) -> Any:
-    """A validator class that puts each property's ``default`` in before it looks inside.
-
-    Source: the recipe in the jsonschema FAQ, "Why doesn't my schema's default property set...".
-    """
-    check_properties = base.VALIDATORS["properties"]
-
-    def set_then_check(
-        validator: Any, properties: dict[str, Any], instance: Any, schema: dict[str, Any]
-    ) -> Iterator[ValidationError]:
-        if isinstance(instance, dict):
-            for name, subschema in properties.items():
-                if "default" in subschema:
-                    instance.setdefault(name, copy.deepcopy(subschema["default"]))
-        yield from check_properties(validator, properties, instance, schema)
-
-    extend: Any = validators.extend
-    return extend(base, {"properties": set_then_check})

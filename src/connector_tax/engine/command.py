@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.config import EngineConfig
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.errors import ConfigError
 from connector_tax.records.connector import ConnectorSpec
 

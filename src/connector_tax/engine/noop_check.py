@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
 
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 PLUGIN = PROJECT_ROOT / "launch" / "plugins" / "noop_connector.py"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.config import EngineConfig
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import engine_python
 from connector_tax.errors import EngineError
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, EngineConfig
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import check_model, engine_python, side_port
 from connector_tax.engine.identity import engine_identity
 from connector_tax.engine.patching import ensure_patched

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.errors import AnalysisError

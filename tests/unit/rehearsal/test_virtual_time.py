@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.load import PROJECT_ROOT
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.config.model import PhaseBPrimeConfig
 from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
 from connector_tax.enginemodel.model import EngineModel

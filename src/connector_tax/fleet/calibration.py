@@ -1,0 +1,189 @@
+"""Step records of a measured configuration to an engine model that says how it would do at other loads.
+
+A step's time is taken as linear in its prompt tokens, its decoding sequences and the tokens these look back on, with
+coefficients that cannot be negative and a scatter in proportion to it. What the model then says of every cell that was
+measured stands beside what was measured: that is how far it may be believed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from connector_tax.enginemodel.costs import EngineCosts
+from connector_tax.errors import AnalysisError
+from connector_tax.fleet.engines import FittedEngine
+from connector_tax.fleet.patterns import Pattern
+from connector_tax.fleet.simulation import Day
+from connector_tax.ingest.cells import CellData
+from connector_tax.steptime.columns import read_step_columns
+from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.summary.percentiles import percentile
+from connector_tax.traffic.arrivals import Schedule
+from connector_tax.units import NS_PER_MS, NS_PER_S
+
+Floats = NDArray[np.float64]
+# KV blocks are not in the records: memory never runs out in a fleet, so no request is preempted.
+UNLIMITED = 1 << 40
+BLOCK_TOKENS = 16
+DEFAULT_SEQUENCES = 256
+DEFAULT_BATCHED_TOKENS = 2048
+# With fewer steps four coefficients say little.
+FEWEST_STEPS = 50
+PHASES = ("a", "b", "b_prime")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One latency of one cell, in milliseconds: as measured, and as the model has it."""
+
+    phase: str
+    cell_id: str
+    metric: str
+    measured_ms: float
+    modelled_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One configuration's engine, and how well it repeats what was measured.
+
+    Attributes:
+        steps: records behind the fit.
+        checks: TTFT p90 and TPOT p90 of each cell in which both could be taken.
+    """
+
+    engine: FittedEngine
+    steps: int
+    checks: tuple[Check, ...]
+
+    @property
+    def typical_error(self) -> float:
+        """Median of |modelled / measured - 1| over ``checks``."""
+        return float(np.median([abs(c.modelled_ms / c.measured_ms - 1) for c in self.checks]))
+
+
+def calibrate(cells: Sequence[CellData], engine_args: dict[str, Any], seed: int) -> Calibration:
+    """Fit one configuration.
+
+    Args:
+        cells: its cells; those that are not valid or have no step records are left out.
+        engine_args: with which it was launched, for ``max_num_batched_tokens`` and ``max_num_seqs``.
+
+    Raises:
+        AnalysisError: there are too few step records.
+    """
+    usable = [c for c in cells if c.usable and c.phase in PHASES and c.steps is not None]
+    batched = int(engine_args.get("max_num_batched_tokens") or DEFAULT_BATCHED_TOKENS)
+    parts = [_rows(c, batched) for c in usable]
+    table = np.concatenate([np.empty((0, 5)), *parts])
+    if len(table) < FEWEST_STEPS:
+        raise AnalysisError(
+            f"{len(table)} step records of valid cells, {FEWEST_STEPS} are needed to fit an engine. "
+            "Measure with engine.step_timing: true, on a release that the patch fits."
+        )
+    sequences = int(engine_args.get("max_num_seqs") or DEFAULT_SEQUENCES)
+    inside = FittedEngine(fit_costs(table[:, :4], table[:, 4], sequences), 0.0, batched)
+    quiet = min(usable, key=lambda c: (c.spec.rate_per_s * c.spec.output_tokens, c.cell_id))
+    measured_ms = percentile(latencies_ms(in_window(quiet.requests, quiet.window))["ttft_ms"], 50)
+    if measured_ms is None:
+        raise AnalysisError(
+            f"half of the requests of its least loaded cell ({quiet.cell_id}) did not finish."
+        )
+    modelled_ms = float(np.median(_ttft_ms(_modelled(inside, quiet, seed))))
+    outside_s = max(0.0, measured_ms - modelled_ms) / 1e3
+    engine = FittedEngine(inside.costs, outside_s, batched)
+    return Calibration(engine, len(table), tuple(c for cell in usable for c in _checks(engine, cell, seed)))
+
+
+def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> EngineCosts:
+    """Coefficients that are not negative, by least squares of the relative error.
+
+    Args:
+        features: shape (steps, 4): one, prompt tokens, decoding sequences, tokens looked back on.
+        duration_us: shape (steps,).
+    """
+    weights = 1 / np.full(duration_us.size, np.median(duration_us))
+    # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after a fit.
+    for _ in range(4):
+        coefficients = optimize.nnls(features * weights[:, None], duration_us * weights)[0]
+        fitted = np.maximum(features @ coefficients, 1e-3)
+        weights = 1 / fitted
+    scatter = np.log(np.maximum(duration_us, 1e-3) / fitted)
+    # Quartiles, not the deviation: a pause of the host is not the engine's scatter.
+    sigma = float(np.subtract(*np.quantile(scatter, [0.75, 0.25]))) / 1.349
+    base, prefill, decode, context = map(float, coefficients)
+    return EngineCosts(
+        base_us=base,
+        per_prefill_token_us=prefill,
+        per_decode_seq_us=decode,
+        per_context_token_us=context,
+        schedule_us=0.0,
+        update_us=0.0,
+        jitter_cv=float(np.sqrt(np.expm1(sigma**2))),
+        launch_cv=0.0,
+        max_num_seqs=max_num_seqs,
+        kv_blocks=UNLIMITED,
+        block_size=BLOCK_TOKENS,
+    )
+
+
+def _rows(cell: CellData, batched: int) -> Floats:
+    """Shape (steps of the window with a token and a duration, 5): ``fit_costs``'s features, and the duration.
+
+    Records do not say how far back a step looks: a decoding sequence of this shape is on average half through its
+    answer, a piece of a prompt half through the prompt.
+    """
+    assert cell.steps is not None
+    columns = read_step_columns(cell.steps.source).steps
+    t_ns = columns.ints["t_ns"]
+    prefill = columns.ints["prefill_tokens"].astype(np.float64)
+    decode = columns.ints["decode_tokens"].astype(np.float64)
+    duration = columns.floats["step_duration_us"]
+    wanted = (t_ns >= cell.window.window_start_ns) & (t_ns < cell.window.t_stop_ns)
+    wanted &= (prefill + decode > 0) & np.isfinite(duration)
+    shape = cell.spec
+    piece = min(shape.input_tokens, batched)
+    context = decode * (shape.input_tokens + shape.output_tokens / 2) + prefill / piece * (
+        (shape.input_tokens - piece) / 2
+    )
+    return np.column_stack([np.ones_like(prefill), prefill, decode, context, duration])[wanted]
+
+
+def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:
+    """The cell's own schedule, sent to the model."""
+    spec = cell.spec
+    pattern = Pattern(cell.cell_id, spec.input_tokens, spec.output_tokens, spec.rate_per_s, float("inf"))
+    schedule = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
+    begin_ns, end_ns = (t - cell.window.t0_ns for t in (cell.window.window_start_ns, cell.window.t_stop_ns))
+    due, k = [], 0
+    while (at_ns := schedule[k]) < end_ns:
+        due.append((at_ns, pattern))
+        k += 1
+    return engine.alone(due, begin_s=begin_ns / NS_PER_S, end_s=end_ns / NS_PER_S, seed=seed)
+
+
+def _ttft_ms(day: Day) -> list[float]:
+    return [((r.t_start_ns or 0) - r.t_sched_ns) / NS_PER_MS for r in day.requests]
+
+
+def _checks(engine: FittedEngine, cell: CellData, seed: int) -> list[Check]:
+    day = _modelled(engine, cell, seed)
+    outside_ms = engine.outside_s * 1e3
+    modelled = {
+        "ttft_p90": [t + outside_ms for t in _ttft_ms(day)],
+        "tpot_p90": [
+            ((r.t_end_ns or 0) - (r.t_start_ns or 0)) / NS_PER_MS / (cell.spec.output_tokens - 1)
+            for r in day.requests
+        ],
+    }
+    measured = latencies_ms(in_window(cell.requests, cell.window))
+    found = []
+    for metric, name in (("ttft_p90", "ttft_ms"), ("tpot_p90", "tpot_ms")):
+        own, other = percentile(measured[name], 90), percentile(modelled[metric], 90)
+        if own and other:
+            found.append(Check(cell.phase, cell.cell_id, metric, own, other))
+    return found

@@ -1,0 +1,243 @@
+"""A study: every configuration in every fleet, under every policy and load, on the same days."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from connector_tax.errors import AnalysisError
+from connector_tax.fleet.engines import FittedEngine, find_profile
+from connector_tax.fleet.instances import Instance, ProfileInstance
+from connector_tax.fleet.outcome import Mean, figures_of
+from connector_tax.fleet.patterns import Pattern, Profile
+from connector_tax.fleet.queues import QUEUES
+from connector_tax.fleet.simulation import Policy, arrivals, simulate
+from connector_tax.fleet.study import Study
+from connector_tax.processes import Each
+from connector_tax.seeds import derive_seed
+
+PLAIN = "plain"
+# Taxes are relative where the metric has a size, differences where it is a share.
+RELATIVE = ("e2e_mean_s", "e2e_p90_s")
+DIFFERENCES = ("violations",)
+# Completions over arrivals; the contract's share for a cell.
+SATURATED_BELOW = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One configuration: all instances of a fleet are of one.
+
+    Attributes:
+        engine: None where the profiles are all that is known.
+    """
+
+    config: str
+    engine: FittedEngine | None
+    profiles: Mapping[str, Profile]
+
+    def instances(self, n: int, policy: Policy, seed: int) -> Sequence[Instance]:
+        if self.engine is None:
+            return [ProfileInstance(self.profiles, QUEUES[policy.queue]()) for _ in range(n)]
+        return [self.engine.instance(self.profiles, derive_seed(seed, "engine", i)) for i in range(n)]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a fleet is and what it is offered; configurations are compared within one."""
+
+    instances: int
+    policy: Policy
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One configuration in one setting.
+
+    Attributes:
+        by_day: figures of each day, by metric; day i of two configurations had the same arrivals.
+        by_pattern: ``violations`` of each pattern.
+    """
+
+    config: str
+    setting: Setting
+    by_day: dict[str, list[float]]
+    by_pattern: dict[str, list[float]]
+
+    @property
+    def kept_up(self) -> bool:
+        """As a cell that is not saturated does: docs/measurement.md, first criterion."""
+        return float(np.mean(self.by_day["kept_up"])) >= SATURATED_BELOW
+
+    def mean(self, metric: str, confidence: float) -> Mean:
+        return Mean.of(self.by_day[metric], confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Tax:
+    """What a configuration adds to plain's figure in one setting, over the same days."""
+
+    config: str
+    setting: Setting
+    metric: str
+    mean: Mean
+
+
+def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
+    """The study's patterns with an SLO each; rates are those of weights, scaled later.
+
+    Args:
+        plain: says what an SLO is that was not given; None where all are given.
+    """
+    patterns = []
+    for wanted in study.patterns:
+        pattern = Pattern(wanted.name, wanted.input_tokens, wanted.output_tokens, wanted.weight, math.inf)
+        slo_s = wanted.slo_s
+        if slo_s is None:
+            assert plain is not None
+            slo_s = study.slo_factor * plain.idle_e2e_s(pattern, study.seed)
+        patterns.append(Pattern(wanted.name, wanted.input_tokens, wanted.output_tokens, wanted.weight, slo_s))
+    return tuple(patterns)
+
+
+def profiles_of(
+    engines: Mapping[str, FittedEngine], patterns: Sequence[Pattern], study: Study, each: Each
+) -> dict[str, dict[str, list[Profile]]]:
+    """By configuration and pattern: one of each day, none where the SLO cannot be kept at any rate."""
+    wanted = [
+        (engine, p, study.violations_allowed, derive_seed(study.seed, "profile", day))
+        for engine in engines.values()
+        for p in patterns
+        for day in range(study.days)
+    ]
+    found = iter(each(_profile, wanted))
+    by_day = {
+        config: {p.name: [next(found) for _ in range(study.days)] for p in patterns} for config in engines
+    }
+    return {
+        config: {
+            name: [] if None in days else [d for d in days if d is not None] for name, days in own.items()
+        }
+        for config, own in by_day.items()
+    }
+
+
+def mean_profile(days: Sequence[Profile]) -> Profile:
+    return Profile(
+        math.exp(float(np.mean([math.log(d.rate_per_s) for d in days]))),
+        float(np.mean([d.e2e_s for d in days])),
+    )
+
+
+def _profile(wanted: tuple[FittedEngine, Pattern, float, int]) -> Profile | None:
+    return find_profile(*wanted)
+
+
+def offered(
+    patterns: Sequence[Pattern], plain: Mapping[str, Profile], instances: int, load: float
+) -> list[Pattern]:
+    """The patterns at the rates at which they load ``instances`` of plain to ``load`` by its profiles."""
+    whole = sum(p.rate_per_s / plain[p.name].rate_per_s for p in patterns)
+    scale = load * instances / whole
+    return [Pattern(p.name, p.input_tokens, p.output_tokens, p.rate_per_s * scale, p.slo_s) for p in patterns]
+
+
+def run_study(
+    study: Study, members: Sequence[Member], patterns: Sequence[Pattern], each: Each
+) -> list[Found]:
+    """Every member in every setting; the first member is what loads are relative to.
+
+    Raises:
+        AnalysisError: there is nobody to put into a fleet.
+    """
+    if not members:
+        raise AnalysisError("no configuration can be put into a fleet; the reasons stand beside each.")
+    settings = [
+        Setting(n, policy, load) for n in study.instances for policy in study.policies for load in study.loads
+    ]
+    jobs = [
+        (
+            study,
+            member,
+            setting,
+            tuple(offered(patterns, members[0].profiles, setting.instances, setting.load)),
+            day,
+        )
+        for member in members
+        for setting in settings
+        for day in range(study.days)
+    ]
+    found = iter(each(_one_day, jobs))
+    return [
+        _gathered(member.config, setting, [next(found) for _ in range(study.days)])
+        for member in members
+        for setting in settings
+    ]
+
+
+def taxes(found: Sequence[Found], confidence: float) -> list[Tax]:
+    """Every configuration but plain against plain, day by day: ratios less one, and differences of shares.
+
+    None where one of the two does not keep up: its waiting then says how long a day was.
+    """
+    plain = {f.setting: f for f in found if f.config == PLAIN}
+    rows = []
+    for own in found:
+        base = plain.get(own.setting)
+        if own.config == PLAIN or base is None or not (own.kept_up and base.kept_up):
+            continue
+        for metric in (*RELATIVE, *DIFFERENCES):
+            a, b = (np.array(f.by_day[metric]) for f in (own, base))
+            mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else Mean.of(a - b, confidence)
+            rows.append(Tax(own.config, own.setting, metric, mean))
+    return rows
+
+
+def ratio_less_one(own: ArrayLike, base: ArrayLike, confidence: float) -> Mean:
+    """Of values that belong together pair by pair; Student's t on the logarithm."""
+    ratio = Mean.of(np.log(np.asarray(own) / np.asarray(base)), confidence)
+    low, high = (None if v is None else math.expm1(v) for v in (ratio.low, ratio.high))
+    return Mean(math.expm1(ratio.point), low, high, ratio.days)
+
+
+_Job = tuple[Study, Member, Setting, tuple[Pattern, ...], int]
+
+
+def _one_day(job: _Job) -> tuple[dict[str, float], dict[str, float]]:
+    study, member, setting, traffic, day = job
+    seed = derive_seed(study.seed, "day", day)
+    end_s = study.warmup_s + study.duration_s
+    outside_s = 0.0 if member.engine is None else member.engine.outside_s
+    result = simulate(
+        # As long again as the warm-up: who comes last in the window meets others, too.
+        arrivals(traffic, end_s + study.warmup_s, seed),
+        member.instances(setting.instances, setting.policy, seed),
+        setting.policy,
+        begin_s=study.warmup_s,
+        end_s=end_s,
+        seed=seed,
+    )
+    by_pattern = {
+        p.name: figures_of(
+            result,
+            study.duration_s,
+            [r for r in result.requests if r.pattern.name == p.name],
+            outside_s=outside_s,
+        )["violations"]
+        for p in traffic
+    }
+    return figures_of(result, study.duration_s, outside_s=outside_s), by_pattern
+
+
+def _gathered(
+    config: str, setting: Setting, days: Sequence[tuple[dict[str, float], dict[str, float]]]
+) -> Found:
+    whole, patterns = zip(*days, strict=True)
+    return Found(config, setting, _columns(whole), _columns(patterns))
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,0 +1,157 @@
+"""One day of a fleet in virtual time: Poisson arrivals, a gateway, instances. No clock, no socket."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+
+from connector_tax.fleet.instances import Instance
+from connector_tax.fleet.patterns import Pattern, Request
+from connector_tax.fleet.queues import QUEUES, Queue
+from connector_tax.fleet.routers import ROUTERS, Placement, Router
+from connector_tax.seeds import derive_seed
+from connector_tax.traffic.arrivals import Schedule
+from connector_tax.units import s_to_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A router and the queue it is used with: at the gateway if the router pulls, else at each instance."""
+
+    router: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What one simulation left behind.
+
+    Attributes:
+        requests: scheduled in the window, in order of arrival; every one has ended.
+        ended: how many ended in the window, whenever they came.
+        loads: mean load of each instance over the window, shape (instances,), what waits there included; 1 is full.
+    """
+
+    requests: list[Request]
+    ended: int
+    loads: list[float]
+
+
+Due = list[tuple[int, Pattern]]
+
+
+def arrivals(patterns: Sequence[Pattern], until_s: float, seed: int) -> Due:
+    """(time in ns, pattern) of Poisson arrivals in [0, ``until_s``), in order.
+
+    Each pattern has a stream of its own, and a higher rate is the same stream in less time: policies, configurations
+    and loads are compared under the same draws.
+    """
+    found: Due = []
+    for pattern in patterns:
+        schedule = Schedule("poisson", pattern.rate_per_s, derive_seed(seed, "fleet", pattern.name))
+        found += [
+            (t, pattern)
+            for t in takewhile(lambda t: t < s_to_ns(until_s), map(schedule.__getitem__, count()))
+        ]
+    return sorted(found, key=lambda a: (a[0], a[1].name))
+
+
+def simulate(
+    due: Due,
+    instances: Sequence[Instance],
+    policy: Policy,
+    *,
+    begin_s: float,
+    end_s: float,
+    seed: int,
+) -> Day:
+    """Send what is ``due`` to ``instances``, which must be idle and are idle again afterwards.
+
+    Args:
+        begin_s, end_s: of the window, whose requests are kept.
+        seed: of routers that draw.
+    """
+    gateway = _Gateway(instances, ROUTERS[policy.router], QUEUES[policy.queue](), derive_seed(seed, "router"))
+    begin_ns, end_ns = s_to_ns(begin_s), s_to_ns(end_s)
+    load = _MeanLoad(instances, begin_ns, end_ns)
+    requests: list[Request] = []
+    while True:
+        soonest = min(
+            ((t, i) for i, instance in enumerate(instances) if (t := instance.next_ns()) is not None),
+            default=None,
+        )
+        arrival_ns = due[len(requests)][0] if len(requests) < len(due) else None
+        if soonest is not None and (arrival_ns is None or soonest[0] <= arrival_ns):
+            load.until(soonest[0])
+            if instances[soonest[1]].advance(soonest[0]):
+                gateway.dispatch(soonest[0])
+        elif arrival_ns is not None:
+            load.until(arrival_ns)
+            requests.append(gateway.arrive(len(requests), due[len(requests)][1], arrival_ns))
+        else:
+            break
+    window = [r for r in requests if begin_ns <= r.t_sched_ns < end_ns]
+    ended = sum(1 for r in requests if r.t_end_ns is not None and begin_ns <= r.t_end_ns < end_ns)
+    return Day(window, ended, load.means())
+
+
+class _Gateway:
+    """Holds what a pulling router has not placed yet."""
+
+    def __init__(self, instances: Sequence[Instance], router: Router, queue: Queue, seed: int) -> None:
+        self._instances = instances
+        self._router = router
+        self._queue = queue
+        self._random = random.Random(seed)
+
+    def arrive(self, seq: int, pattern: Pattern, now_ns: int) -> Request:
+        expected_s = min(i.profiles[pattern.name].e2e_s for i in self._instances)
+        request = Request(seq, pattern, now_ns, s_to_ns(expected_s))
+        if self._router.pulls:
+            self._queue.put(request)
+            self.dispatch(now_ns)
+        else:
+            self._send(self._router.choose(self._placements(request), self._random), now_ns)
+        return request
+
+    def dispatch(self, now_ns: int) -> None:
+        """Place those who fit until nobody does."""
+        while heads := self._queue.heads(now_ns):
+            fitting = [p for i, head in enumerate(heads) for p in self._placements(head, i) if p.fits]
+            if not fitting:
+                break
+            chosen = self._router.choose(fitting, self._random)
+            self._queue.take(chosen.request)
+            self._send(chosen, now_ns)
+
+    def _placements(self, request: Request, urgency: int = 0) -> list[Placement]:
+        return [
+            Placement(request, urgency, i, instance.load, instance.load + instance.load_of(request))
+            for i, instance in enumerate(self._instances)
+        ]
+
+    def _send(self, chosen: Placement, now_ns: int) -> None:
+        chosen.request.instance = chosen.instance
+        self._instances[chosen.instance].submit(chosen.request, now_ns)
+
+
+class _MeanLoad:
+    """Time integral of each instance's load over the window."""
+
+    def __init__(self, instances: Sequence[Instance], begin_ns: int, end_ns: int) -> None:
+        self._instances = instances
+        self._begin_ns = begin_ns
+        self._end_ns = end_ns
+        self._now_ns = 0
+        self._area = [0.0] * len(instances)
+
+    def until(self, now_ns: int) -> None:
+        """Loads were what they are since the last call."""
+        span_ns = min(now_ns, self._end_ns) - max(self._now_ns, self._begin_ns)
+        if span_ns > 0:
+            for i, instance in enumerate(self._instances):
+                self._area[i] += instance.load * span_ns
+        self._now_ns = now_ns
+
+    def means(self) -> list[float]:
+        return [area / (self._end_ns - self._begin_ns) for area in self._area]
