@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from connector_tax.doors import run_door
+from connector_tax.figures.fleet import draw_fleet
 from connector_tax.files import to_json, write_text
 from connector_tax.fleet.campaign import Source, members_of
 from connector_tax.fleet.document import document, lines, table
@@ -20,7 +21,7 @@ def main() -> None:
     parser.add_argument(
         "--root", type=Path, help="results/<campaign>: engines are fitted to its step records"
     )
-    parser.add_argument("--out", type=Path, help="folder of fleet.json and fleet.csv (default: --root)")
+    parser.add_argument("--out", type=Path, help="folder to write to (default: <root>/fleet)")
     parser.add_argument("--processes", type=int, help="default: one per core, at most four")
     args = parser.parse_args()
     if args.root is None and args.out is None:
@@ -36,12 +37,12 @@ def main() -> None:
             patterns, members = measured.patterns, list(measured.members)
             source, by_config = measured.source, measured.profiles
         value = document(study, source, patterns, by_config, run_study(study, members, patterns, each))
-    out = args.out or args.root
+    out = args.out or args.root / "fleet"
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "fleet.json", to_json(value))
     write_text(out / "fleet.csv", table(value))
-    print("\n".join(lines(value)))
-    print(f"\nwrote {out / 'fleet.json'} and {out / 'fleet.csv'}")
+    claim = draw_fleet(value, out)
+    print("\n".join([*lines(value), "", claim, f"wrote {out}/fleet.json, .csv, .svg and .png"]))
 
 
 if __name__ == "__main__":

@@ -87,14 +87,10 @@ def calibrate(cells: Sequence[CellData], engine_args: dict[str, Any], seed: int)
         )
     sequences = int(engine_args.get("max_num_seqs") or DEFAULT_SEQUENCES)
     inside = FittedEngine(fit_costs(table[:, :4], table[:, 4], sequences), 0.0, batched)
-    quiet = min(usable, key=lambda c: (c.spec.rate_per_s * c.spec.output_tokens, c.cell_id))
-    measured_ms = percentile(latencies_ms(in_window(quiet.requests, quiet.window))["ttft_ms"], 50)
-    if measured_ms is None:
-        raise AnalysisError(
-            f"half of the requests of its least loaded cell ({quiet.cell_id}) did not finish."
-        )
-    modelled_ms = float(np.median(_ttft_ms(_modelled(inside, quiet, seed))))
-    outside_s = max(0.0, measured_ms - modelled_ms) / 1e3
+    lacking_ms = [found for c in usable if (found := _missing_ttft_ms(inside, c, seed)) is not None]
+    if not lacking_ms:
+        raise AnalysisError("in every valid cell half of the requests did not finish.")
+    outside_s = max(0.0, float(np.median(lacking_ms))) / 1e3
     engine = FittedEngine(inside.costs, outside_s, batched)
     return Calibration(engine, len(table), tuple(c for cell in usable for c in _checks(engine, cell, seed)))
 
@@ -168,6 +164,13 @@ def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:
 
 def _ttft_ms(day: Day) -> list[float]:
     return [((r.t_start_ns or 0) - r.t_sched_ns) / NS_PER_MS for r in day.requests]
+
+
+def _missing_ttft_ms(engine: FittedEngine, cell: CellData, seed: int) -> float | None:
+    """What the median TTFT has that steps do not; None where half of the requests did not finish."""
+    measured_ms = percentile(latencies_ms(in_window(cell.requests, cell.window))["ttft_ms"], 50)
+    modelled_ms = percentile(_ttft_ms(_modelled(engine, cell, seed)), 50)
+    return None if measured_ms is None or modelled_ms is None else measured_ms - modelled_ms
 
 
 def _checks(engine: FittedEngine, cell: CellData, seed: int) -> list[Check]:

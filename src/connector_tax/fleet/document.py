@@ -150,7 +150,8 @@ def _fleet(found: Found, confidence: float) -> dict[str, Any]:
         "keeps_up": found.kept_up,
         "metrics": {m: asdict(found.mean(m, confidence)) for m in METRICS},
         "violations_by_pattern": {
-            name: asdict(Mean.of(days, confidence)) for name, days in found.by_pattern.items()
+            name: asdict(Mean.of(days, confidence).within(0.0, 1.0))
+            for name, days in found.by_pattern.items()
         },
     }
 

@@ -40,6 +40,11 @@ class Mean:
         half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
         return cls(point, point - half, point + half, n)
 
+    def within(self, least: float, most: float) -> "Mean":
+        """With ends that a share can have."""
+        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
+        return Mean(self.point, low, high, self.days)
+
 
 def figures_of(
     day: Day, window_s: float, requests: Sequence[Request] | None = None, *, outside_s: float = 0.0

@@ -22,6 +22,7 @@ PLAIN = "plain"
 # Taxes are relative where the metric has a size, differences where it is a share.
 RELATIVE = ("e2e_mean_s", "e2e_p90_s")
 DIFFERENCES = ("violations",)
+SHARES = ("violations",)
 # Completions over arrivals; the contract's share for a cell.
 SATURATED_BELOW = 0.95
 
@@ -73,7 +74,8 @@ class Found:
         return float(np.mean(self.by_day["kept_up"])) >= SATURATED_BELOW
 
     def mean(self, metric: str, confidence: float) -> Mean:
-        return Mean.of(self.by_day[metric], confidence)
+        found = Mean.of(self.by_day[metric], confidence)
+        return found.within(0.0, 1.0) if metric in SHARES else found
 
 
 @dataclass(frozen=True, slots=True)

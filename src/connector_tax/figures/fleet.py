@@ -1,0 +1,154 @@
+"""The fleet's figure: share of requests that miss their SLO against load, a panel for each policy and size.
+
+With one configuration, as where profiles are given, policies are the lines. Reads ``fleet.json``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from connector_tax.figures.lookup import Interval
+from connector_tax.figures.style import drawing_style, error_bar, look_of, new_figure, save, set_claim
+from connector_tax.figures.words import short_label
+
+Row = Mapping[str, Any]
+NAME = "fleet"
+ROUTER_LOOKS = {
+    "random_push": ("#333333", "o"),
+    "least_load_push": ("#E69F00", "s"),
+    "least_load_pull": ("#0072B2", "^"),
+    "binpack_pull": ("#CC79A7", "D"),
+}
+DASHES = (0, (4, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """How one configuration or policy is drawn; ``rows`` are its own, in every panel."""
+
+    label: str
+    colour: str
+    marker: str
+    dashed: bool
+    rows: tuple[Row, ...]
+
+    @property
+    def style(self) -> dict[str, Any]:
+        return {"color": self.colour, "linewidth": 1.3, "linestyle": DASHES if self.dashed else "-"}
+
+    def example(self) -> Line2D:
+        return Line2D([], [], marker=self.marker, label=self.label, **self.style)
+
+
+def draw_fleet(value: Row, folder: Path) -> str:
+    """``fleet.svg`` and ``fleet.png`` in ``folder``; returns the title, which is what they say."""
+    rows: list[Row] = value["fleets"]
+    sizes = list(dict.fromkeys(r["instances"] for r in rows))
+    policies = list(dict.fromkeys(_policy(r) for r in rows))
+    of_profiles = len({r["config"] for r in rows}) == 1
+    lines = _by_policy(rows) if of_profiles else _by_config(rows)
+    panels = [""] if of_profiles else policies
+    with drawing_style(NAME):
+        figure = new_figure(3.6 + 3.1 * len(sizes), 1.4 + 2.5 * len(panels))
+        grid = figure.subplots(len(panels), len(sizes), squeeze=False, sharex=True, sharey=True)
+        for axes_row, policy in zip(grid, panels, strict=True):
+            for axes, n in zip(axes_row, sizes, strict=True):
+                _panel(axes, lines, n, policy)
+                axes.set_title(", ".join(filter(None, (_size(n), policy))), fontsize=9.5)
+            axes_row[0].set_ylabel("requests that miss their SLO")
+        for axes in grid[-1]:
+            axes.set_xlabel("offered load" if of_profiles else "offered load (1: plain at its profile)")
+        piling = Line2D(
+            *([], []),
+            color="#555555",
+            marker="o",
+            markerfacecolor="white",
+            linestyle="",
+            label="does not keep up",
+        )
+        handles = [*(line.example() for line in lines), piling]
+        grid[0][-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0))
+        title = _claim(rows, of_profiles)
+        set_claim(figure, title, "" if of_profiles else "Modelled fleets, not measured ones.")
+        save(figure, folder, NAME)
+    return title
+
+
+def _by_config(rows: Sequence[Row]) -> list[_Line]:
+    found = []
+    for config in dict.fromkeys(r["config"] for r in rows):
+        look = look_of(config)
+        own = tuple(r for r in rows if r["config"] == config)
+        found.append(_Line(short_label(config), look.colour, look.marker, False, own))
+    return found
+
+
+def _by_policy(rows: Sequence[Row]) -> list[_Line]:
+    """Routers by colour and marker, queues by dashes."""
+    found = []
+    for policy in dict.fromkeys(_policy(r) for r in rows):
+        own = tuple(r for r in rows if _policy(r) == policy)
+        dashed = own[0]["queue"] == "by_pattern"
+        found.append(_Line(policy, *ROUTER_LOOKS[own[0]["router"]], dashed, own))
+    return found
+
+
+def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
+    for position, line in enumerate(lines):
+        own = sorted(
+            (r for r in line.rows if r["instances"] == n and policy in ("", _policy(r))),
+            key=lambda r: float(r["load"]),
+        )
+        # Set apart a little, so that whiskers can be told apart.
+        aside = 0.006 * (position - (len(lines) - 1) / 2)
+        xs = [r["load"] + aside for r in own]
+        missed = [r["metrics"]["violations"] for r in own]
+        axes.plot(xs, [m["point"] for m in missed], **line.style)
+        for x, row, m in zip(xs, own, missed, strict=True):
+            error_bar(axes, x, Interval(m["point"], m["low"], m["high"]), colour=line.colour)
+            face = line.colour if row["keeps_up"] else "white"
+            axes.plot(
+                x,
+                m["point"],
+                marker=line.marker,
+                color=line.colour,
+                markerfacecolor=face,
+                markersize=5.5,
+                zorder=4,
+            )
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_xticks(sorted({float(r["load"]) for line in lines for r in line.rows}))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+
+
+def _claim(rows: Sequence[Row], of_profiles: bool) -> str:
+    n, load = max(r["instances"] for r in rows), max(r["load"] for r in rows)
+    here = [r for r in rows if (r["instances"], r["load"]) == (n, load)]
+    where = f"{_size(n)} at load {load:g}"
+    if of_profiles:
+        best, worst = min(here, key=_missed), max(here, key=_missed)
+        return f"{where}: {_missed(best):.0%} of SLOs missed with {_policy(best)}, {_missed(worst):.0%} with {_policy(worst)}"
+    policy = _policy(here[0])
+    own = [r for r in here if _policy(r) == policy]
+    plain = next(r for r in own if r["config"] == "plain")
+    worst = max(own, key=_missed)
+    if worst is plain:
+        return f"{where}, {policy}: no connector misses more SLOs than plain ({_missed(plain):.0%})"
+    return f"{where}, {policy}: {worst['config']} misses {_missed(worst):.0%} of SLOs, plain {_missed(plain):.0%}"
+
+
+def _missed(row: Row) -> float:
+    return float(row["metrics"]["violations"]["point"])
+
+
+def _policy(row: Row) -> str:
+    return f"{row['router']} / {row['queue']}"
+
+
+def _size(n: int) -> str:
+    return f"{n} instance{'s' if n > 1 else ''}"

@@ -1,0 +1,116 @@
+"""``simulate_fleet.py``: what it writes, and what it says of a study that cannot be."""
+
+import csv
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.errors import ConfigError
+from connector_tax.fleet.outcome import METRICS
+from connector_tax.fleet.study import load_study
+
+PATTERN = {"name": "p", "input_tokens": 64, "output_tokens": 8}
+GIVEN = {**PATTERN, "slo_s": 2.0, "profile": {"rate_per_s": 4.0, "e2e_s": 0.5}}
+SMALL: dict[str, Any] = {
+    "instances": [1, 2],
+    "patterns": [GIVEN],
+    "loads": [0.5, 1.5],
+    "policies": [
+        {"router": "random_push", "queue": "fifo"},
+        {"router": "binpack_pull", "queue": "by_pattern"},
+    ],
+    "warmup_s": 5,
+    "duration_s": 60,
+    "days": 2,
+}
+
+
+def study_file(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(json.dumps({**SMALL, **changes}))
+    return path
+
+
+def run_script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    spec = importlib.util.spec_from_file_location(
+        "simulate_fleet", PROJECT_ROOT / "scripts" / "simulate_fleet.py"
+    )
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(sys, "argv", ["simulate_fleet", "--processes", "1", *arguments])
+    script.main()
+
+
+def test_given_profiles_give_all_files_and_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run_script(monkeypatch, "--fleet", str(study_file(tmp_path)), "--out", str(out))
+    value = json.loads((out / "fleet.json").read_text())
+    assert (value["schema_version"], value["campaign"], value["engines"], value["taxes"]) == (1, None, [], [])
+    assert value["profiles"] == [
+        {
+            "config": "given",
+            "pattern": "p",
+            "rate_per_s": 4.0,
+            "e2e_s": 0.5,
+            "capacity": 2.0,
+            "rate_tax": None,
+        }
+    ]
+    assert len(value["fleets"]) == 2 * 2 * 2
+    overloaded = [r for r in value["fleets"] if r["load"] == 1.5]
+    assert not any(r["keeps_up"] for r in overloaded)
+    assert all(r["keeps_up"] for r in value["fleets"] if r["load"] == 0.5)
+    with open(out / "fleet.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(value["fleets"]) * len(METRICS)
+    assert {r["metric"] for r in rows} == set(METRICS)
+    for name in ("fleet.svg", "fleet.png"):
+        assert (out / name).stat().st_size > 1000
+    said = capsys.readouterr().out
+    assert "does not keep up" in said and "2 instances, binpack_pull, by_pattern" in said
+
+
+def test_the_same_study_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        run_script(monkeypatch, "--fleet", str(study_file(tmp_path)), "--out", str(tmp_path / name))
+    for file in ("fleet.json", "fleet.csv", "fleet.svg", "fleet.png"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"instances": [0]}, "instances[0]: 0 is not allowed; wanted: 1 or more"),
+        ({"load": [1]}, "top level: unknown key 'load'. Allowed: seed, instances"),
+        ({"patterns": [GIVEN, GIVEN]}, "patterns: 'p' is there twice"),
+        ({"days": 1}, "days: 1 is not allowed; wanted: 2 or more"),
+        (
+            {"policies": [{"router": "nearest", "queue": "fifo"}]},
+            "policies[0].router: 'nearest' is not allowed; wanted: one of 'random_push'",
+        ),
+    ],
+)
+def test_a_bad_study_is_one_message(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        load_study(study_file(tmp_path, **changes))
+    assert message in str(found.value)
+
+
+def test_a_study_without_profiles_wants_a_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = study_file(tmp_path, patterns=[PATTERN])
+    with pytest.raises(ConfigError, match="'p' has no profile or no slo_s"):
+        run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in (PROJECT_ROOT / "config").glob("fleet*.yaml")))
+def test_shipped_studies_are_valid(name: str) -> None:
+    assert load_study(PROJECT_ROOT / "config" / name).patterns
