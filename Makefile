@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm test test-quick lint format status revert-patch rehearse clean
+.PHONY: help env demo demo-vllm test test-quick lint format status revert-patch rehearse fleet clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,11 @@ demo-vllm: env  ## a small campaign on real vLLM (CPU), about twenty minutes
 
 rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
 	$(BIN)/python scripts/rehearse.py --configfile $(CONFIG) --analyze
+
+ROOT ?= results/demo
+FLEET ?= config/fleet_demo.yaml
+fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
+	$(BIN)/python scripts/simulate_fleet.py --root $(ROOT) --fleet $(FLEET)
 
 test: lint  ## everything that CI runs
 	$(BIN)/python -m pytest

@@ -6,14 +6,14 @@ measured stands beside what was measured: that is how far it may be believed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from connector_tax.enginemodel.costs import EngineCosts
+from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
 from connector_tax.errors import AnalysisError
 from connector_tax.fleet.engines import FittedEngine
 from connector_tax.fleet.patterns import Pattern
@@ -31,7 +31,7 @@ UNLIMITED = 1 << 40
 BLOCK_TOKENS = 16
 DEFAULT_SEQUENCES = 256
 DEFAULT_BATCHED_TOKENS = 2048
-# With fewer steps four coefficients say little.
+# With fewer steps five coefficients say little.
 FEWEST_STEPS = 50
 PHASES = ("a", "b", "b_prime")
 
@@ -79,28 +79,31 @@ def calibrate(cells: Sequence[CellData], engine_args: dict[str, Any], seed: int)
     usable = [c for c in cells if c.usable and c.phase in PHASES and c.steps is not None]
     batched = int(engine_args.get("max_num_batched_tokens") or DEFAULT_BATCHED_TOKENS)
     parts = [_rows(c, batched) for c in usable]
-    table = np.concatenate([np.empty((0, 5)), *parts])
+    table = np.concatenate([np.empty((0, 6)), *parts])
     if len(table) < FEWEST_STEPS:
         raise AnalysisError(
             f"{len(table)} step records of valid cells, {FEWEST_STEPS} are needed to fit an engine. "
             "Measure with engine.step_timing: true, on a release that the patch fits."
         )
     sequences = int(engine_args.get("max_num_seqs") or DEFAULT_SEQUENCES)
-    inside = FittedEngine(fit_costs(table[:, :4], table[:, 4], sequences), 0.0, batched)
+    inside = FittedEngine(*fit_costs(table[:, :5], table[:, 5], sequences), 0.0, batched)
     lacking_ms = [found for c in usable if (found := _missing_ttft_ms(inside, c, seed)) is not None]
     if not lacking_ms:
         raise AnalysisError("in every valid cell half of the requests did not finish.")
     outside_s = max(0.0, float(np.median(lacking_ms))) / 1e3
-    engine = FittedEngine(inside.costs, outside_s, batched)
+    engine = replace(inside, outside_s=outside_s)
     return Calibration(engine, len(table), tuple(c for cell in usable for c in _checks(engine, cell, seed)))
 
 
-def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> EngineCosts:
+def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> tuple[EngineCosts, ConnectorCosts]:
     """Coefficients that are not negative, by least squares of the relative error.
 
     Args:
-        features: shape (steps, 4): one, prompt tokens, decoding sequences, tokens looked back on.
+        features: shape (steps, 5): one, prompt tokens, decoding sequences, tokens looked back on, prompts begun.
         duration_us: shape (steps,).
+
+    Returns:
+        The engine's costs, a connector's with them, but for those of a prompt, which stand in the second.
     """
     weights = 1 / np.full(duration_us.size, np.median(duration_us))
     # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after a fit.
@@ -111,8 +114,8 @@ def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> Engin
     scatter = np.log(np.maximum(duration_us, 1e-3) / fitted)
     # Quartiles, not the deviation: a pause of the host is not the engine's scatter.
     sigma = float(np.subtract(*np.quantile(scatter, [0.75, 0.25]))) / 1.349
-    base, prefill, decode, context = map(float, coefficients)
-    return EngineCosts(
+    base, prefill, decode, context, prompt = map(float, coefficients)
+    costs = EngineCosts(
         base_us=base,
         per_prefill_token_us=prefill,
         per_decode_seq_us=decode,
@@ -125,13 +128,14 @@ def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> Engin
         kv_blocks=UNLIMITED,
         block_size=BLOCK_TOKENS,
     )
+    return costs, ConnectorCosts(per_request_us=prompt)
 
 
 def _rows(cell: CellData, batched: int) -> Floats:
-    """Shape (steps of the window with a token and a duration, 5): ``fit_costs``'s features, and the duration.
+    """Shape (steps of the window with a token and a duration, 6): ``fit_costs``'s features, and the duration.
 
-    Records do not say how far back a step looks: a decoding sequence of this shape is on average half through its
-    answer, a piece of a prompt half through the prompt.
+    Records do not say how far back a step looks, nor how many prompts it begins: a decoding sequence of this shape is
+    on average half through its answer, a piece of a prompt half through the prompt, and every piece counts as its part.
     """
     assert cell.steps is not None
     columns = read_step_columns(cell.steps.source).steps
@@ -146,7 +150,9 @@ def _rows(cell: CellData, batched: int) -> Floats:
     context = decode * (shape.input_tokens + shape.output_tokens / 2) + prefill / piece * (
         (shape.input_tokens - piece) / 2
     )
-    return np.column_stack([np.ones_like(prefill), prefill, decode, context, duration])[wanted]
+    return np.column_stack(
+        [np.ones_like(prefill), prefill, decode, context, prefill / shape.input_tokens, duration]
+    )[wanted]
 
 
 def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:

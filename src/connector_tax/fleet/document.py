@@ -122,6 +122,7 @@ def _engine(config: str, found: Calibration) -> dict[str, Any]:
     return {
         "config": config,
         **_only(asdict(costs), *names),
+        "per_prompt_us": found.engine.per_prompt.per_request_us,
         "outside_s": found.engine.outside_s,
         "steps": found.steps,
         "typical_error": found.typical_error,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts
+from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.fleet.instances import EngineInstance
 from connector_tax.fleet.outcome import figures_of
@@ -29,16 +29,18 @@ class FittedEngine:
 
     Attributes:
         costs: with the connector's cost inside them.
+        per_prompt: what a prompt costs in the step that begins it, and nothing else.
         outside_s: from arrival to first token, beside steps: the server, its tokenizer, the wire.
     """
 
     costs: EngineCosts
+    per_prompt: ConnectorCosts
     outside_s: float
     max_num_batched_tokens: int
 
     def instance(self, profiles: Mapping[str, Profile], seed: int) -> EngineInstance:
         model = EngineModel(
-            self.costs, NO_CONNECTOR, max_num_batched_tokens=self.max_num_batched_tokens, seed=seed
+            self.costs, self.per_prompt, max_num_batched_tokens=self.max_num_batched_tokens, seed=seed
         )
         return EngineInstance(profiles, model)
 

@@ -11,7 +11,7 @@ import pytest
 
 from connector_tax.config import CampaignConfig, load_campaign
 from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts, load_costs
+from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
 from connector_tax.errors import AnalysisError
 from connector_tax.fleet.calibration import calibrate, fit_costs
 from connector_tax.fleet.campaign import members_of
@@ -94,7 +94,9 @@ def test_a_fitted_fleet_has_the_tax_of_the_true_one(
         costs, own = load_costs(
             PROJECT_ROOT / str(config.engine.model_file), config.connector(member.config).kv_transfer_config
         )
-        true.append(Member(member.config, FittedEngine(_with(costs, own), 0.0, 512), member.profiles))
+        true.append(
+            Member(member.config, FittedEngine(_with(costs, own), NO_CONNECTOR, 0.0, 512), member.profiles)
+        )
     found, truth = (
         {(t.config, t.metric): t.mean for t in taxes(run_study(study, m, measured.patterns, map), 0.95)}
         for m in (measured.members, true)
@@ -119,12 +121,12 @@ def _with(costs: EngineCosts, own: ConnectorCosts) -> EngineCosts:
 
 
 def test_a_fit_by_hand() -> None:
-    """No scatter: 1000 + 10 per prompt token + 20 per sequence + 0.5 per token looked back on, to the last digit."""
+    """No scatter: 1000 + 10 per prompt token + 20 per sequence + 0.5 per token looked back on + 300 per prompt."""
     rng = np.random.default_rng(2)
-    features = np.column_stack(
-        [np.ones(200), rng.integers(0, 500, 200), rng.integers(0, 50, 200), rng.integers(0, 9000, 200)]
-    ).astype(float)
-    found = fit_costs(features, features @ np.array([1000.0, 10.0, 20.0, 0.5]), 256)
+    columns = [rng.integers(0, most, 200) for most in (500, 50, 9000, 4)]
+    features = np.column_stack([np.ones(200), *columns]).astype(float)
+    found, per_prompt = fit_costs(features, features @ np.array([1000.0, 10.0, 20.0, 0.5, 300.0]), 256)
+    assert per_prompt.per_request_us == pytest.approx(300)
     assert (found.base_us, found.per_prefill_token_us) == (pytest.approx(1000), pytest.approx(10))
     assert (found.per_decode_seq_us, found.per_context_token_us) == (pytest.approx(20), pytest.approx(0.5))
     assert found.jitter_cv == pytest.approx(0, abs=1e-6)
@@ -132,16 +134,17 @@ def test_a_fit_by_hand() -> None:
 
 def test_a_pause_of_the_host_is_not_the_engines_scatter() -> None:
     rng = np.random.default_rng(3)
-    features = np.column_stack([np.ones(2000), np.zeros(2000), rng.integers(1, 50, 2000), np.zeros(2000)])
-    durations = (features @ np.array([1000.0, 0, 20.0, 0])) * rng.lognormal(-0.005, 0.1, 2000)
+    none = np.zeros((2000, 1))
+    features = np.hstack([none + 1, none, rng.integers(1, 50, (2000, 1)), none, none])
+    durations = (features @ np.array([1000.0, 0, 20.0, 0, 0])) * rng.lognormal(-0.005, 0.1, 2000)
     durations[::100] *= 20
-    assert fit_costs(features, durations, 256).jitter_cv == pytest.approx(0.1, abs=0.015)
+    assert fit_costs(features, durations, 256)[0].jitter_cv == pytest.approx(0.1, abs=0.015)
 
 
 def test_a_profile_is_the_highest_rate_that_keeps_the_slo() -> None:
     """One step per request and no scatter: 10 ms, alone in the engine's one place, so M/D/1 with an SLO on the wait."""
     costs = EngineCosts(5_000, 0, 0, 0, 0, 0, 0.0, 0.0, max_num_seqs=1, kv_blocks=10_000, block_size=16)
-    engine = FittedEngine(costs, 0.0, 512)
+    engine = FittedEngine(costs, NO_CONNECTOR, 0.0, 512)
     pattern = Pattern("p", 16, 2, 1.0, slo_s=0.030)
     rates = [
         found.rate_per_s for s in range(30) if (found := find_profile(engine, pattern, 0.05, s)) is not None
@@ -163,7 +166,7 @@ def _md1_rate(service_s: float, wait_s: float, share: float) -> float:
 
 
 def test_an_slo_that_an_idle_engine_misses_has_no_profile() -> None:
-    engine = FittedEngine(EngineCosts(5_000, 0, 0, 0, 0, 0, 0.0, 0.0, 1, 10_000, 16), 0.0, 512)
+    engine = FittedEngine(EngineCosts(5_000, 0, 0, 0, 0, 0, 0.0, 0.0, 1, 10_000, 16), NO_CONNECTOR, 0.0, 512)
     assert find_profile(engine, Pattern("p", 16, 2, 1.0, slo_s=0.009), 0.05, 0) is None
 
 
