@@ -103,7 +103,9 @@ def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float],
         return f"Every configuration keeps up with the requested rate up to {rate(highest)}"
     plain = next((c for c in lines if c.id == "plain"), None)
     if plain is None:
-        return f"Saturation begins between {rate(min(knees.values()))} and {rate(max(knees.values()))}"
+        first, last = min(knees.values()), max(knees.values())
+        between = f"between {rate(first)} and {rate(last)}" if first < last else f"at {rate(first)}"
+        return f"Saturation begins {between}"
     limit = knees.get(plain)
     others = sum(c.id != "plain" for c in lines)
     earlier = [c for c in knees if c.id != "plain" and (limit is None or knees[c] < limit)]

@@ -123,7 +123,7 @@ def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
             )
     axes.set_ylim(-0.03, 1.03)
     axes.set_xticks(sorted({float(r["load"]) for line in lines for r in line.rows}))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: _percent(share)))
 
 
 def _claim(rows: Sequence[Row], of_profiles: bool) -> str:
@@ -132,18 +132,22 @@ def _claim(rows: Sequence[Row], of_profiles: bool) -> str:
     where = f"{_size(n)} at load {load:g}"
     if of_profiles:
         best, worst = min(here, key=_missed), max(here, key=_missed)
-        return f"{where}: {_missed(best):.0%} of SLOs missed with {_policy(best)}, {_missed(worst):.0%} with {_policy(worst)}"
+        return f"{where}: {_percent(_missed(best))} of SLOs missed with {_policy(best)}, {_percent(_missed(worst))} with {_policy(worst)}"
     policy = _policy(here[0])
     own = [r for r in here if _policy(r) == policy]
     plain = next(r for r in own if r["config"] == "plain")
     worst = max(own, key=_missed)
     if worst is plain:
-        return f"{where}, {policy}: no connector misses more SLOs than plain ({_missed(plain):.0%})"
-    return f"{where}, {policy}: {worst['config']} misses {_missed(worst):.0%} of SLOs, plain {_missed(plain):.0%}"
+        return f"{where}, {policy}: no connector misses more SLOs than plain ({_percent(_missed(plain))})"
+    return f"{where}, {policy}: {worst['config']} misses {_percent(_missed(worst))} of SLOs, plain {_percent(_missed(plain))}"
 
 
 def _missed(row: Row) -> float:
     return float(row["metrics"]["violations"]["point"])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _policy(row: Row) -> str:
