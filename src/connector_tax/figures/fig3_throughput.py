@@ -103,8 +103,8 @@ def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float],
         return f"Every configuration keeps up with the requested rate up to {rate(highest)}"
     plain = next((c for c in lines if c.id == "plain"), None)
     if plain is None:
-        first, last = min(knees.values()), max(knees.values())
-        between = f"between {rate(first)} and {rate(last)}" if first < last else f"at {rate(first)}"
+        lowest, most = min(knees.values()), max(knees.values())
+        between = f"between {rate(lowest)} and {rate(most)}" if lowest < most else f"at {rate(lowest)}"
         return f"Saturation begins {between}"
     limit = knees.get(plain)
     others = sum(c.id != "plain" for c in lines)

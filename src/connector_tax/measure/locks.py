@@ -23,8 +23,26 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def held(path: Path, what: str, *, wait_s: float = WAIT_S) -> Iterator[None]:
+def measuring_alone(root: Path, campaign: str, gpu: int) -> Iterator[None]:
+    """Nobody else measures in the campaign's folder or on the GPU while the body runs.
+
+    Raises:
+        EngineError: someone else did for ``WAIT_S``; names the process and its campaign.
+    """
+    holder = f"{os.getpid()}, which measures campaign {campaign} in {root.resolve()}"
+    with (
+        held(root / ".lock", f"campaign {campaign}", holder),
+        held(cache_folder() / "locks" / f"gpu{gpu}.lock", f"GPU {gpu}", holder),
+    ):
+        yield
+
+
+@contextmanager
+def held(path: Path, what: str, holder: str, *, wait_s: float = WAIT_S) -> Iterator[None]:
     """Hold the lock at ``path`` for the body.
+
+    Args:
+        holder: what somebody else is told who wants it meanwhile.
 
     Raises:
         EngineError: someone else held it for ``wait_s``; names the holder.
@@ -39,13 +57,13 @@ def held(path: Path, what: str, *, wait_s: float = WAIT_S) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     handle.seek(0)
-                    holder = handle.read().strip() or "unknown"
+                    other = handle.read().strip() or "unknown"
                     raise EngineError(
-                        f"{what} is in use by process {holder} (lock {path}). Two measurements at once would "
+                        f"{what} is in use by process {other} (lock {path}). Two measurements at once would "
                         "measure each other; wait for it to end, or end that process, then start again."
                     ) from error
                 time.sleep(0.2)
         handle.truncate(0)
-        handle.write(str(os.getpid()))
+        handle.write(holder)
         handle.flush()
         yield

@@ -27,7 +27,7 @@ from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
 from connector_tax.measure.checks import Finding
-from connector_tax.measure.locks import cache_folder, held
+from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
 from connector_tax.plan import config_of, launch_spec
 from connector_tax.records.connector import ConnectorSpec
@@ -66,10 +66,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     folder = CampaignFolder(campaign_file.parent)
     check_model(config.engine)
     identity = engine_identity(config.engine)
-    with (
-        held(folder.root / ".lock", f"campaign {config.campaign}"),
-        held(cache_folder() / "locks" / f"gpu{config.engine.gpu}.lock", f"GPU {config.engine.gpu}"),
-    ):
+    with measuring_alone(folder.root, config.campaign, config.engine.gpu):
         timing = ensure_patched(config.engine)
         if only is not None:
             _verify_only(config, folder, only, identity)

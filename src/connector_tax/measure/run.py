@@ -25,7 +25,7 @@ from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.sampler import sampling
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
-from connector_tax.measure.locks import cache_folder, held
+from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
 from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
@@ -85,10 +85,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         return
 
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]))
-    with (
-        held(folder.root / ".lock", f"campaign {config.campaign}"),
-        held(cache_folder() / "locks" / f"gpu{config.engine.gpu}.lock", f"GPU {config.engine.gpu}"),
-    ):
+    with measuring_alone(folder.root, config.campaign, config.engine.gpu):
         pending = _pending(run, cells)
         failed_launches = 0
         while pending or not _outputs_collected(run):
