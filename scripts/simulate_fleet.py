@@ -31,7 +31,7 @@ def main() -> None:
         if args.root is None:
             profiles = given_profiles(study, str(args.fleet))
             patterns, members = slos(study, None), [Member("given", None, profiles)]
-            source, by_config = Source(None, {}, {}), {"given": {n: [p] for n, p in profiles.items()}}
+            source, by_config = Source(None, {}, {}), {"given": profiles}
         else:
             measured = members_of(args.root, study, each)
             patterns, members = measured.patterns, list(measured.members)

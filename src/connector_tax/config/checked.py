@@ -4,7 +4,8 @@ The schemas hold the types, the bounds and every default.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,25 @@ def checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[st
     errors = sorted(
         _validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
     )
+    if not errors and (place := _not_finite(value, "")) is not None:
+        raise ConfigError(
+            f"{where}: {place.lstrip('.')}: .inf and .nan are no numbers to work with; give a finite one."
+        )
     if errors:
         raise ConfigError("\n".join(f"{where}: {_sentence(e)}" for e in errors))
     return value
+
+
+def _not_finite(value: Any, place: str) -> str | None:
+    """Where a number is that YAML can write and a schema cannot refuse."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return place
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((f"{place}.{name}", part) for name, part in value.items())
+    elif isinstance(value, list):
+        parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
+    return next((found for name, part in parts if (found := _not_finite(part, name)) is not None), None)
 
 
 def _sentence(error: ValidationError) -> str:

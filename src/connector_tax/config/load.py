@@ -4,7 +4,6 @@ The JSON Schemas in ``workflow/schemas/`` hold the types, the bounds and every d
 that no schema can express.
 """
 
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -93,7 +92,6 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         accuracy=AccuracyConfig(**value["accuracy"]),
         analysis=AnalysisConfig(**value["analysis"]),
     )
-    _check_rates(config, where)
     _check_lengths(config, where)
     return config
 
@@ -179,14 +177,6 @@ def _check_cell(cell: CellConfig, where: str) -> None:
             f"{where}: cell.max_cell_s: {cell.max_cell_s:g} is shorter than warm-up plus window "
             f"({cell.warmup_s:g} + {cell.duration_s:g} s); no cell could ever finish."
         )
-
-
-def _check_rates(config: CampaignConfig, where: str) -> None:
-    for rate in config.phase_a_rates_per_s:
-        if not math.isfinite(rate):
-            raise ConfigError(
-                f"{where}: phase_a.rates_per_s: {rate} is not a rate; give requests per second."
-            )
 
 
 def _check_lengths(config: CampaignConfig, where: str) -> None:

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.figures.lookup import Interval
 from connector_tax.figures.style import drawing_style, error_bar, look_of, new_figure, save, set_claim
-from connector_tax.figures.words import short_label
+from connector_tax.figures.words import clean, listing, short_label
 
 Row = Mapping[str, Any]
 NAME = "fleet"
@@ -46,7 +46,11 @@ class _Line:
 
 
 def draw_fleet(value: Row, folder: Path) -> str:
-    """``fleet.svg`` and ``fleet.png`` in ``folder``; returns the title, which is what they say."""
+    """``fleet.svg`` and ``fleet.png`` in ``folder``; returns the title, which is what they say.
+
+    Args:
+        value: ``fleet.json``.
+    """
     rows: list[Row] = value["fleets"]
     sizes = list(dict.fromkeys(r["instances"] for r in rows))
     policies = list(dict.fromkeys(_policy(r) for r in rows))
@@ -74,7 +78,8 @@ def draw_fleet(value: Row, folder: Path) -> str:
         handles = [*(line.example() for line in lines), piling]
         grid[0][-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0))
         title = _claim(rows, of_profiles)
-        set_claim(figure, title, "" if of_profiles else "Modelled fleets, not measured ones.")
+        notes = value["notes"] if of_profiles else ["modelled fleets, not measured ones", *value["notes"]]
+        set_claim(figure, title, clean("; ".join(notes)).capitalize())
         save(figure, folder, NAME)
     return title
 
@@ -101,7 +106,11 @@ def _by_policy(rows: Sequence[Row]) -> list[_Line]:
 def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
     for position, line in enumerate(lines):
         own = sorted(
-            (r for r in line.rows if r["instances"] == n and policy in ("", _policy(r))),
+            (
+                r
+                for r in line.rows
+                if r["instances"] == n and policy in ("", _policy(r)) and _missed(r) is not None
+            ),
             key=lambda r: float(r["load"]),
         )
         # Set apart a little, so that whiskers can be told apart.
@@ -127,23 +136,45 @@ def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
 
 
 def _claim(rows: Sequence[Row], of_profiles: bool) -> str:
-    n, load = max(r["instances"] for r in rows), max(r["load"] for r in rows)
-    here = [r for r in rows if (r["instances"], r["load"]) == (n, load)]
-    where = f"{_size(n)} at load {load:g}"
+    """Of the largest fleet, at the highest load at which one of those compared keeps up; overload is said as overload."""
+    n = max(r["instances"] for r in rows)
+    policy = _policy(rows[0])
+    group = [r for r in rows if r["instances"] == n and (of_profiles or _policy(r) == policy)]
+    where = _size(n) if of_profiles else f"{_size(n)}, {policy}"
+    base = [
+        r
+        for r in group
+        if r["keeps_up"] and (of_profiles or r["config"] == "plain") and _missed(r) is not None
+    ]
+    if not base:
+        return f"{where}: {'nothing' if of_profiles else 'plain does not'} keep{'s' if of_profiles else ''} up at any load"
+    load = max(r["load"] for r in base)
+    here = [r for r in group if r["load"] == load and _missed(r) is not None]
+    piling = [str(_policy(r) if of_profiles else r["config"]) for r in here if not r["keeps_up"]]
+    own = sorted((r for r in here if r["keeps_up"]), key=_point)
+    over = f"; {listing(piling)} {'does' if len(piling) == 1 else 'do'} not keep up" if piling else ""
+    head = f"{where}, load {load:g}"
     if of_profiles:
-        best, worst = min(here, key=_missed), max(here, key=_missed)
-        return f"{where}: {_percent(_missed(best))} of SLOs missed with {_policy(best)}, {_percent(_missed(worst))} with {_policy(worst)}"
-    policy = _policy(here[0])
-    own = [r for r in here if _policy(r) == policy]
+        return f"{head}: SLOs missed by {_said(own[0])} with {_policy(own[0])} to {_said(own[-1])} with {_policy(own[-1])}{over}"
     plain = next(r for r in own if r["config"] == "plain")
-    worst = max(own, key=_missed)
-    if worst is plain:
-        return f"{where}, {policy}: no connector misses more SLOs than plain ({_percent(_missed(plain))})"
-    return f"{where}, {policy}: {worst['config']} misses {_percent(_missed(worst))} of SLOs, plain {_percent(_missed(plain))}"
+    if own[-1] is plain:
+        return f"{head}: no connector that keeps up misses more SLOs than plain ({_said(plain)}){over}"
+    return f"{head}: {own[-1]['config']} misses {_said(own[-1])} of SLOs, plain {_said(plain)}{over}"
 
 
-def _missed(row: Row) -> float:
+def _missed(row: Row) -> Row | None:
+    found: Row | None = row["metrics"]["violations"]
+    return found
+
+
+def _point(row: Row) -> float:
     return float(row["metrics"]["violations"]["point"])
+
+
+def _said(row: Row) -> str:
+    missed = row["metrics"]["violations"]
+    ends = "" if missed["low"] is None else f" [{100 * missed['low']:.0f}, {100 * missed['high']:.0f}]"
+    return f"{_percent(missed['point'])}{ends}"
 
 
 def _percent(share: float) -> str:

@@ -5,7 +5,7 @@ coefficients that cannot be negative and a scatter in proportion to it. What the
 measured stands beside what was measured: that is how far it may be believed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,14 +26,17 @@ from connector_tax.traffic.arrivals import Schedule
 from connector_tax.units import NS_PER_MS, NS_PER_S
 
 Floats = NDArray[np.float64]
-# KV blocks are not in the records: memory never runs out in a fleet, so no request is preempted.
-UNLIMITED = 1 << 40
-BLOCK_TOKENS = 16
-DEFAULT_SEQUENCES = 256
-DEFAULT_BATCHED_TOKENS = 2048
+# Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.
+DEFAULTS = {
+    "scheduler_config.max_num_seqs": 256,
+    "scheduler_config.max_num_batched_tokens": 2048,
+    "cache_config.num_gpu_blocks": 1 << 40,
+    "cache_config.block_size": 16,
+}
 # With fewer steps five coefficients say little.
 FEWEST_STEPS = 50
-PHASES = ("a", "b", "b_prime")
+# Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not.
+WITHOUT = "c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,13 @@ class Calibration:
 
     Attributes:
         steps: records behind the fit.
+        input_lengths: of the prompts behind it, in rising order.
         checks: TTFT p90 and TPOT p90 of each cell in which both could be taken.
     """
 
     engine: FittedEngine
     steps: int
+    input_lengths: tuple[int, ...]
     checks: tuple[Check, ...]
 
     @property
@@ -66,18 +71,19 @@ class Calibration:
         return float(np.median([abs(c.modelled_ms / c.measured_ms - 1) for c in self.checks]))
 
 
-def calibrate(cells: Sequence[CellData], engine_args: dict[str, Any], seed: int) -> Calibration:
+def calibrate(cells: Sequence[CellData], settings: Mapping[str, Any], seed: int) -> Calibration:
     """Fit one configuration.
 
     Args:
         cells: its cells; those that are not valid or have no step records are left out.
-        engine_args: with which it was launched, for ``max_num_batched_tokens`` and ``max_num_seqs``.
+        settings: what its engine resolved, by the names of ``DEFAULTS``.
 
     Raises:
-        AnalysisError: there are too few step records.
+        AnalysisError: there are too few step records, or nothing to hold the model against.
     """
-    usable = [c for c in cells if c.usable and c.phase in PHASES and c.steps is not None]
-    batched = int(engine_args.get("max_num_batched_tokens") or DEFAULT_BATCHED_TOKENS)
+    usable = [c for c in cells if c.usable and c.phase != WITHOUT and c.steps is not None]
+    resolved = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
+    batched = resolved["scheduler_config.max_num_batched_tokens"]
     parts = [_rows(c, batched) for c in usable]
     table = np.concatenate([np.empty((0, 6)), *parts])
     if len(table) < FEWEST_STEPS:
@@ -85,17 +91,29 @@ def calibrate(cells: Sequence[CellData], engine_args: dict[str, Any], seed: int)
             f"{len(table)} step records of valid cells, {FEWEST_STEPS} are needed to fit an engine. "
             "Measure with engine.step_timing: true, on a release that the patch fits."
         )
-    sequences = int(engine_args.get("max_num_seqs") or DEFAULT_SEQUENCES)
-    inside = FittedEngine(*fit_costs(table[:, :5], table[:, 5], sequences), 0.0, batched)
+    lengths = sorted({c.spec.input_tokens for c in usable})
+    if len(lengths) == 1:
+        # What a prompt costs and what its tokens cost are then one and the same.
+        table[:, 4] = 0.0
+    costs, per_prompt = fit_costs(table[:, :5], table[:, 5])
+    costs = replace(
+        costs,
+        max_num_seqs=resolved["scheduler_config.max_num_seqs"],
+        kv_blocks=resolved["cache_config.num_gpu_blocks"],
+        block_size=resolved["cache_config.block_size"],
+    )
+    inside = FittedEngine(costs, per_prompt, 0.0, batched)
     lacking_ms = [found for c in usable if (found := _missing_ttft_ms(inside, c, seed)) is not None]
     if not lacking_ms:
         raise AnalysisError("in every valid cell half of the requests did not finish.")
-    outside_s = max(0.0, float(np.median(lacking_ms))) / 1e3
-    engine = replace(inside, outside_s=outside_s)
-    return Calibration(engine, len(table), tuple(c for cell in usable for c in _checks(engine, cell, seed)))
+    engine = replace(inside, outside_s=max(0.0, float(np.median(lacking_ms))) / 1e3)
+    checks = tuple(c for cell in usable for c in _checks(engine, cell, seed))
+    if not checks:
+        raise AnalysisError("no valid cell has a TTFT p90 or a TPOT p90 to hold its model against.")
+    return Calibration(engine, len(table), tuple(lengths), checks)
 
 
-def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> tuple[EngineCosts, ConnectorCosts]:
+def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, ConnectorCosts]:
     """Coefficients that are not negative, by least squares of the relative error.
 
     Args:
@@ -124,9 +142,9 @@ def fit_costs(features: Floats, duration_us: Floats, max_num_seqs: int) -> tuple
         update_us=0.0,
         jitter_cv=float(np.sqrt(np.expm1(sigma**2))),
         launch_cv=0.0,
-        max_num_seqs=max_num_seqs,
-        kv_blocks=UNLIMITED,
-        block_size=BLOCK_TOKENS,
+        max_num_seqs=DEFAULTS["scheduler_config.max_num_seqs"],
+        kv_blocks=DEFAULTS["cache_config.num_gpu_blocks"],
+        block_size=DEFAULTS["cache_config.block_size"],
     )
     return costs, ConnectorCosts(per_request_us=prompt)
 
@@ -181,9 +199,8 @@ def _missing_ttft_ms(engine: FittedEngine, cell: CellData, seed: int) -> float |
 
 def _checks(engine: FittedEngine, cell: CellData, seed: int) -> list[Check]:
     day = _modelled(engine, cell, seed)
-    outside_ms = engine.outside_s * 1e3
     modelled = {
-        "ttft_p90": [t + outside_ms for t in _ttft_ms(day)],
+        "ttft_p90": _ttft_ms(day),
         "tpot_p90": [
             ((r.t_end_ns or 0) - (r.t_start_ns or 0)) / NS_PER_MS / (cell.spec.output_tokens - 1)
             for r in day.requests

@@ -1,15 +1,16 @@
 """A measured campaign to members of fleets: calibrate, take an SLO from plain, find each profile."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from connector_tax.errors import AnalysisError
+from connector_tax.errors import AnalysisError, ConfigError
 from connector_tax.fleet.calibration import Calibration, calibrate
 from connector_tax.fleet.patterns import Pattern, Profile
-from connector_tax.fleet.run import PLAIN, Member, mean_profile, profiles_of, slos
+from connector_tax.fleet.run import PLAIN, Member, profiles_of, slos
 from connector_tax.fleet.study import Study
-from connector_tax.ingest import read_campaign
+from connector_tax.ingest import CampaignData, read_campaign
 from connector_tax.ingest.cells import CellData
 from connector_tax.processes import Each
 
@@ -25,11 +26,13 @@ class Source:
         campaign: None where they were given.
         calibrations: by configuration, those left out too.
         left_out: configuration -> why it is in no fleet.
+        notes: what a reader must know beside the numbers.
     """
 
     campaign: str | None
     calibrations: Mapping[str, Calibration]
     left_out: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,16 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
 
     Raises:
         ArtifactError: there is no campaign.
+        ConfigError: the study asks for what a campaign cannot give.
         AnalysisError: plain cannot be modelled, or misses an SLO even when idle; nothing can be compared then.
     """
+    if given := [p.name for p in study.patterns if p.profile is not None]:
+        raise ConfigError(
+            f"pattern {given[0]!r} has a profile of its own, but a campaign is given, from which profiles are found. "
+            "Take the profile out, or leave --root out."
+        )
     data = read_campaign(root)
-    args = data.document["config"]["engine"]["args"]
+    _check_lengths(data, study)
     cells: dict[str, list[CellData]] = {}
     for cell in data.cells():
         cells.setdefault(cell.config, []).append(cell)
@@ -63,32 +72,80 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     left_out: dict[str, str] = {}
     for config in sorted(cells, key=lambda c: (c != PLAIN, c)):
         try:
-            found = calibrate(cells[config], args, study.seed)
+            found = calibrate(cells[config], _settings(data, config), study.seed)
         except AnalysisError as error:
             left_out[config] = str(error)
             continue
         calibrations[config] = found
-        if not found.typical_error <= BELIEVABLE:
+        if found.typical_error > BELIEVABLE:
             left_out[config] = (
                 f"its model misses the measured latencies by {found.typical_error:.0%} at the median; up to "
                 f"{BELIEVABLE:.0%} is taken for a likeness"
             )
     believable = {c: found.engine for c, found in calibrations.items() if c not in left_out}
     if PLAIN not in believable:
-        raise AnalysisError(
-            f"{root}: plain cannot be put into a fleet: {left_out.get(PLAIN, 'it has no cells')}"
-        )
+        reason = left_out.get(PLAIN, "it has no cells")
+        raise AnalysisError(f"{root}: plain cannot be put into a fleet: {reason}")
     patterns = slos(study, believable[PLAIN])
     profiles = profiles_of(believable, patterns, study, each)
     for config, own in profiles.items():
         if missing := [name for name, days in own.items() if not days]:
-            left_out[config] = f"misses the SLO of {', '.join(missing)} even when idle, so it has no profile"
+            left_out[config] = (
+                f"cannot keep the SLO of {', '.join(missing)} at any rate, so it has no profile"
+            )
     if PLAIN in left_out:
         raise AnalysisError(f"plain {left_out[PLAIN]}. Give a larger slo_s, or slo_factor.")
     members = tuple(
-        Member(config, engine, {name: mean_profile(days) for name, days in profiles[config].items()})
+        Member(config, engine, profiles[config])
         for config, engine in believable.items()
         if config not in left_out
     )
-    source = Source(str(data.document["campaign"]), calibrations, left_out)
+    document = data.document
+    modelled = document["config"]["engine"]["kind"] == "emulator"
+    source = Source(
+        str(document["campaign"]),
+        calibrations,
+        left_out,
+        _notes(study, patterns, calibrations[PLAIN], modelled),
+    )
     return Measured(source, patterns, profiles, members)
+
+
+def _settings(data: CampaignData, config: str) -> dict[str, Any]:
+    """What the configuration's engine resolved; what it was launched with where that is not known."""
+    args = data.document["config"]["engine"]["args"]
+    resolved = {
+        "scheduler_config.max_num_seqs": args.get("max_num_seqs"),
+        "scheduler_config.max_num_batched_tokens": args.get("max_num_batched_tokens"),
+    }
+    diff = data.engine_diff or {}
+    changed = diff.get("configs", {}).get(config) or {}
+    return {**resolved, **(diff.get("plain") or {}), **{name: both["own"] for name, both in changed.items()}}
+
+
+def _check_lengths(data: CampaignData, study: Study) -> None:
+    limit = data.document["config"]["engine"]["args"].get("max_model_len")
+    for pattern in study.patterns:
+        if limit is not None and pattern.input_tokens + pattern.output_tokens > int(limit):
+            raise ConfigError(
+                f"pattern {pattern.name!r} has {pattern.input_tokens} + {pattern.output_tokens} tokens, the campaign's engine "
+                f"takes {limit} (max_model_len). Shorten it."
+            )
+
+
+def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modelled: bool) -> tuple[str, ...]:
+    """What a reader must know beside the numbers."""
+    notes = []
+    if modelled:
+        notes.append("measured on the embedded engine: its taxes are made up")
+    low, high = plain.input_lengths[0], plain.input_lengths[-1]
+    beyond = [f"{p.name} ({p.input_tokens})" for p in patterns if not low <= p.input_tokens <= high]
+    if beyond:
+        measured = f"{low}" if low == high else f"{low} to {high}"
+        notes.append(f"beyond the prompts that were measured ({measured} tokens): {', '.join(beyond)}")
+    if (wanted_s := 5 * max(p.slo_s for p in patterns)) > study.duration_s:
+        notes.append(
+            f"duration_s {study.duration_s:g} is shorter than five times the longest SLO ({wanted_s:.3g} s): fleets that keep up "
+            "may be said not to"
+        )
+    return tuple(notes)

@@ -5,6 +5,7 @@ Whoever drives an instance keeps the clock: it asks when something happens next 
 
 import heapq
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping
 
 from connector_tax.enginemodel.model import EngineModel, StepResult
@@ -31,12 +32,13 @@ class Instance(ABC):
         return self.profiles[request.pattern.name].load
 
     def submit(self, request: Request, now_ns: int) -> None:
+        """Take a request; work on it begins with ``proceed``, when all that come at this instant are there."""
         self._held += 1
         self.load += self.load_of(request)
-        self._begin(request, now_ns)
+        self._take(request, now_ns)
 
     def advance(self, now_ns: int) -> list[Request]:
-        """What finishes at ``now_ns``, which is ``next_ns()``."""
+        """What finishes at ``now_ns``, which is ``next_ns()``; nothing new begins yet."""
         finished = self._finish(now_ns)
         for request in finished:
             request.t_end_ns = now_ns
@@ -52,7 +54,11 @@ class Instance(ABC):
         """When something happens here next; None while idle."""
 
     @abstractmethod
-    def _begin(self, request: Request, now_ns: int) -> None: ...
+    def proceed(self, now_ns: int) -> None:
+        """Begin what can begin now."""
+
+    @abstractmethod
+    def _take(self, request: Request, now_ns: int) -> None: ...
 
     @abstractmethod
     def _finish(self, now_ns: int) -> list[Request]: ...
@@ -70,9 +76,16 @@ class ProfileInstance(Instance):
     def next_ns(self) -> int | None:
         return self._serving[0][0] if self._serving else None
 
-    def _begin(self, request: Request, now_ns: int) -> None:
+    def proceed(self, now_ns: int) -> None:
+        while (request := self._next_that_fits(now_ns)) is not None:
+            self._queue.take(request)
+            request.t_start_ns = now_ns
+            self._serving_load += self.load_of(request)
+            end_ns = now_ns + s_to_ns(self.profiles[request.pattern.name].e2e_s)
+            heapq.heappush(self._serving, (end_ns, request.seq, request))
+
+    def _take(self, request: Request, now_ns: int) -> None:
         self._queue.put(request)
-        self._fill(now_ns)
 
     def _finish(self, now_ns: int) -> list[Request]:
         finished = []
@@ -80,16 +93,7 @@ class ProfileInstance(Instance):
             request = heapq.heappop(self._serving)[2]
             self._serving_load = self._serving_load - self.load_of(request) if self._serving else 0.0
             finished.append(request)
-        self._fill(now_ns)
         return finished
-
-    def _fill(self, now_ns: int) -> None:
-        while (request := self._next_that_fits(now_ns)) is not None:
-            self._queue.take(request)
-            request.t_start_ns = now_ns
-            self._serving_load += self.load_of(request)
-            end_ns = now_ns + s_to_ns(self.profiles[request.pattern.name].e2e_s)
-            heapq.heappush(self._serving, (end_ns, request.seq, request))
 
     def _next_that_fits(self, now_ns: int) -> Request | None:
         for request in self._queue.heads(now_ns):
@@ -99,39 +103,46 @@ class ProfileInstance(Instance):
 
 
 class EngineInstance(Instance):
-    """A modelled engine: requests wait in its own queue and slow each other down."""
+    """A modelled engine: requests wait in its own queue and slow each other down.
 
-    def __init__(self, profiles: Mapping[str, Profile], model: EngineModel) -> None:
+    Args:
+        outside_ns: from a request's arrival here to the engine's queue: the server, its tokenizer, the wire.
+    """
+
+    def __init__(self, profiles: Mapping[str, Profile], model: EngineModel, outside_ns: int = 0) -> None:
         super().__init__(profiles)
         self._model = model
+        self._outside_ns = outside_ns
+        self._entering: deque[tuple[int, Request]] = deque()
         self._inside: dict[int, Request] = {}
         self._before_first: set[int] = set()
         self._step: StepResult | None = None
-        self._step_begin_ns = 0
         self._step_end_ns = 0
 
     def next_ns(self) -> int | None:
-        return None if self._step is None else self._step_end_ns
+        times = [self._step_end_ns] if self._step is not None else []
+        return min([*times, self._entering[0][0]] if self._entering else times, default=None)
 
-    def _begin(self, request: Request, now_ns: int) -> None:
-        self._inside[request.seq] = request
-        self._before_first.add(request.seq)
-        self._model.add(request.seq, request.pattern.input_tokens, request.pattern.output_tokens)
-        if self._step is None:
-            self._next_step(now_ns)
+    def proceed(self, now_ns: int) -> None:
+        while self._entering and self._entering[0][0] <= now_ns:
+            request = self._entering.popleft()[1]
+            self._inside[request.seq] = request
+            self._before_first.add(request.seq)
+            self._model.add(request.seq, request.pattern.input_tokens, request.pattern.output_tokens)
+        if self._step is None and self._model.has_work:
+            self._step = self._model.step()
+            self._step_end_ns = now_ns + self._step.duration_ns
+
+    def _take(self, request: Request, now_ns: int) -> None:
+        self._entering.append((now_ns + self._outside_ns, request))
 
     def _finish(self, now_ns: int) -> list[Request]:
-        assert self._step is not None
+        if self._step is None or self._step_end_ns > now_ns:
+            return []
         for seq in self._before_first.intersection(self._step.tokens):
             # Waiting ends with the first token: an engine does not say when it took a prompt up.
             self._inside[seq].t_start_ns = now_ns
             self._before_first.discard(seq)
         finished = [self._inside.pop(seq) for seq in self._step.finished]
         self._step = None
-        if self._model.has_work:
-            self._next_step(now_ns)
         return finished
-
-    def _next_step(self, now_ns: int) -> None:
-        self._step = self._model.step()
-        self._step_end_ns = now_ns + self._step.duration_ns

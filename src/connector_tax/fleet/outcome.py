@@ -12,7 +12,10 @@ from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.simulation import Day
 from connector_tax.units import NS_PER_S
 
+# Completions over arrivals, from which on nothing is saturated; the contract's share for a cell.
+KEPT_UP = 0.95
 METRICS = (
+    "requests",
     *("wait_mean_s", "wait_p90_s", "e2e_mean_s", "e2e_p90_s", "violations", "goodput_per_s", "kept_up"),
     "hotspot",
 )
@@ -24,6 +27,7 @@ class Mean:
 
     Attributes:
         low, high: None with fewer than two days.
+        days: on which there was something to take a mean of.
     """
 
     point: float
@@ -32,23 +36,39 @@ class Mean:
     days: int
 
     @classmethod
-    def of(cls, values: ArrayLike, confidence: float) -> "Mean":
+    def of(cls, values: ArrayLike, confidence: float) -> "Mean | None":
+        """NaN is a day without the figure; None where every day is."""
         found = np.asarray(values, dtype=np.float64)
-        point, n = float(found.mean()), found.size
+        found = found[~np.isnan(found)]
+        n = found.size
+        if n == 0:
+            return None
+        point = float(found.mean())
         if n < 2:
             return cls(point, None, None, n)
         half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
         return cls(point, point - half, point + half, n)
 
-    def within(self, least: float, most: float) -> "Mean":
-        """With ends that a share can have."""
-        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
-        return Mean(self.point, low, high, self.days)
+    @classmethod
+    def of_shares(cls, shares: ArrayLike, counts: ArrayLike, confidence: float) -> "Mean | None":
+        """Ends that a share can have; where it was 0 or 1 on every day, that of as many draws (Clopper & Pearson 1934).
+
+        Args:
+            counts: behind each day's share.
+        """
+        found = cls.of(shares, confidence)
+        if found is None or found.low is None or found.high is None:
+            return found
+        low, high = max(found.low, 0.0), min(found.high, 1.0)
+        unseen = 1 - ((1 - confidence) / 2) ** (1 / float(np.nansum(counts)))
+        if found.point == 0:
+            high = unseen
+        elif found.point == 1:
+            low = 1 - unseen
+        return cls(found.point, low, high, found.days)
 
 
-def figures_of(
-    day: Day, window_s: float, requests: Sequence[Request] | None = None, *, outside_s: float = 0.0
-) -> dict[str, float]:
+def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = None) -> dict[str, float]:
     """Every figure of ``METRICS`` of one day; NaN where no request came.
 
     ``violations`` is a share of requests; ``goodput_per_s`` counts those within their SLO; ``kept_up`` is how many requests
@@ -57,18 +77,18 @@ def figures_of(
 
     Args:
         requests: some of the day's, for one pattern; all by default.
-        outside_s: what every request needs beside what was simulated; part of its waiting.
     """
     chosen = day.requests if requests is None else requests
     mean_load = float(np.mean(day.loads))
     hotspot = max(day.loads) / mean_load if mean_load else math.nan
     of_all = {"kept_up": day.ended / len(day.requests) if day.requests else math.nan, "hotspot": hotspot}
     if not chosen:
-        return {**dict.fromkeys(METRICS, math.nan), "goodput_per_s": 0.0, **of_all}
-    wait_s = np.array([((r.t_start_ns or 0) - r.t_sched_ns) / NS_PER_S for r in chosen]) + outside_s
-    e2e_s = np.array([((r.t_end_ns or 0) - r.t_sched_ns) / NS_PER_S for r in chosen]) + outside_s
+        return {**dict.fromkeys(METRICS, math.nan), "requests": 0.0, "goodput_per_s": 0.0, **of_all}
+    wait_s = np.array([((r.t_start_ns or 0) - r.t_sched_ns) / NS_PER_S for r in chosen])
+    e2e_s = np.array([((r.t_end_ns or 0) - r.t_sched_ns) / NS_PER_S for r in chosen])
     kept = e2e_s <= np.array([r.pattern.slo_s for r in chosen])
     return {
+        "requests": float(len(chosen)),
         "wait_mean_s": float(wait_s.mean()),
         "wait_p90_s": float(np.quantile(wait_s, 0.9)),
         "e2e_mean_s": float(e2e_s.mean()),

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from connector_tax.errors import AnalysisError
 from connector_tax.fleet.engines import FittedEngine, find_profile
 from connector_tax.fleet.instances import Instance, ProfileInstance
-from connector_tax.fleet.outcome import Mean, figures_of
+from connector_tax.fleet.outcome import KEPT_UP, Mean, figures_of
 from connector_tax.fleet.patterns import Pattern, Profile
 from connector_tax.fleet.queues import QUEUES
 from connector_tax.fleet.simulation import Policy, arrivals, simulate
@@ -23,8 +23,6 @@ PLAIN = "plain"
 RELATIVE = ("e2e_mean_s", "e2e_p90_s")
 DIFFERENCES = ("violations",)
 SHARES = ("violations",)
-# Completions over arrivals; the contract's share for a cell.
-SATURATED_BELOW = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +31,22 @@ class Member:
 
     Attributes:
         engine: None where the profiles are all that is known.
+        profiles: by pattern, of each day: one that was found on a day of its own is used on that day, so that what is not
+            known of it is in the interval.
     """
 
     config: str
     engine: FittedEngine | None
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, Sequence[Profile]]
 
-    def instances(self, n: int, policy: Policy, seed: int) -> Sequence[Instance]:
+    def on(self, day: int) -> dict[str, Profile]:
+        return {name: days[day % len(days)] for name, days in self.profiles.items()}
+
+    def instances(self, n: int, policy: Policy, day: int, seed: int) -> Sequence[Instance]:
+        profiles = self.on(day)
         if self.engine is None:
-            return [ProfileInstance(self.profiles, QUEUES[policy.queue]()) for _ in range(n)]
-        return [self.engine.instance(self.profiles, derive_seed(seed, "engine", i)) for i in range(n)]
+            return [ProfileInstance(profiles, QUEUES[policy.queue]()) for _ in range(n)]
+        return [self.engine.instance(profiles, derive_seed(seed, "engine", i)) for i in range(n)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +64,24 @@ class Found:
 
     Attributes:
         by_day: figures of each day, by metric; day i of two configurations had the same arrivals.
-        by_pattern: ``violations`` of each pattern.
+        by_pattern: the same of each pattern.
     """
 
     config: str
     setting: Setting
     by_day: dict[str, list[float]]
-    by_pattern: dict[str, list[float]]
+    by_pattern: dict[str, dict[str, list[float]]]
 
     @property
     def kept_up(self) -> bool:
         """As a cell that is not saturated does: docs/measurement.md, first criterion."""
-        return float(np.mean(self.by_day["kept_up"])) >= SATURATED_BELOW
+        return float(np.nanmean(self.by_day["kept_up"])) >= KEPT_UP
 
-    def mean(self, metric: str, confidence: float) -> Mean:
-        found = Mean.of(self.by_day[metric], confidence)
-        return found.within(0.0, 1.0) if metric in SHARES else found
+    def mean(self, metric: str, confidence: float) -> Mean | None:
+        days = self.by_day[metric]
+        if metric in SHARES:
+            return Mean.of_shares(days, self.by_day["requests"], confidence)
+        return Mean.of(days, confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
         slo_s = wanted.slo_s
         if slo_s is None:
             assert plain is not None
-            slo_s = study.slo_factor * plain.idle_e2e_s(pattern, study.seed)
+            slo_s = study.slo_factor * plain.idle(pattern, study.seed)["e2e_mean_s"]
         patterns.append(Pattern(wanted.name, wanted.input_tokens, wanted.output_tokens, wanted.weight, slo_s))
     return tuple(patterns)
 
@@ -125,13 +131,6 @@ def profiles_of(
         }
         for config, own in by_day.items()
     }
-
-
-def mean_profile(days: Sequence[Profile]) -> Profile:
-    return Profile(
-        math.exp(float(np.mean([math.log(d.rate_per_s) for d in days]))),
-        float(np.mean([d.e2e_s for d in days])),
-    )
 
 
 def _profile(wanted: tuple[FittedEngine, Pattern, float, int]) -> Profile | None:
@@ -165,7 +164,7 @@ def run_study(
             study,
             member,
             setting,
-            tuple(offered(patterns, members[0].profiles, setting.instances, setting.load)),
+            tuple(offered(patterns, members[0].on(day), setting.instances, setting.load)),
             day,
         )
         for member in members
@@ -194,51 +193,48 @@ def taxes(found: Sequence[Found], confidence: float) -> list[Tax]:
         for metric in (*RELATIVE, *DIFFERENCES):
             a, b = (np.array(f.by_day[metric]) for f in (own, base))
             mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else Mean.of(a - b, confidence)
-            rows.append(Tax(own.config, own.setting, metric, mean))
+            if mean is not None:
+                rows.append(Tax(own.config, own.setting, metric, mean))
     return rows
 
 
-def ratio_less_one(own: ArrayLike, base: ArrayLike, confidence: float) -> Mean:
+def ratio_less_one(own: ArrayLike, base: ArrayLike, confidence: float) -> Mean | None:
     """Of values that belong together pair by pair; Student's t on the logarithm."""
     ratio = Mean.of(np.log(np.asarray(own) / np.asarray(base)), confidence)
+    if ratio is None:
+        return None
     low, high = (None if v is None else math.expm1(v) for v in (ratio.low, ratio.high))
     return Mean(math.expm1(ratio.point), low, high, ratio.days)
 
 
 _Job = tuple[Study, Member, Setting, tuple[Pattern, ...], int]
+_Figures = dict[str, float]
 
 
-def _one_day(job: _Job) -> tuple[dict[str, float], dict[str, float]]:
+def _one_day(job: _Job) -> tuple[_Figures, dict[str, _Figures]]:
     study, member, setting, traffic, day = job
     seed = derive_seed(study.seed, "day", day)
     end_s = study.warmup_s + study.duration_s
-    outside_s = 0.0 if member.engine is None else member.engine.outside_s
     result = simulate(
         # As long again as the warm-up: who comes last in the window meets others, too.
         arrivals(traffic, end_s + study.warmup_s, seed),
-        member.instances(setting.instances, setting.policy, seed),
+        member.instances(setting.instances, setting.policy, day, seed),
         setting.policy,
         begin_s=study.warmup_s,
         end_s=end_s,
         seed=seed,
     )
     by_pattern = {
-        p.name: figures_of(
-            result,
-            study.duration_s,
-            [r for r in result.requests if r.pattern.name == p.name],
-            outside_s=outside_s,
-        )["violations"]
+        p.name: figures_of(result, study.duration_s, [r for r in result.requests if r.pattern.name == p.name])
         for p in traffic
     }
-    return figures_of(result, study.duration_s, outside_s=outside_s), by_pattern
+    return figures_of(result, study.duration_s), by_pattern
 
 
-def _gathered(
-    config: str, setting: Setting, days: Sequence[tuple[dict[str, float], dict[str, float]]]
-) -> Found:
+def _gathered(config: str, setting: Setting, days: Sequence[tuple[_Figures, dict[str, _Figures]]]) -> Found:
     whole, patterns = zip(*days, strict=True)
-    return Found(config, setting, _columns(whole), _columns(patterns))
+    by_pattern = {name: _columns([day[name] for day in patterns]) for name in patterns[0]}
+    return Found(config, setting, _columns(whole), by_pattern)
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

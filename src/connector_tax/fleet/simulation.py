@@ -85,9 +85,11 @@ def simulate(
             load.until(soonest[0])
             if instances[soonest[1]].advance(soonest[0]):
                 gateway.dispatch(soonest[0])
+            gateway.proceed(soonest[0], soonest[1])
         elif arrival_ns is not None:
             load.until(arrival_ns)
             requests.append(gateway.arrive(len(requests), due[len(requests)][1], arrival_ns))
+            gateway.proceed(arrival_ns)
         else:
             break
     window = [r for r in requests if begin_ns <= r.t_sched_ns < end_ns]
@@ -103,6 +105,7 @@ class _Gateway:
         self._router = router
         self._queue = queue
         self._random = random.Random(seed)
+        self._sent_to: set[int] = set()
 
     def arrive(self, seq: int, pattern: Pattern, now_ns: int) -> Request:
         expected_s = min(i.profiles[pattern.name].e2e_s for i in self._instances)
@@ -124,6 +127,12 @@ class _Gateway:
             self._queue.take(chosen.request)
             self._send(chosen, now_ns)
 
+    def proceed(self, now_ns: int, *others: int) -> None:
+        """Instances that got something, and ``others``, begin what they can."""
+        for i in sorted(self._sent_to.union(others)):
+            self._instances[i].proceed(now_ns)
+        self._sent_to.clear()
+
     def _placements(self, request: Request, urgency: int = 0) -> list[Placement]:
         return [
             Placement(request, urgency, i, instance.load, instance.load + instance.load_of(request))
@@ -133,6 +142,7 @@ class _Gateway:
     def _send(self, chosen: Placement, now_ns: int) -> None:
         chosen.request.instance = chosen.instance
         self._instances[chosen.instance].submit(chosen.request, now_ns)
+        self._sent_to.add(chosen.instance)
 
 
 class _MeanLoad:

@@ -52,6 +52,11 @@ def load_study(path: Path) -> Study:
     """
     value = checked(read_yaml(path), "fleet", str(path))
     patterns = tuple(_wanted(p) for p in value["patterns"])
+    if (shortest := 5 * max((p.slo_s or 0.0) for p in patterns)) > value["duration_s"]:
+        raise ConfigError(
+            f"{path}: duration_s: {value['duration_s']:g} is shorter than five times the longest slo_s ({shortest:g} s in all); "
+            "what comes in such a window says nothing of what leaves it."
+        )
     names = [p.name for p in patterns]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ConfigError(f"{path}: patterns: {twice[0]!r} is there twice; give each a name of its own.")
@@ -66,8 +71,8 @@ def load_study(path: Path) -> Study:
     )
 
 
-def given_profiles(study: Study, where: str) -> dict[str, Profile]:
-    """Profiles by pattern, of a study that needs no campaign.
+def given_profiles(study: Study, where: str) -> dict[str, list[Profile]]:
+    """Profiles by pattern, the same on every day, of a study that needs no campaign.
 
     Raises:
         ConfigError: a pattern has no profile or no SLO.
@@ -79,7 +84,12 @@ def given_profiles(study: Study, where: str) -> dict[str, Profile]:
                 f"{where}: patterns: {pattern.name!r} has no profile or no slo_s. Give both for every pattern, or a "
                 "measured campaign with --root, from which they are found."
             )
-        found[pattern.name] = pattern.profile
+        if pattern.slo_s < pattern.profile.e2e_s:
+            raise ConfigError(
+                f"{where}: patterns: {pattern.name!r} takes {pattern.profile.e2e_s:g} s by its profile, and its slo_s is "
+                f"{pattern.slo_s:g}: every request would miss it. A profile's e2e_s is that at a rate that keeps the SLO."
+            )
+        found[pattern.name] = [pattern.profile]
     return found
 
 

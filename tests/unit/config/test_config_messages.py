@@ -59,7 +59,7 @@ def test_an_impossible_value_is_named_with_its_place() -> None:
 def test_a_rate_that_is_no_number_is_refused() -> None:
     value = demo()
     value["phase_a"]["rates_per_s"] = [float("nan")]
-    assert "nan is not a rate" in refusal(value)
+    assert "phase_a.rates_per_s[0]: .inf and .nan are no numbers to work with" in refusal(value)
 
 
 def test_a_wrong_type_is_named() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.errors import ConfigError
@@ -32,7 +33,7 @@ SMALL: dict[str, Any] = {
 
 def study_file(tmp_path: Path, **changes: Any) -> Path:
     path = tmp_path / "fleet.yaml"
-    path.write_text(json.dumps({**SMALL, **changes}))
+    path.write_text(yaml.safe_dump({**SMALL, **changes}))
     return path
 
 
@@ -54,16 +55,8 @@ def test_given_profiles_give_all_files_and_a_table(
     run_script(monkeypatch, "--fleet", str(study_file(tmp_path)), "--out", str(out))
     value = json.loads((out / "fleet.json").read_text())
     assert (value["schema_version"], value["campaign"], value["engines"], value["taxes"]) == (1, None, [], [])
-    assert value["profiles"] == [
-        {
-            "config": "given",
-            "pattern": "p",
-            "rate_per_s": 4.0,
-            "e2e_s": 0.5,
-            "capacity": 2.0,
-            "rate_tax": None,
-        }
-    ]
+    [profile] = value["profiles"]
+    assert [profile[k]["point"] for k in ("rate_per_s", "e2e_s", "capacity")] == [4.0, 0.5, 2.0]
     assert len(value["fleets"]) == 2 * 2 * 2
     overloaded = [r for r in value["fleets"] if r["load"] == 1.5]
     assert not any(r["keeps_up"] for r in overloaded)
@@ -91,6 +84,11 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest
         ({"instances": [0]}, "instances[0]: 0 is not allowed; wanted: 1 or more"),
         ({"load": [1]}, "top level: unknown key 'load'. Allowed: seed, instances"),
         ({"patterns": [GIVEN, GIVEN]}, "patterns: 'p' is there twice"),
+        ({"slo_factor": float("inf")}, "slo_factor: .inf and .nan are no numbers"),
+        (
+            {"patterns": [{**GIVEN, "slo_s": 20}]},
+            "duration_s: 60 is shorter than five times the longest slo_s (100 s",
+        ),
         ({"days": 1}, "days: 1 is not allowed; wanted: 2 or more"),
         (
             {"policies": [{"router": "nearest", "queue": "fifo"}]},
@@ -102,6 +100,26 @@ def test_a_bad_study_is_one_message(tmp_path: Path, changes: dict[str, Any], mes
     with pytest.raises(ConfigError) as found:
         load_study(study_file(tmp_path, **changes))
     assert message in str(found.value)
+
+
+def test_a_pattern_that_hardly_ever_comes_is_no_number_and_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study_file(tmp_path, patterns=[GIVEN, {**GIVEN, "name": "rare", "weight": 1e-6}])
+    run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "out"))
+    value = json.loads((tmp_path / "out" / "fleet.json").read_text())
+    assert {r["violations_by_pattern"]["rare"] for r in value["fleets"]} == {None}
+    path = study_file(tmp_path, loads=[1e-6])
+    run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "none"))
+    assert "no request" in capsys.readouterr().out
+
+
+def test_a_profile_that_misses_its_own_slo_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = study_file(tmp_path, patterns=[{**GIVEN, "slo_s": 0.4}])
+    with pytest.raises(ConfigError, match=r"'p' takes 0\.5 s by its profile, and its slo_s is 0\.4"):
+        run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "out"))
 
 
 def test_a_study_without_profiles_wants_a_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

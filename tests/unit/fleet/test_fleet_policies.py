@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.fleet.outcome import Mean
+from connector_tax.fleet.outcome import Mean, figures_of
 from connector_tax.fleet.patterns import Pattern, Request
 from connector_tax.fleet.queues import ByPattern, Fifo
 from connector_tax.fleet.routers import ROUTERS, Placement
-from connector_tax.fleet.run import Found, Member, run_study, slos
+from connector_tax.fleet.run import Found, Member, Setting, run_study, slos, taxes
+from connector_tax.fleet.simulation import Day, Policy
 from connector_tax.fleet.study import given_profiles, load_study
 
 S = 1_000_000_000
@@ -85,13 +86,80 @@ def test_loads_that_sum_to_one_fit_and_a_little_more_does_not() -> None:
     assert not any(p.fits for p in placements((0, 0, 0.9, 1.01)))
 
 
+def mean(values: Sequence[float], confidence: float = 0.95) -> Mean:
+    found = Mean.of(values, confidence)
+    assert found is not None
+    return found
+
+
 def test_students_t_over_days() -> None:
-    """1, 2, 3: mean 2, deviation 1, t(2) at 95 % = 4.3027 over root three."""
-    found = Mean.of([1.0, 2.0, 3.0], 0.95)
+    """1, 2, 3: mean 2, deviation 1, t(2) at 95 % = 4.3027 over root three. A day without the figure is no day."""
+    found = mean([1.0, np.nan, 2.0, 3.0])
     assert (found.point, found.days) == (2.0, 3)
     assert found.high == pytest.approx(2 + 4.3027 / np.sqrt(3), abs=1e-4)
-    assert Mean.of([1.0], 0.95).low is None
-    assert Mean.of([0.0, 0.1], 0.95).within(0.0, 1.0).low == 0.0
+    assert mean([1.0]).low is None
+    assert Mean.of([np.nan, np.nan], 0.95) is None
+
+
+def test_a_share_that_was_never_seen_has_an_upper_end() -> None:
+    """0 of 300: Clopper and Pearson's 1 - 0.025 ** (1 / 300) = 1.22 %; and no share is below 0 or above 1."""
+    found = Mean.of_shares([0.0, 0.0], [100, 200], 0.95)
+    assert found is not None and (found.low, found.high) == (0.0, pytest.approx(0.01222, abs=1e-4))
+    found = Mean.of_shares([1.0, 1.0], [100, 200], 0.95)
+    assert found is not None and (found.low, found.high) == (pytest.approx(0.98778, abs=1e-4), 1.0)
+    found = Mean.of_shares([0.0, 0.1], [100, 100], 0.95)
+    assert found is not None and found.low == 0.0
+
+
+def test_the_figures_of_a_day_by_hand() -> None:
+    """Four requests, two within 2 s; half a load on one instance and 1.5 on the other."""
+    requests = [request(k, SHORT, k, 0.5) for k in range(4)]
+    for r, (wait_s, e2e_s) in zip(requests, [(0, 1), (0, 2), (1, 3), (3, 4)], strict=True):
+        r.t_start_ns, r.t_end_ns = r.t_sched_ns + wait_s * S, r.t_sched_ns + e2e_s * S
+    found = figures_of(Day(requests, 3, [0.5, 1.5]), 10.0)
+    assert found == {
+        "requests": 4,
+        "wait_mean_s": 1.0,
+        "wait_p90_s": pytest.approx(2.4),
+        "e2e_mean_s": 2.5,
+        "e2e_p90_s": pytest.approx(3.7),
+        "violations": 0.5,
+        "goodput_per_s": 0.2,
+        "kept_up": 0.75,
+        "hotspot": 1.5,
+    }
+    assert np.isnan(figures_of(Day([], 0, [0.0, 0.0]), 10.0)["e2e_p90_s"])
+
+
+def found_of(config: str, e2e_s: list[float], kept_up: float = 1.0) -> Found:
+    by_day = {"e2e_mean_s": e2e_s, "e2e_p90_s": e2e_s, "violations": [0.1, 0.2], "kept_up": [kept_up] * 2}
+    return Found(config, Setting(1, Policy("random_push", "fifo"), 0.5), by_day, {})
+
+
+def test_a_tax_is_taken_day_by_day_and_only_where_both_keep_up() -> None:
+    """Twice as slow on both days, though the days differ: +100 %, and no width."""
+    rows = taxes([found_of("plain", [1.0, 3.0]), found_of("x", [2.0, 6.0])], 0.95)
+    own = next(t for t in rows if t.metric == "e2e_p90_s").mean
+    assert (own.point, own.low, own.high) == (pytest.approx(1.0), pytest.approx(1.0), pytest.approx(1.0))
+    for plain_kept, own_kept in ((0.9, 1.0), (1.0, 0.9)):
+        assert (
+            taxes([found_of("plain", [1.0, 3.0], plain_kept), found_of("x", [2.0, 6.0], own_kept)], 0.95)
+            == []
+        )
+
+
+def test_every_configuration_and_policy_has_the_same_days() -> None:
+    """Instances that differ in speed get the same requests at the same times, and days differ."""
+    path = PROJECT_ROOT / "config" / "fleet_proposal.yaml"
+    study = replace(load_study(path), loads=(0.5,), days=2, duration_s=100.0, instances=(2,))
+    profiles = given_profiles(study, str(path))
+    slower = {name: [replace(days[0], e2e_s=2 * days[0].e2e_s)] for name, days in profiles.items()}
+    members = [Member("plain", None, profiles), Member("slow", None, slower)]
+    found = run_study(study, members, slos(study, None), map)
+    counts = {tuple(f.by_day["requests"]) for f in found}
+    assert len(counts) == 1
+    first, second = counts.pop()
+    assert first != second
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +178,7 @@ def proposal() -> dict[tuple[int, float, str, str], Found]:
 
 def difference(one: Sequence[float], other: Sequence[float]) -> Mean:
     """Day by day, at 99 %."""
-    return Mean.of(np.array(one) - np.array(other), 0.99)
+    return mean([a - b for a, b in zip(one, other, strict=True)], 0.99)
 
 
 def test_waiting_is_ordered_as_the_proposal_says(
