@@ -37,7 +37,7 @@ rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small 
 	$(BIN)/python scripts/rehearse.py --configfile $(CONFIG) --analyze
 
 ROOT ?= results/demo
-FLEET ?= config/fleet_demo.yaml
+FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet.yaml)
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/python scripts/simulate_fleet.py --root $(ROOT) --fleet $(FLEET)
 

@@ -33,9 +33,14 @@ def main() -> None:
             patterns, members = slos(study, None), [Member("given", None, profiles)]
             source, by_config = Source(None, {}, {}), {"given": profiles}
         else:
+            print(f"fitting engines to the step records of {args.root}", flush=True)
             measured = members_of(args.root, study, each)
             patterns, members = measured.patterns, list(measured.members)
             source, by_config = measured.source, measured.profiles
+        settings = len(study.instances) * len(study.policies) * len(study.loads)
+        print(
+            f"{len(members)} configurations x {settings} settings x {study.days} days to simulate", flush=True
+        )
         value = document(study, source, patterns, by_config, run_study(study, members, patterns, each))
     out = args.out or args.root / "fleet"
     out.mkdir(parents=True, exist_ok=True)

@@ -54,5 +54,5 @@ def run_door(main: Callable[[], None]) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted; finished cells are kept", file=sys.stderr)
+        print("interrupted; what was finished is kept", file=sys.stderr)
         sys.exit(130)

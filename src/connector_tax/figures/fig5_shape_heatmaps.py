@@ -129,32 +129,32 @@ def _tile(axes: Axes, column: int, row: int, colour: Any, hatch: str = "") -> No
 def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     """The largest tax and where, over the configurations and shapes whose interval lies above zero."""
     found = [
-        (c, shape, v) for c, grid in grids.items() for shape, row in grid.items() if (v := interval(row))
+        (c, shape, v, row) for c, grid in grids.items() for shape, row in grid.items() if (v := interval(row))
     ]
     clear = [f for f in found if f[2].low is not None and f[2].low > 0]
     if not clear:
         return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells)"
-    config, shape, value = max(clear, key=lambda f: f[2].point)
+    config, shape, value, row = max(clear, key=lambda f: f[2].point)
+    queueing = ", where a side did not keep up" if row.get("overloaded") else ""
     return (
         f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells; the largest is {with_interval(value)}, "
-        f"{clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output tokens"
+        f"{clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output tokens{queueing}"
     )
 
 
 def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str]) -> str:
-    sizes = [
-        int(n)
-        for grid in grids.values()
-        for row in grid.values()
-        for k in ("n", "n_plain")
-        if (n := number(row.get(k)))
-    ]
+    found = [row for grid in grids.values() for row in grid.values()]
+    sizes = [int(n) for row in found for k in ("n", "n_plain") if (n := number(row.get(k)))]
+    queued = sum(bool(row.get("overloaded")) for row in found)
     at = reference_rate(aggregate, "ref_safe")
     return " ".join(
         [
             f"Tax of TTFT p90 against plain at ref_safe{f' ({rate(at)})' if at is not None else ''}, phase B.",
             "In brackets the 95 % interval in percent; hatched where it covers zero.",
             f"{counted(sizes).replace('point', 'cell')}.",
+            f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
+            if queued
+            else "",
             f"Not available: {listing(missing)}." if missing else "",
             left_out(aggregate, "b"),
         ]

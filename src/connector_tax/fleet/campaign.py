@@ -70,7 +70,8 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
         cells.setdefault(cell.config, []).append(cell)
     calibrations: dict[str, Calibration] = {}
     left_out: dict[str, str] = {}
-    for config in sorted(cells, key=lambda c: (c != PLAIN, c)):
+    order = [PLAIN, *(c["id"] for c in data.document["config"]["connectors"] if c["id"] != PLAIN)]
+    for config in (c for c in order if c in cells):
         try:
             found = calibrate(cells[config], _settings(data, config), study.seed)
         except AnalysisError as error:

@@ -19,7 +19,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     """A table of configurations and phases, the time left, and the last line of progress."""
     folder = CampaignFolder(results / config.campaign)
     if not folder.campaign_file.exists():
-        return f"{folder.root}: not started. Start it with: snakemake --cores 1 --configfile {config_file}"
+        return f"{folder.root}: not started. Start it with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
     date = read_json(folder.campaign_file)["date"]
     width = max(len(c) for c in config.connector_ids)
     lines = [f"campaign {config.campaign}, started {date}", ""]

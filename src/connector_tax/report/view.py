@@ -368,14 +368,14 @@ def _reproduce(aggregate: Aggregate) -> list[Text]:
         {
             "what": "Numbers, figures and this page from the raw artifacts, on any machine (no GPU, no vLLM):",
             "commands": [
-                f"python scripts/analyze.py --root {root}",
-                f"python scripts/plot_connector_tax.py --root {root}",
-                f"python scripts/build_report.py --root {root}",
+                f".venv/bin/python scripts/analyze.py --root {root}",
+                f".venv/bin/python scripts/plot_connector_tax.py --root {root}",
+                f".venv/bin/python scripts/build_report.py --root {root}",
             ],
         },
         {
             "what": f"The whole campaign, with the configuration file it was started from (as resolved: {root}/campaign.json):",
-            "commands": ["snakemake --cores 1 --configfile config/<file>.yaml"],
+            "commands": [".venv/bin/snakemake --cores 1 --configfile config/<file>.yaml"],
         },
         {
             "what": "One server, exactly as it was launched:",

@@ -236,7 +236,20 @@ def _evidence(
         stacks=_stacks(config),
         confidence=confidence,
         members=frozenset(c["id"] for c in config["connectors"]),
+        overloaded={
+            "TTFT p90": _overloaded([t for t in shapes if t.metric == "ttft_p90"], "input_tokens"),
+            "TPOT p90": _overloaded([t for t in shapes if t.metric == "tpot_p90"], "output_tokens"),
+        },
     )
+
+
+def _overloaded(taxes: list[Tax], attribute: str) -> dict[str, frozenset[int]]:
+    """config -> lengths at one of whose shapes it or plain did not keep up."""
+    found: dict[str, frozenset[int]] = {}
+    for tax in taxes:
+        if tax.overloaded:
+            found[tax.config] = found.get(tax.config, frozenset()) | {getattr(tax, attribute)}
+    return found
 
 
 def _by_length(taxes: list[Tax], attribute: str) -> dict[str, dict[int, Estimate]]:

@@ -5,7 +5,7 @@ no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class Evidence:
         absent: config -> why it has no numbers; those of the campaign that have some are not in it.
         members: every configuration of the campaign.
         stacks: config of a MultiConnector -> the configurations it is made of.
+        overloaded: metric -> config -> lengths of which some tax holds queueing, since it or plain did not keep up.
     """
 
     headline: Mapping[str, Estimate]
@@ -52,6 +53,7 @@ class Evidence:
     stacks: Mapping[str, tuple[str, ...]]
     confidence: float
     members: frozenset[str] = frozenset()
+    overloaded: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,14 @@ def _trend(
     outcome = _against(0.0, low, high, above=SUPPORTED, below=REFUTED)
     values = ", ".join(f"{k}: {e.point:.1%}" for k, e in by_length.items())
     without = "".join(f"; {k} left out: {reason}" for k, reason in lost.items())
+    queued = sorted(
+        evidence.overloaded.get(METRIC_OF[hypothesis], {}).get(config, frozenset()) & set(by_length)
+    )
+    caveat = (
+        f" At {', '.join(map(str, queued))} tokens plain or {config} did not keep up, so what grows there may be queueing."
+        if queued
+        else ""
+    )
     return Verdict(
         hypothesis,
         config,
@@ -305,7 +315,7 @@ def _trend(
             "by_length": {str(k): _numbers(e, evidence) for k, e in lengths.items()},
         },
         f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
-        f"{_points(slope, evidence)} ({values}{without}); growing: {outcome}.",
+        f"{_points(slope, evidence)} ({values}{without}); growing: {outcome}.{caveat}",
         p_value(slope, 0.0),
     )
 

@@ -126,6 +126,24 @@ def test_captions_count_requests_and_exclusions(example: dict[str, Any]) -> None
     assert "mooncake_producer r2_32768x1024 (engine died in it)" in result.caption
 
 
+def test_the_largest_shape_tax_says_if_it_holds_queueing(example: dict[str, Any]) -> None:
+    """A tax where plain or the connector did not keep up is no property of the shape alone."""
+    aggregate = copy.deepcopy(example)
+    own = [
+        t
+        for t in aggregate["taxes"]
+        if t["phase"] == "b" and t["metric"] == "ttft_p90" and t["low"] is not None
+    ]
+    largest = max((t for t in own if t["low"] > 0), key=lambda t: t["point"])
+    for tax in own:
+        tax["overloaded"] = ["own"] if tax is largest else []
+    with drawing_style("x"):
+        result = FIGURES["fig5_shape_heatmaps"](aggregate)
+    assert isinstance(result, Drawn)
+    assert result.title.endswith("where a side did not keep up")
+    assert "In 1 of " in result.caption and "those taxes hold queueing" in result.caption
+
+
 def test_a_picture_of_the_embedded_engine_says_so(example: dict[str, Any]) -> None:
     """PNGs travel without their page."""
     aggregate = copy.deepcopy(example)

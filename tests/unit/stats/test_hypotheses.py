@@ -95,6 +95,19 @@ def test_h5_is_the_slope_over_doublings() -> None:
     assert found.numbers["slope_per_doubling"]["point"] == pytest.approx(0.1)
 
 
+def test_a_trend_over_cells_that_did_not_keep_up_says_so() -> None:
+    lengths = {512: tax(0.1), 4096: tax(0.2), 32768: tax(0.9)}
+    overloaded = {"TTFT p90": {"mooncake_both": frozenset({32768})}}
+    given = {"by_input": {"mooncake_both": lengths}, "overloaded": overloaded}
+    found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5"]
+    assert found.outcome == "supported"
+    assert found.sentence.endswith(
+        "At 32768 tokens plain or mooncake_both did not keep up, so what grows there may be queueing."
+    )
+    calm = verdicts({"mooncake_both": tax(0.2)}, by_input={"mooncake_both": lengths})["H5"]
+    assert "queueing" not in calm.sentence
+
+
 def test_one_length_makes_no_trend() -> None:
     found = verdicts({"mooncake_both": tax(0.3)}, by_input={"mooncake_both": {512: tax(0.3)}})["H5"]
     assert found.outcome == "not testable"
