@@ -97,9 +97,9 @@ def test_a_fitted_fleet_has_the_tax_of_the_true_one(
     measured = members_of(root, study, map)
     assert [m.config for m in measured.members] == [
         "plain",
-        "lmcache_only",
-        "mooncake_both",
         "noop_connector",
+        "mooncake_both",
+        "lmcache_only",
     ]
     true = []
     for member in measured.members:
