@@ -158,7 +158,7 @@ class Study:
         """
         if self.measuring:
             self.folder.root.mkdir(parents=True, exist_ok=True)
-            lock = open(self.folder.root / ".start.lock", "a+", encoding="utf-8")  # noqa: SIM115 - held to the end
+            lock = open(self.folder.start_lock, "a+", encoding="utf-8")  # noqa: SIM115 - held to the end
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

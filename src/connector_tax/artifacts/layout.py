@@ -27,6 +27,11 @@ class CampaignFolder:
         return self.preflight / "preflight_status.json"
 
     @property
+    def start_lock(self) -> Path:
+        """Held by the Snakemake process that works on the campaign; holds its pid."""
+        return self.root / ".start.lock"
+
+    @property
     def reference_rates(self) -> Path:
         return self.root / "reference_rates.json"
 

@@ -28,37 +28,63 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     heads = [f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)
     lines.append(" " * width + "  " + "".join(f"{h:<24}" for h in heads))
     left_s = 0.0
+    rates = _rates(folder, config, date)
     for connector_id in config.connector_ids:
         row = f"{connector_id:<{width}}  "
-        row += "".join(f"{_state(config, folder.run(date, connector_id, p)):<24}" for p in phases)
+        row += "".join(f"{_state(config, folder.run(date, connector_id, p), rates):<24}" for p in phases)
         ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
         row += f"{ended} of {len(blocks)} blocks" if blocks else ""
         lines.append(row.rstrip())
     for phase in config.phases:
         for connector_id in config.members(phase):
             if not folder.run(date, connector_id, phase).receipt.exists():
-                left_s += expected_run_s(config, connector_id, phase, _rate(folder, config, phase))
+                left_s += expected_run_s(config, connector_id, phase, _rate(rates, config, phase))
     lines += ["", *_skips(folder)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
+    worker = _worker(folder)
+    if worker is not None:
+        lines.append(f"process {worker} works on it")
+    elif left_s:
+        lines.append(
+            f"nobody works on it; go on with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
+        )
     if folder.report.exists():
-        lines.append(f"report: {folder.report}")
+        older = ", made before the rest was measured" if left_s else ""
+        lines.append(f"report: {folder.report}{older}")
     if folder.progress_log.exists():
         lines.append("last: " + folder.progress_log.read_text(encoding="utf-8").splitlines()[-1])
     return "\n".join(lines)
 
 
-def _state(config: CampaignConfig, run: RunFolder) -> str:
+def _state(config: CampaignConfig, run: RunFolder, rates: tuple[float, float] | None) -> str:
     if run.receipt.exists():
         receipt = read_receipt(run)
         if receipt.status != "measured":
             return receipt.status.replace("_", " ")
         invalid = sum(c["verdict"] != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
-    planned = len(cells_of(config, run.connector_id, run.phase, ref_safe_per_s=1.0, ref_load_per_s=1.0))
-    done = len(run.finished_cells())
+    safe, load = rates or (1.0, 1.0)
+    plan = cells_of(config, run.connector_id, run.phase, ref_safe_per_s=safe, ref_load_per_s=load)
+    # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
+    own = {c.cell_id for c in run.finished_cells()} & {c.cell_id for c in plan}
+    if run.phase != "a" and rates is None:
+        return "-"
     if _engine_lives(run.path / "engine.pid.json"):
-        return f"running, {done} of {planned}"
-    return f"{done} of {planned}" if done else "-"
+        return f"running, {len(own)} of {len(plan)}"
+    return f"{len(own)} of {len(plan)}" if own else "-"
+
+
+def _worker(folder: CampaignFolder) -> int | None:
+    """The Snakemake process that works on the campaign; None where nobody does.
+
+    Its lock is not tried: holding it for an instant could refuse a start.
+    """
+    try:
+        pid = int(folder.start_lock.read_text(encoding="utf-8"))
+        at_work = any("snakemake" in word for word in psutil.Process(pid).cmdline())
+    except (OSError, ValueError, psutil.Error):
+        return None
+    return pid if at_work else None
 
 
 def _engine_lives(pid_file: Path) -> bool:
@@ -71,10 +97,18 @@ def _engine_lives(pid_file: Path) -> bool:
         return False
 
 
-def _rate(folder: CampaignFolder, config: CampaignConfig, phase: Phase) -> float:
-    if folder.reference_rates.exists():
-        rates = read_json(folder.reference_rates)
-        return float(rates["ref_load_per_s" if phase == "b_prime" else "ref_safe_per_s"])
+def _rates(folder: CampaignFolder, config: CampaignConfig, date: str) -> tuple[float, float] | None:
+    """(ref_safe, ref_load); None before all of Phase A has ended, when what lies there is of an earlier plan."""
+    ended = all(folder.run(date, c, "a").receipt.exists() for c in config.members("a"))
+    if not ended or not folder.reference_rates.exists():
+        return None
+    found = read_json(folder.reference_rates)
+    return float(found["ref_safe_per_s"]), float(found["ref_load_per_s"])
+
+
+def _rate(rates: tuple[float, float] | None, config: CampaignConfig, phase: Phase) -> float:
+    if rates is not None:
+        return rates[1] if phase == "b_prime" else rates[0]
     return config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
 
 

@@ -1,0 +1,91 @@
+"""``make status``: what is done of the plan as it is now, who works on it, and what would go on with it."""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
+
+from connector_tax.files import write_json
+from connector_tax.report.status import status_text
+
+FILE = Path("config/mine.yaml")
+
+
+def campaign(tmp_path: Path, **changes: object) -> Campaign:
+    config = campaign_config(**{**SMALL, "connectors": ["plain", "mooncake_both"], **changes})
+    return Campaign(tmp_path / config.campaign, config)
+
+
+def rates(found: Campaign, safe: float, load: float) -> None:
+    write_json(found.folder.reference_rates, {"ref_safe_per_s": safe, "ref_load_per_s": load})
+
+
+def said(found: Campaign, tmp_path: Path) -> dict[str, str]:
+    """The table's rows by configuration, and the rest as one text."""
+    text = status_text(found.config, tmp_path, FILE)
+    lines = text.splitlines()
+    return {
+        "all": text,
+        **{line.split()[0]: line for line in lines if line and not line.startswith("campaign")},
+    }
+
+
+def test_a_campaign_that_was_not_started_says_how_to(tmp_path: Path) -> None:
+    config = campaign_config(**SMALL)
+    assert status_text(config, tmp_path, FILE).endswith(
+        "not started. Start it with: .venv/bin/snakemake --cores 1 --configfile config/mine.yaml"
+    )
+
+
+def test_what_is_done_and_that_nobody_goes_on(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    found.measure("plain")
+    found.measure("mooncake_both", receipt=False)
+    text = said(found, tmp_path)
+    assert text["plain"].split()[1:3] == ["3", "cells"]
+    assert text["mooncake_both"].split()[1:4] == ["3", "of", "3"]
+    assert "nobody works on it; go on with: .venv/bin/snakemake --cores 1" in text["all"]
+
+
+def test_cells_of_an_earlier_plan_do_not_count(tmp_path: Path) -> None:
+    """Phase B was measured at 2 req/s; the reference rate became 4, so none of it is of the plan."""
+    found = campaign(tmp_path)
+    for connector in ("plain", "mooncake_both"):
+        found.measure(connector)
+    found.measure("plain", "b", rates=(2.0, 2.0), receipt=False)
+    rates(found, 2.0, 2.0)
+    assert "4 of 4" in said(found, tmp_path)["plain"]
+    rates(found, 4.0, 4.0)
+    assert "of 4" not in said(found, tmp_path)["plain"]
+
+
+def test_rates_of_an_earlier_phase_a_are_not_believed(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    found.measure("plain")
+    found.measure("mooncake_both", receipt=False)
+    found.measure("plain", "b", rates=(2.0, 2.0), receipt=False)
+    rates(found, 2.0, 2.0)
+    assert "of 4" not in said(found, tmp_path)["plain"]
+
+
+def test_who_works_on_it_is_named_and_whoever_has_its_number_now_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = campaign(tmp_path)
+    found.measure("plain")
+    found.folder.start_lock.write_text(str(psutil.Process().pid))
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda self: ["python", "-m", "snakemake"])
+    assert f"process {psutil.Process().pid} works on it" in said(found, tmp_path)["all"]
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda self: ["vi"])
+    assert "nobody works on it" in said(found, tmp_path)["all"]
+
+
+def test_a_report_of_before_is_said_to_be_one(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    found.measure("plain")
+    found.folder.report.write_text("")
+    assert "report.html, made before the rest was measured" in said(found, tmp_path)["all"]
