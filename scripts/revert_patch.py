@@ -4,11 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.doors import run_door
 from connector_tax.engine.patching import ensure_reverted
 from connector_tax.files import read_json
-from connector_tax.measure.locks import held
+from connector_tax.measure.locks import alone_in
 from connector_tax.plan import config_of
 
 
@@ -23,7 +22,7 @@ def main() -> None:
     if config.engine.kind == "vllm" and not os.access(config.engine.python or "", os.X_OK):
         print(f"no engine at {config.engine.python}, nothing to revert")
         return
-    with held(CampaignFolder(args.campaign_file.parent).root / ".lock", f"campaign {config.campaign}"):
+    with alone_in(args.campaign_file.parent, config.campaign):
         ensure_reverted(config.engine)
     print("vLLM is as its wheel installed it" if config.engine.kind == "vllm" else "no patch on this engine")
 

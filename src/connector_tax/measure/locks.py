@@ -29,12 +29,24 @@ def measuring_alone(root: Path, campaign: str, gpu: int) -> Iterator[None]:
     Raises:
         EngineError: someone else did for ``WAIT_S``; names the process and its campaign.
     """
-    holder = f"{os.getpid()}, which measures campaign {campaign} in {root.resolve()}"
-    with (
-        held(root / ".lock", f"campaign {campaign}", holder),
-        held(cache_folder() / "locks" / f"gpu{gpu}.lock", f"GPU {gpu}", holder),
-    ):
+    gpu_lock = cache_folder() / "locks" / f"gpu{gpu}.lock"
+    with alone_in(root, campaign), held(gpu_lock, f"GPU {gpu}", _holder(root, campaign)):
         yield
+
+
+@contextmanager
+def alone_in(root: Path, campaign: str) -> Iterator[None]:
+    """Nobody else measures in the campaign's folder, wherever its engines run.
+
+    Raises:
+        EngineError: someone else did for ``WAIT_S``; names the process.
+    """
+    with held(root / ".lock", f"campaign {campaign}", _holder(root, campaign)):
+        yield
+
+
+def _holder(root: Path, campaign: str) -> str:
+    return f"{os.getpid()}, which works on campaign {campaign} in {root.resolve()}"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def test_another_campaign_on_the_same_gpu_is_told_who_measures_there(tmp_path: P
     with measuring_alone(tmp_path / "first", "first", 0), pytest.raises(EngineError) as found:
         with locks.held(tmp_path / "cache" / "locks" / "gpu0.lock", "GPU 0", "me", wait_s=0.0):
             pytest.fail("held twice")
-    holder = f"process {os.getpid()}, which measures campaign first in {tmp_path / 'first'}"
+    holder = f"process {os.getpid()}, which works on campaign first in {tmp_path / 'first'}"
     assert re.search(f"GPU 0 is in use by {re.escape(holder)} ", str(found.value))
 
 
