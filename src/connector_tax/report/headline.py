@@ -1,10 +1,12 @@
 """The sentence at the top: the tax with its interval, where it was measured, and what qualifies it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
+    all_cells,
     interval,
     label_of,
     main_taxes,
@@ -15,7 +17,7 @@ from connector_tax.figures.lookup import (
     source_note,
     why_absent,
 )
-from connector_tax.figures.words import hold_together, percent, rate, with_interval
+from connector_tax.figures.words import hold_together, listing, percent, rate, with_interval
 from connector_tax.report.tax_text import stands_in
 
 SUBJECT = "mooncake_both"
@@ -69,6 +71,10 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     ]
     if instead := stands_in(row):
         details.append(f"Measured {instead}: Phase A's cell does not count.")
+    if flagged := _flags_of_its_cells(aggregate, row):
+        details.append(
+            f"The cells behind it are flagged {listing(flagged, 9)}; what that means stands below."
+        )
     tpot = interval(main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject))
     if tpot is not None:
         details.append(f"TPOT p90: {with_interval(tpot)}.")
@@ -85,6 +91,17 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         "details": [hold_together(d) for d in details],
         "flags": flags,
     }
+
+
+def _flags_of_its_cells(aggregate: Aggregate, tax: Mapping[str, Any]) -> list[str]:
+    """Of the connector's cell and of plain's, in the order of the alphabet."""
+    found = {
+        str(flag)
+        for cell in all_cells(aggregate, str(tax.get("phase")))
+        if cell.get("cell_id") == tax.get("cell_id") and cell.get("config") in ("plain", tax.get("config"))
+        for flag in cell.get("flags") or []
+    }
+    return sorted(found)
 
 
 def _over_blocks(aggregate: Aggregate, config: str) -> tuple[int, Interval | None]:

@@ -163,6 +163,22 @@ def test_the_headline_carries_the_flags_of_the_reference_rate(aggregate: dict[st
     assert text.index("fallback_lowest_rate") < text.index("Verdicts Taxes")
 
 
+def test_the_headline_names_the_flags_of_the_cells_behind_it(aggregate: dict[str, Any]) -> None:
+    """The connector's and plain's; a reader of one sentence must know that the client was late."""
+    for cell in aggregate["cells"]:
+        if (cell["phase"], cell["cell_id"]) == ("a", "r2_4096x256"):
+            if cell["config"] == "plain":
+                cell["flags"] = ["client_limited"]
+            elif cell["config"] == "mooncake_both":
+                cell["flags"] = ["host_busy", "client_limited"]
+            else:
+                cell["flags"] = ["cpu_stolen"]
+    text = words(page(aggregate))
+    assert (
+        "The cells behind it are flagged client_limited and host_busy; what that means stands below." in text
+    )
+
+
 def test_without_mooncake_the_dearest_connector_stands_in(aggregate: dict[str, Any]) -> None:
     """And the page says why the intended one does not."""
     aggregate["taxes"] = [t for t in aggregate["taxes"] if "mooncake" not in t["config"]]
