@@ -103,12 +103,8 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     )
     document = data.document
     modelled = document["config"]["engine"]["kind"] == "emulator"
-    source = Source(
-        str(document["campaign"]),
-        calibrations,
-        left_out,
-        _notes(study, patterns, calibrations[PLAIN], modelled),
-    )
+    notes = [*_notes(study, patterns, calibrations[PLAIN], modelled), *_beyond(calibrations, profiles)]
+    source = Source(str(document["campaign"]), calibrations, left_out, tuple(notes))
     return Measured(source, patterns, profiles, members)
 
 
@@ -121,7 +117,8 @@ def _settings(data: CampaignData, config: str) -> dict[str, Any]:
     }
     diff = data.engine_diff or {}
     changed = diff.get("configs", {}).get(config) or {}
-    return {**resolved, **(diff.get("plain") or {}), **{name: both["own"] for name, both in changed.items()}}
+    told = {**(diff.get("plain") or {}), **{name: both["own"] for name, both in changed.items()}}
+    return resolved | {name: value for name, value in told.items() if value is not None}
 
 
 def _check_lengths(data: CampaignData, study: Study) -> None:
@@ -134,7 +131,7 @@ def _check_lengths(data: CampaignData, study: Study) -> None:
             )
 
 
-def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modelled: bool) -> tuple[str, ...]:
+def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modelled: bool) -> list[str]:
     """What a reader must know beside the numbers."""
     notes = []
     if modelled:
@@ -149,4 +146,17 @@ def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modell
             f"duration_s {study.duration_s:g} is shorter than five times the longest SLO ({wanted_s:.3g} s): fleets that keep up "
             "may be said not to"
         )
-    return tuple(notes)
+    return notes
+
+
+def _beyond(
+    calibrations: Mapping[str, Calibration], profiles: Mapping[str, Mapping[str, Sequence[Profile]]]
+) -> list[str]:
+    """Profiles that hold more requests than ever decoded together when the engine was measured."""
+    return [
+        f"{config}: {capacity:.0f} {name} requests in flight at its profile, at most {calibrations[config].most_together} "
+        "decoded together when it was measured; extrapolated"
+        for config, own in profiles.items()
+        for name, days in own.items()
+        if days and (capacity := max(d.capacity for d in days)) > calibrations[config].most_together
+    ]

@@ -146,6 +146,7 @@ def _engine(config: str, found: Calibration) -> dict[str, Any]:
         "outside_s": found.engine.outside_s,
         "steps": found.steps,
         "input_lengths": list(found.input_lengths),
+        "most_together": found.most_together,
         "typical_error": found.typical_error,
         "checks": [asdict(c) for c in found.checks],
     }

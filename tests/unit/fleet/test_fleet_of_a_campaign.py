@@ -295,6 +295,29 @@ def test_prompts_beyond_those_measured_are_said_to_be(
     assert "beyond the prompts that were measured (64 to 512 tokens): long (2000)" in measured.source.notes
 
 
+def test_where_sequences_hardly_met_what_another_costs_is_not_guessed(
+    rehearsed: tuple[Path, CampaignConfig],
+) -> None:
+    cells = [
+        c for c in read_campaign(rehearsed[0]).cells() if c.config == "plain" and c.cell_id == "r20_256x16"
+    ]
+    with pytest.raises(
+        AnalysisError, match=r"in \d+ of its \d+ steps two sequences or more decoded together"
+    ):
+        calibrate(cells, SETTINGS, 1)
+
+
+def test_a_profile_that_holds_more_than_ever_met_is_said_to_be_extrapolated(
+    rehearsed: tuple[Path, CampaignConfig], tmp_path: Path
+) -> None:
+    own = {"name": "short", "input_tokens": 64, "output_tokens": 64}
+    measured = members_of(rehearsed[0], short_study(tmp_path, patterns=[own], slo_factor=4, days=2), map)
+    assert any(
+        re.match(r"plain: \d+ short requests in flight at its profile, at most \d+ ", n)
+        for n in measured.source.notes
+    )
+
+
 def test_cells_of_repeats_are_fitted_and_held_against_the_model_too(
     rehearsed: tuple[Path, CampaignConfig],
 ) -> None:
