@@ -74,8 +74,9 @@ class Found:
 
     @property
     def kept_up(self) -> bool:
-        """As a cell that is not saturated does: docs/measurement.md, first criterion."""
-        return float(np.nanmean(self.by_day["kept_up"])) >= KEPT_UP
+        """As a cell that is not saturated does (docs/measurement.md, first criterion); where nothing comes nothing piles up."""
+        found = Mean.of(self.by_day["kept_up"], 0.95)
+        return found is None or found.point >= KEPT_UP
 
     def mean(self, metric: str, confidence: float) -> Mean | None:
         days = self.by_day[metric]
