@@ -78,10 +78,18 @@ def draw_fleet(value: Row, folder: Path) -> str:
         handles = [*(line.example() for line in lines), piling]
         grid[0][-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0))
         title = _claim(rows, of_profiles)
-        notes = value["notes"] if of_profiles else ["modelled fleets, not measured ones", *value["notes"]]
-        set_claim(figure, title, clean("; ".join(notes)).capitalize())
+        set_claim(figure, title, _note(value["notes"], of_profiles))
         save(figure, folder, NAME)
     return title
+
+
+def _note(notes: Sequence[str], of_profiles: bool) -> str:
+    """One line: what fits below a narrow figure, and how much more there is to read."""
+    parts = [] if of_profiles else ["Modelled fleets, not measured ones"]
+    short = [clean(n) for n in notes if len(n) <= 60][:1]
+    more = len(notes) - len(short)
+    parts += short + ([f"{more} note{'s' if more > 1 else ''} in fleet.json"] if more else [])
+    return "; ".join(parts)
 
 
 def _by_config(rows: Sequence[Row]) -> list[_Line]:

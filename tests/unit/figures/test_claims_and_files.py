@@ -9,6 +9,7 @@ import pytest
 
 from connector_tax.errors import ArtifactError
 from connector_tax.figures.draw_all import FIGURES, draw_figures
+from connector_tax.figures.fleet import _note as fleet_note
 from connector_tax.figures.lookup import Interval
 from connector_tax.figures.style import Drawn, drawing_style, look_of
 from connector_tax.figures.words import clean, listing, microseconds, milliseconds, percent, with_interval
@@ -226,3 +227,15 @@ def test_numbers_as_people_read_them() -> None:
     assert with_interval(Interval(0.3, None, None)) == "+30 % (no interval)"
     assert listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert clean("a\x00b\n c", 4) == "a b…"
+
+
+def test_a_fleets_picture_says_that_it_is_modelled_and_that_there_are_notes() -> None:
+    """Whole names and abbreviations, on one line however many notes there are."""
+    engine, long = (
+        "measured on the embedded engine: its taxes are made up",
+        "plain: 9 requests in flight, " * 9,
+    )
+    assert fleet_note([engine, long, long], False) == (
+        f"Modelled fleets, not measured ones; {engine}; 2 notes in fleet.json"
+    )
+    assert fleet_note([], True) == ""
