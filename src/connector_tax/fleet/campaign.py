@@ -40,7 +40,7 @@ class Measured:
     """What a campaign gives a study.
 
     Attributes:
-        profiles: by configuration and pattern, one of each day; none where it misses its SLO even when idle.
+        profiles: by configuration and pattern, one of each day; none where it cannot keep its SLO.
         members: plain first.
     """
 
@@ -56,7 +56,7 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     Raises:
         ArtifactError: there is no campaign.
         ConfigError: the study asks for what a campaign cannot give.
-        AnalysisError: plain cannot be modelled, or misses an SLO even when idle; nothing can be compared then.
+        AnalysisError: plain cannot be modelled, or cannot keep an SLO; nothing can be compared then.
     """
     if given := [p.name for p in study.patterns if p.profile is not None]:
         raise ConfigError(
@@ -78,7 +78,11 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
             left_out[config] = str(error)
             continue
         calibrations[config] = found
-        if found.typical_error > BELIEVABLE:
+        if too_long := [
+            p.name for p in study.patterns if not found.engine.fits(p.input_tokens, p.output_tokens)
+        ]:
+            left_out[config] = f"its KV memory is too small for one request of {', '.join(too_long)}"
+        elif found.typical_error > BELIEVABLE:
             left_out[config] = (
                 f"its model misses the measured latencies by {found.typical_error:.0%} at the median; up to "
                 f"{BELIEVABLE:.0%} is taken for a likeness"

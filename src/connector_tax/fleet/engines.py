@@ -42,10 +42,16 @@ class FittedEngine:
     max_num_batched_tokens: int
 
     def instance(self, profiles: Mapping[str, Profile], seed: int) -> EngineInstance:
-        model = EngineModel(
+        return EngineInstance(profiles, self._model(seed), s_to_ns(self.outside_s))
+
+    def fits(self, input_tokens: int, output_tokens: int) -> bool:
+        """Whether one such request fits into the KV memory; one that does not would wait for ever."""
+        return self._model(0).fits(input_tokens, output_tokens)
+
+    def _model(self, seed: int) -> EngineModel:
+        return EngineModel(
             self.costs, self.per_prompt, max_num_batched_tokens=self.max_num_batched_tokens, seed=seed
         )
-        return EngineInstance(profiles, model, s_to_ns(self.outside_s))
 
     def alone(self, due: Due, *, begin_s: float, end_s: float, seed: int) -> Day:
         """One instance, nothing else."""
@@ -67,7 +73,7 @@ def find_profile(engine: FittedEngine, pattern: Pattern, allowed: float, seed: i
     of the sentence, and windows of several SLOs.
 
     Returns:
-        None where more than that miss it though they never meet.
+        None where more than that miss it though they never meet. The pattern must fit.
 
     Raises:
         AnalysisError: no rate is too much for it.

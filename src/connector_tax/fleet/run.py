@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -108,7 +108,7 @@ def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
         if slo_s is None:
             assert plain is not None
             slo_s = study.slo_factor * plain.idle(pattern, study.seed)["e2e_mean_s"]
-        patterns.append(Pattern(wanted.name, wanted.input_tokens, wanted.output_tokens, wanted.weight, slo_s))
+        patterns.append(replace(pattern, slo_s=slo_s))
     return tuple(patterns)
 
 
@@ -144,7 +144,7 @@ def offered(
     """The patterns at the rates at which they load ``instances`` of plain to ``load`` by its profiles."""
     whole = sum(p.rate_per_s / plain[p.name].rate_per_s for p in patterns)
     scale = load * instances / whole
-    return [Pattern(p.name, p.input_tokens, p.output_tokens, p.rate_per_s * scale, p.slo_s) for p in patterns]
+    return [replace(p, rate_per_s=p.rate_per_s * scale) for p in patterns]
 
 
 def run_study(

@@ -272,6 +272,15 @@ def test_a_model_that_is_not_like_what_was_measured_is_left_out(
     )
 
 
+def test_a_request_that_no_memory_holds_is_refused_and_not_waited_for(
+    rehearsed: tuple[Path, CampaignConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(calibration.DEFAULTS, "cache_config.num_gpu_blocks", 40)
+    pattern = {"name": "huge", "input_tokens": 640, "output_tokens": 8}
+    with pytest.raises(AnalysisError, match="its KV memory is too small for one request of huge"):
+        members_of(rehearsed[0], short_study(tmp_path, patterns=[pattern]), map)
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
