@@ -21,6 +21,7 @@ from connector_tax.files import append_lines, to_json, write_json, write_text, w
 from connector_tax.plan import campaign_document, cells_of, launch_spec, run_order, spec_hash
 from connector_tax.records.cell import CellSpec, CellWindow, Phase, is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.records.request import RequestRecord
 from connector_tax.seeds import stream
 from connector_tax.summary.cell import summarise_cell
@@ -149,8 +150,7 @@ class Campaign:
             rates: (ref_safe, ref_load), for the phases that need them.
             document: keys of ``cell.json`` to be written differently.
         """
-        safe, load = rates or (None, None)
-        specs = cells_of(self.config, connector, phase, ref_safe_per_s=safe, ref_load_per_s=load)
+        specs = cells_of(self.config, connector, phase, ReferenceRates(*rates) if rates else None)
         run = self.run(connector, phase)
         if not specs:
             write_receipt(
@@ -228,13 +228,17 @@ class Campaign:
         from connector_tax.stats.reference import select_reference_rates
 
         included = [c for c in self.config.connector_ids if self.decisions[c]["decision"] == "include"]
-        for connector in included:
+        members = {
+            phase: [c for c in self.config.members(phase) if c in (*included, PLAIN_AGAIN)] for phase in "ab"
+        }
+        for connector in members["a"]:
             self.measure(connector, "a")
         rates = select_reference_rates(read_campaign(self.root, phases=("a",), steps=False))
         write_text_if_changed(self.folder.reference_rates, to_json(rates))
         pair = (rates["ref_safe_per_s"], rates["ref_load_per_s"])
-        for connector in included:
+        for connector in members["b"]:
             self.measure(connector, "b", rates=pair)
+        for connector in included:
             if rates["b_prime_needed"]:
                 self.measure(connector, "b_prime", rates=pair)
         for block in filter(is_repeat, self.config.phases):

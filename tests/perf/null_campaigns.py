@@ -33,6 +33,7 @@ from connector_tax.files import write_json
 from connector_tax.ingest import read_campaign
 from connector_tax.plan import campaign_document, cells_of, run_order
 from connector_tax.records.cell import CellSpec, Phase
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
 from connector_tax.rehearsal.campaign import DATE, GAP_NS
 from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
@@ -90,8 +91,7 @@ class Rehearsed:
 
     def run(self, connector: str, phase: Phase, rates: dict[str, Any]) -> None:
         run = self.folder.run(DATE, connector, phase)
-        pair = {k: rates.get(k) for k in ("ref_safe_per_s", "ref_load_per_s")}
-        cells = cells_of(self.config, connector, phase, **pair)
+        cells = cells_of(self.config, connector, phase, ReferenceRates.of_document(rates) if rates else None)
         if not cells or (phase == "b_prime" and not rates["b_prime_needed"]):
             write_not_needed(run, self.config.campaign, "no cells in this phase")
             return

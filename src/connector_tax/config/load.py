@@ -88,6 +88,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         ),
         observer_effect=value["observer_effect"],
         repeats=value["repeats"],
+        repeat_requests=value["repeat_requests"],
         cell=cell,
         accuracy=AccuracyConfig(**value["accuracy"]),
         analysis=AnalysisConfig(**value["analysis"]),

@@ -116,7 +116,9 @@ class CampaignConfig:
     """One campaign: ``campaign`` names the folder under ``results/``.
 
     Attributes:
-        repeats: blocks in which every configuration is launched once more, plain twice.
+        repeats: blocks in which every configuration is launched once more, plain twice. Where there are any, Phases A and B
+            are blocks as well: plain is launched twice in them.
+        repeat_requests: completed requests of a cell of those blocks; None measures them as any other cell.
         observer_effect: Phase B measures Phase A's shape twice, with the engine's recorder and without.
     """
 
@@ -132,6 +134,7 @@ class CampaignConfig:
     phase_c: PhaseCConfig
     observer_effect: bool
     repeats: int
+    repeat_requests: int | None
     cell: CellConfig
     accuracy: AccuracyConfig
     analysis: AnalysisConfig
@@ -148,8 +151,9 @@ class CampaignConfig:
         return (*(p for p in PHASES if p != "c" or self.phase_c.sessions), *blocks)
 
     def members(self, phase: Phase) -> tuple[str, ...]:
-        """The configurations that a phase launches; a block of repeats has plain twice."""
-        return (*self.connector_ids, PLAIN_AGAIN) if is_repeat(phase) else self.connector_ids
+        """The configurations that a phase launches; a block has plain twice."""
+        block = is_repeat(phase) or (self.repeats > 0 and phase in ("a", "b"))
+        return (*self.connector_ids, PLAIN_AGAIN) if block else self.connector_ids
 
     @property
     def connector_ids(self) -> tuple[str, ...]:

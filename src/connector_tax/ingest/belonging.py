@@ -12,6 +12,7 @@ from connector_tax.errors import ArtifactError
 from connector_tax.plan import cells_of, config_of, launch_spec
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.rates import ReferenceRates
 
 # What preflight puts into the launch of a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
@@ -69,6 +70,6 @@ def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec
     planned = [
         cell
         for rate in rates
-        for cell in cells_of(config, run.connector_id, run.phase, ref_safe_per_s=rate, ref_load_per_s=rate)
+        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate))
     ]
     return next((cell for cell in planned if cell.cell_id == spec.cell_id), None)

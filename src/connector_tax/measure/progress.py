@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
-from connector_tax.plan.duration import expected_run_s
+from connector_tax.files import read_json
+from connector_tax.plan.duration import expected_run_s, guessed_rates
 from connector_tax.records.cell import Phase, phase_label
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.units import duration_text
 
 
@@ -35,14 +37,14 @@ class Progress:
             log.write(line + "\n")
 
     def _standing(self) -> tuple[int, float]:
-        # Until Phase A has ended the reference rate is a guess: the middle of the rates.
-        rates = self.config.phase_a_rates_per_s
-        guess = rates[len(rates) // 2]
+        # Until Phase A has ended the reference rates are a guess.
+        known = self.folder.reference_rates
+        rates = ReferenceRates.of_document(read_json(known)) if known.exists() else guessed_rates(self.config)
         done, left_s = 0, 0.0
         for phase in self.config.phases:
             for connector_id in self.config.members(phase):
                 if self.folder.run(self.date, connector_id, phase).receipt.is_file():
                     done += 1
                 else:
-                    left_s += expected_run_s(self.config, connector_id, phase, guess)
+                    left_s += expected_run_s(self.config, connector_id, phase, rates)
         return done, left_s

@@ -31,6 +31,7 @@ from connector_tax.measure.progress import Progress
 from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
 from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.steptime import recording
 
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
@@ -108,13 +109,7 @@ def _cells(
     rates = read_json(folder.reference_rates)
     if phase == "b_prime" and not rates["b_prime_needed"]:
         return ()
-    return cells_of(
-        config,
-        connector_id,
-        phase,
-        ref_safe_per_s=rates["ref_safe_per_s"],
-        ref_load_per_s=rates["ref_load_per_s"],
-    )
+    return cells_of(config, connector_id, phase, ReferenceRates.of_document(rates))
 
 
 def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id: str) -> str:

@@ -11,55 +11,58 @@ from typing import Any
 from connector_tax.config import CampaignConfig, SessionFile
 from connector_tax.files import hash_of
 from connector_tax.records.cell import CellSpec, Phase, Shape, is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.seeds import derive_seed
 
 
 def cells_of(
-    config: CampaignConfig,
-    connector_id: str,
-    phase: Phase,
-    *,
-    ref_safe_per_s: float | None = None,
-    ref_load_per_s: float | None = None,
+    config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates | None = None
 ) -> tuple[CellSpec, ...]:
     """The cells of one run in the order in which they are measured.
 
     Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
-    rate. Phases B and C want ``ref_safe_per_s``, Phase B' wants ``ref_load_per_s``, blocks of repeats want both; a
-    configuration that has no part in Phase B' gets no cells there.
+    rate. The other phases want ``rates``; a configuration that has no part in Phase B' gets no cells there, and plain's second
+    launch has Phase A's shape only.
     """
     if phase == "a":
         return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
+    assert rates is not None, f"phase {phase} runs at the reference rates"
     if phase == "b":
-        assert ref_safe_per_s is not None, "Phase B runs at the reference rate"
-        return _shape_sweep(config, ref_safe_per_s)
+        return _shape_sweep(config, rates, connector_id)
     if phase == "c":
-        assert ref_safe_per_s is not None, "Phase C runs at the reference rate"
-        return tuple(_conversations(config, ref_safe_per_s, file) for file in config.phase_c.sessions)
+        return tuple(_conversations(config, rates.ref_safe_per_s, file) for file in config.phase_c.sessions)
     if is_repeat(phase):
-        assert ref_safe_per_s is not None and ref_load_per_s is not None, (
-            "repeats run at both reference rates"
-        )
-        rates = dict.fromkeys((ref_safe_per_s, ref_load_per_s))
-        return tuple(_cell(config, phase, rate, config.phase_a_shape) for rate in rates)
+        at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
+        return tuple(_block_cell(config, phase, rate) for rate in at)
     if connector_id not in config.phase_b_prime.configs:
         return ()
-    assert ref_load_per_s is not None, "Phase B' runs at the load reference rate"
-    return tuple(_cell(config, phase, ref_load_per_s, s) for s in config.phase_b_prime.shapes)
+    return tuple(_cell(config, phase, rates.load_per_s(s), s) for s in config.phase_b_prime.shapes)
 
 
-def _shape_sweep(config: CampaignConfig, rate_per_s: float) -> tuple[CellSpec, ...]:
+def _shape_sweep(config: CampaignConfig, rates: ReferenceRates, connector_id: str) -> tuple[CellSpec, ...]:
     """Every prompt length with every output length; Phase A's shape once more without the recorder, if wanted."""
     shapes = [Shape(i, o) for i, o in product(config.phase_b_input_tokens, config.phase_b_output_tokens)]
-    if not config.observer_effect:
-        return tuple(_cell(config, "b", rate_per_s, shape) for shape in shapes)
+    if connector_id == PLAIN_AGAIN:
+        shapes = [shape for shape in shapes if shape == config.phase_a_shape]
+    cells = [_cell(config, "b", rates.safe_per_s(shape), shape) for shape in shapes]
+    if not config.observer_effect or connector_id == PLAIN_AGAIN:
+        return tuple(cells)
     # Side by side, so that the pair differs in the recorder and in little else. Not with the same prompts: the prefix
     # cache would know them.
-    twin = _cell(config, "b", rate_per_s, config.phase_a_shape)
+    twin = _cell(config, "b", rates.safe_per_s(config.phase_a_shape), config.phase_a_shape)
     unrecorded = replace(twin, recorded=False)
     unrecorded = replace(unrecorded, seed=derive_seed(config.seed, "cell", "b", unrecorded.cell_id))
-    others = [_cell(config, "b", rate_per_s, shape) for shape in shapes if shape != config.phase_a_shape]
-    return (twin, unrecorded, *others)
+    return (twin, unrecorded, *(cell for cell in cells if cell.shape != config.phase_a_shape))
+
+
+def _block_cell(config: CampaignConfig, phase: Phase, rate_per_s: float) -> CellSpec:
+    """So many requests and no more: what launches differ by is told by launches, not by long cells."""
+    cell = _cell(config, phase, rate_per_s, config.phase_a_shape)
+    n = config.repeat_requests
+    if n is None:
+        return cell
+    return replace(cell, duration_s=n / rate_per_s, min_completed=n, stop_half_width=None, max_completed=None)
 
 
 def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape) -> CellSpec:
@@ -129,6 +132,6 @@ def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> st
     The reference rates are not known when Snakemake parses; Phase B and B' stand here with rate 1,
     and Snakemake follows the real rate through ``reference_rates.json``.
     """
-    cells = cells_of(config, connector_id, phase, ref_safe_per_s=1.0, ref_load_per_s=1.0)
+    cells = cells_of(config, connector_id, phase, ReferenceRates(1.0, 1.0))
     parts = [spec_hash(config, connector_id, cell) for cell in cells]
     return hash_of([*parts, outputs_hash(config, connector_id)])

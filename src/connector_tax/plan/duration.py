@@ -3,6 +3,7 @@
 from connector_tax.config import CampaignConfig
 from connector_tax.plan.cells import cells_of
 from connector_tax.records.cell import CellSpec, Phase
+from connector_tax.records.rates import ReferenceRates
 
 # A launch of a 30B model takes one to three minutes, the GPU is given back within seconds; the seed
 # experiment budgets 90 s for the one and 60 s for the other. The embedded engine needs about 2 s.
@@ -16,24 +17,22 @@ def expected_cell_s(cell: CellSpec, requests_per_s: float) -> float:
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 
-def expected_run_s(
-    config: CampaignConfig, connector_id: str, phase: Phase, reference_rate_per_s: float
-) -> float:
+def expected_run_s(config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates) -> float:
     """One (configuration, phase): launch, cells, release; 0 where it has no cells.
 
     Args:
-        reference_rate_per_s: the rate of Phases B, B' and C, or a guess while Phase A still runs.
+        rates: of the other phases, or a guess while Phase A still runs.
     """
-    cells = cells_of(
-        config,
-        connector_id,
-        phase,
-        ref_safe_per_s=reference_rate_per_s,
-        ref_load_per_s=reference_rate_per_s,
-    )
+    cells = cells_of(config, connector_id, phase, rates)
     if not cells:
         return 0.0
     kind = config.engine.kind
     # Sessions have a rate of their own; their turns come at the reference rate.
-    cells_s = sum(expected_cell_s(c, c.rate_per_s if phase != "c" else reference_rate_per_s) for c in cells)
+    cells_s = sum(expected_cell_s(c, c.rate_per_s if phase != "c" else rates.ref_safe_per_s) for c in cells)
     return LAUNCH_S[kind] + cells_s + RELEASE_S[kind]
+
+
+def guessed_rates(config: CampaignConfig) -> ReferenceRates:
+    """While nothing is known: the middle of Phase A's rates."""
+    middle = config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
+    return ReferenceRates(middle, middle)

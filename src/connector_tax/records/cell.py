@@ -43,6 +43,12 @@ class Shape:
     def __str__(self) -> str:
         return f"{self.input_tokens}x{self.output_tokens}"
 
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """``4096x256``, as ``str`` writes it."""
+        first, _, second = text.partition("x")
+        return cls(int(first), int(second))
+
 
 @dataclass(frozen=True, slots=True)
 class CellSpec:

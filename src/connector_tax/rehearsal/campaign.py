@@ -18,8 +18,9 @@ from connector_tax.enginemodel.model import EngineModel
 from connector_tax.errors import AnalysisError
 from connector_tax.files import read_json, write_json
 from connector_tax.plan import campaign_document, cells_of, run_order
-from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s
+from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s, guessed_rates
 from connector_tax.records.cell import CellSpec, Phase
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
 from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
 from connector_tax.seeds import derive_seed
@@ -71,7 +72,7 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
                 continue
             # Runs are simulated side by side; their clocks say that they came one after the other.
             slots = run_order(virtual, phase)
-            slot_ns = s_to_ns(max(expected_run_s(virtual, c, phase, _middle(virtual)) for c in slots))
+            slot_ns = s_to_ns(max(expected_run_s(virtual, c, phase, guessed_rates(virtual)) for c in slots))
             jobs = [
                 pool.submit(_rehearse_run, virtual, folder, c, phase, seed, start_ns + k * slot_ns)
                 for k, c in enumerate(slots)
@@ -95,15 +96,10 @@ def _rehearse_run(
 ) -> float:
     """One (configuration, phase); returns how long its cells took in virtual seconds."""
     run = folder.run(DATE, connector_id, phase)
-    rates = read_json(folder.reference_rates) if phase != "a" else {}
-    cells = cells_of(
-        config,
-        connector_id,
-        phase,
-        ref_safe_per_s=rates.get("ref_safe_per_s"),
-        ref_load_per_s=rates.get("ref_load_per_s"),
-    )
-    if not cells or (phase == "b_prime" and not rates["b_prime_needed"]):
+    document = read_json(folder.reference_rates) if phase != "a" else {}
+    rates = ReferenceRates.of_document(document) if document else None
+    cells = cells_of(config, connector_id, phase, rates)
+    if not cells or (phase == "b_prime" and not document["b_prime_needed"]):
         write_not_needed(run, config.campaign, "no cells in this phase")
         return 0.0
     connector = config.connector(connector_id)
@@ -126,19 +122,14 @@ def _rehearse_run(
     return (now_ns - start_ns) / NS_PER_S
 
 
-def _middle(config: CampaignConfig) -> float:
-    """A guess at the reference rates, for the plan alone."""
-    return config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
-
-
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
     """Conversations are not simulated: their time is the plan's, and the analysis is told so."""
-    rate = float(read_json(folder.reference_rates)["ref_safe_per_s"])
+    rates = ReferenceRates.of_document(read_json(folder.reference_rates))
     overhead_s = LAUNCH_S[kind] + RELEASE_S[kind]
     own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
     cells_s = 0.0
     for connector_id in config.connector_ids:
-        cells_s += expected_run_s(config, connector_id, phase, rate) - own_s
+        cells_s += expected_run_s(config, connector_id, phase, rates) - own_s
         run = folder.run(DATE, connector_id, phase)
         write_not_needed(run, config.campaign, "conversations are not simulated")
     n = len(config.connector_ids)

@@ -10,8 +10,9 @@ from connector_tax.config import CampaignConfig
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
 from connector_tax.plan import cells_of
-from connector_tax.plan.duration import expected_run_s
-from connector_tax.records.cell import Phase, is_repeat, phase_label
+from connector_tax.plan.duration import expected_run_s, guessed_rates
+from connector_tax.records.cell import is_repeat, phase_label
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.units import duration_text
 
 
@@ -38,7 +39,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     for phase in config.phases:
         for connector_id in config.members(phase):
             if not folder.run(date, connector_id, phase).receipt.exists():
-                left_s += expected_run_s(config, connector_id, phase, _rate(rates, config, phase))
+                left_s += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
     lines += ["", *_skips(folder)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
     worker = _worker(folder)
@@ -56,15 +57,14 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     return "\n".join(lines)
 
 
-def _state(config: CampaignConfig, run: RunFolder, rates: tuple[float, float] | None) -> str:
+def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
     if run.receipt.exists():
         receipt = read_receipt(run)
         if receipt.status != "measured":
             return receipt.status.replace("_", " ")
         invalid = sum(c["verdict"] != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
-    safe, load = rates or (1.0, 1.0)
-    plan = cells_of(config, run.connector_id, run.phase, ref_safe_per_s=safe, ref_load_per_s=load)
+    plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
     # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
     own = {c.cell_id for c in run.finished_cells()} & {c.cell_id for c in plan}
     if run.phase != "a" and rates is None:
@@ -97,19 +97,12 @@ def _engine_lives(pid_file: Path) -> bool:
         return False
 
 
-def _rates(folder: CampaignFolder, config: CampaignConfig, date: str) -> tuple[float, float] | None:
-    """(ref_safe, ref_load); None before all of Phase A has ended, when what lies there is of an earlier plan."""
+def _rates(folder: CampaignFolder, config: CampaignConfig, date: str) -> ReferenceRates | None:
+    """None before all of Phase A has ended, when what lies there is of an earlier plan."""
     ended = all(folder.run(date, c, "a").receipt.exists() for c in config.members("a"))
     if not ended or not folder.reference_rates.exists():
         return None
-    found = read_json(folder.reference_rates)
-    return float(found["ref_safe_per_s"]), float(found["ref_load_per_s"])
-
-
-def _rate(rates: tuple[float, float] | None, config: CampaignConfig, phase: Phase) -> float:
-    if rates is not None:
-        return rates[1] if phase == "b_prime" else rates[0]
-    return config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
+    return ReferenceRates.of_document(read_json(folder.reference_rates))
 
 
 def _skips(folder: CampaignFolder) -> list[str]:

@@ -13,6 +13,7 @@ from connector_tax.intervals.looks import look_factor
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
 from connector_tax.records.cell import CellSpec, is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
 from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cells
@@ -158,7 +159,7 @@ def _taxes(
 
 def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
     """At which reference rates a cell has taxes; none of plain, of unrecorded cells and of repeats."""
-    if config == "plain" or spec.recorded is False or is_repeat(phase):
+    if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or is_repeat(phase):
         return []
     if phase == "a":
         return [r for r in ("ref_safe", "ref_load") if rates[f"{r}_per_s"] == spec.rate_per_s]
@@ -172,7 +173,10 @@ def _at_ref_safe(
     return {
         config: own
         for (config, phase, _), own in estimates.items()
-        if phase == "a" and rates is not None and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
+        if phase == "a"
+        and config != PLAIN_AGAIN
+        and rates is not None
+        and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
     }
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.errors import ArtifactError
-from connector_tax.ingest import CampaignData, Problem, RunData
+from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import cells_of, config_of
-from connector_tax.records.cell import CellSpec
+from connector_tax.records.cell import CellSpec, Shape, is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.stats.repeats import MIN_BLOCKS
 
 
@@ -32,28 +33,27 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         config = config_of(data.document)
     except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
         return []
-    rates = data.reference_rates or {}
-    pair = (rates.get("ref_safe_per_s"), rates.get("ref_load_per_s"))
+    rates = ReferenceRates.of_document(data.reference_rates) if data.reference_rates else None
     found = []
     for run in data.runs:
         connector, phase = run.folder.connector_id, run.folder.phase
         ended_otherwise = run.receipt is not None and run.receipt.status in ("skipped", "not_needed")
         if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
             continue
-        if phase != "a" and (None in pair or _at_other_rates(run, pair)):
+        planned = () if phase != "a" and rates is None else cells_of(config, connector, phase, rates)
+        if phase not in ("a", "c") and _at_other_rates(run, planned):
             continue
-        safe, load = pair
-        for spec in cells_of(config, connector, phase, ref_safe_per_s=safe, ref_load_per_s=load):
+        for spec in planned:
             why = _why_lost(data, run, spec.cell_id)
             if why is not None:
                 found.append(LostCell(connector, phase, spec, *why))
     return found
 
 
-def _at_other_rates(run: RunData, pair: tuple[Any, Any]) -> bool:
+def _at_other_rates(run: RunData, planned: tuple[CellSpec, ...]) -> bool:
     """Whether it was measured before the reference rates became what they are: its plan was another one."""
-    rates = {"b": pair[:1], "b_prime": pair[1:]}.get(run.folder.phase, pair)
-    return run.folder.phase != "c" and any(c.spec.rate_per_s not in rates for c in run.cells)
+    wanted = {(spec.shape, spec.rate_per_s) for spec in planned}
+    return any((c.spec.shape, c.spec.rate_per_s) not in wanted for c in run.cells)
 
 
 def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
@@ -87,18 +87,28 @@ def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
 def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]:
     """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block."""
     config = data.document["config"]
-    asked = int(config.get("repeats") or 0)
+    order = data.document.get("order") or {}
+    blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
     wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
-    found: list[Problem] = []
-    for block in (f"r{k}" for k in range(1, asked + 1)):
-        here = {c.config for c in data.cells() if c.phase == block and c.usable}
-        if wanted - here:
-            found.append(Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(wanted - here))}"))
-    whole = asked - len(found)
-    if asked and whole < MIN_BLOCKS:
-        what = f"{whole} of {asked} blocks are whole, {MIN_BLOCKS} are needed: taxes are those of one launch"
+    shape = Shape(**config["phase_a_shape"])
+    lacking = {
+        block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape)} for block in blocks
+    }
+    # Phases A and B have planned cells, of which each that is missing is named already.
+    found = [
+        Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(ids))}")
+        for block, ids in lacking.items()
+        if ids and is_repeat(block)
+    ]
+    whole = sum(not ids for ids in lacking.values())
+    if blocks and whole < MIN_BLOCKS:
+        what = f"{whole} of {len(blocks)} blocks are whole, {MIN_BLOCKS} are needed: taxes are those of one launch"
         found.append(Problem("repeats", what))
     return found
+
+
+def _is_of_block(cell: CellData, block: str, shape: Shape) -> bool:
+    return cell.phase == block and cell.usable and cell.spec.shape == shape
 
 
 def absent_configs(data: CampaignData) -> dict[str, str]:

@@ -18,7 +18,7 @@ from connector_tax.ingest.host import HostState
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.intervals.looks import look_factor
 from connector_tax.intervals.resampling import Floats
-from connector_tax.records.cell import is_repeat
+from connector_tax.records.cell import is_repeat, phase_place
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.drift import straight_line
@@ -118,11 +118,23 @@ def headline_taxes(
         return {}
     launches = _launches(estimates, float(rates["ref_safe_per_s"]), metric)
     blocks = _complete_blocks(launches)
-    configs = _configs(launches, blocks)
-    if len(blocks) < MIN_BLOCKS or not configs:
-        return {}
-    table = np.column_stack([_log_ratios(launches, blocks, c) for c in configs])
-    n = len(blocks)
+    together: dict[tuple[str, ...], list[str]] = {}
+    for config, own in _own_blocks(launches, blocks).items():
+        together.setdefault(tuple(own), []).append(config)
+    found: dict[str, Estimate] = {}
+    # Configurations that lost a block are drawn by themselves: what they share with the others through plain is then not
+    # seen, and a difference to one of those has a wider interval than it could have.
+    for members, configs in together.items():
+        table = np.column_stack([_log_ratios(launches, list(members), c) for c in configs])
+        found |= _drawn_jointly(table, configs, draws, rng)
+    return found
+
+
+def _drawn_jointly(
+    table: Floats, configs: list[str], draws: int, rng: np.random.Generator
+) -> dict[str, Estimate]:
+    """Mean log ratios, shape (blocks, configurations), with draws from their multivariate t."""
+    n = table.shape[0]
     covariance = np.atleast_2d(np.cov(table, rowvar=False)) / n
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
     drawn = table.mean(axis=0) + normal * np.sqrt((n - 1) / rng.chisquare(n - 1, size=(draws, 1)))
@@ -135,10 +147,14 @@ def _launches(
 ) -> dict[tuple[str, str], Launch]:
     """(block, configuration) -> its launch."""
     name, q = LATENCY_METRICS[metric]
+    shapes = {own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"}
     cells = {
         (phase, config): own
         for (config, phase, _), own in estimates.items()
-        if is_repeat(phase) and own.cell.spec.rate_per_s == rate
+        if (is_repeat(phase) or phase in ("a", "b"))
+        and own.cell.spec.rate_per_s == rate
+        and own.cell.spec.shape in shapes
+        and own.cell.spec.recorded is not False
     }
     starts = {k: _utc_ns(own) for k, own in cells.items()}
     first = min(starts.values(), default=0)
@@ -167,8 +183,8 @@ def _utc_ns(own: CellEstimates) -> int:
 
 
 def _complete_blocks(launches: dict[tuple[str, str], Launch]) -> list[str]:
-    """Blocks with both plains, in order."""
-    blocks = sorted({b for b, _ in launches}, key=lambda b: int(b[1:]))
+    """Blocks with both plains, in order; Phases A and B are some where plain was launched twice in them."""
+    blocks = sorted({b for b, _ in launches}, key=phase_place)
     return [b for b in blocks if all(_known(launches, b, c) for c in ("plain", PLAIN_AGAIN))]
 
 
@@ -177,12 +193,11 @@ def _known(launches: dict[tuple[str, str], Launch], block: str, config: str) -> 
     return launch is not None and not math.isnan(launch.log_latency)
 
 
-def _configs(launches: dict[tuple[str, str], Launch], blocks: list[str]) -> list[str]:
-    """Those with a number in every block."""
-    return sorted(
-        {c for _, c in launches if c not in ("plain", PLAIN_AGAIN)}
-        & {c for _, c in launches if all(_known(launches, b, c) for b in blocks)}
-    )
+def _own_blocks(launches: dict[tuple[str, str], Launch], blocks: list[str]) -> dict[str, list[str]]:
+    """Configuration -> the blocks in which it has a number; those with enough of them."""
+    ids = sorted({c for _, c in launches} - {"plain", PLAIN_AGAIN})
+    known = {c: [b for b in blocks if _known(launches, b, c)] for c in ids}
+    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS}
 
 
 def _log_ratios(launches: dict[tuple[str, str], Launch], blocks: list[str], config: str) -> Floats:
@@ -209,9 +224,9 @@ def summarise(launches: dict[tuple[str, str], Launch], confidence: float) -> dic
     blocks = _complete_blocks(launches)
     if len(blocks) < MIN_BLOCKS:
         return None
-    configs = _configs(launches, blocks)
+    own = _own_blocks(launches, blocks)
     again = mean_over_blocks(_log_ratios(launches, blocks, PLAIN_AGAIN), confidence)
-    adjusted = _drift_adjusted(launches, blocks, configs, confidence)
+    adjusted = _drift_adjusted(launches, blocks, list(own), confidence)
     return {
         "blocks": len(blocks),
         # What "tax" plain has against itself; a tax inside it is none that this design could find.
@@ -226,13 +241,13 @@ def summarise(launches: dict[tuple[str, str], Launch], confidence: float) -> dic
         "taxes": [
             {
                 "config": c,
-                **_json(mean_over_blocks(_log_ratios(launches, blocks, c), confidence)),
+                **_json(mean_over_blocks(_log_ratios(launches, known, c), confidence)),
                 "adjusted": adjusted.get(c),
                 "by_block": {
-                    b: math.expm1(r) for b, r in zip(blocks, _log_ratios(launches, blocks, c), strict=True)
+                    b: math.expm1(r) for b, r in zip(known, _log_ratios(launches, known, c), strict=True)
                 },
             }
-            for c in configs
+            for c, known in own.items()
         ],
     }
 
@@ -290,7 +305,11 @@ def _drift_adjusted(
 
     ``log latency = block + configuration + slope * (hours since the block's middle)``; both plains are one configuration.
     """
-    chosen = [x for (b, c), x in launches.items() if b in blocks and c in (*configs, "plain", PLAIN_AGAIN)]
+    chosen = [
+        x
+        for (b, c), x in launches.items()
+        if b in blocks and c in (*configs, "plain", PLAIN_AGAIN) and not math.isnan(x.log_latency)
+    ]
     middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}
     columns: list[NDArray[np.float64]] = [
         np.array([x.block == b for x in chosen], dtype=np.float64) for b in blocks

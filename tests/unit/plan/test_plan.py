@@ -10,6 +10,7 @@ from connector_tax.config import CampaignConfig, PhaseCConfig, SessionFile, load
 from connector_tax.plan import campaign_document, cells_of, config_of, run_order, run_spec_hash, spec_hash
 from connector_tax.plan.duration import expected_cell_s
 from connector_tax.records.cell import PHASES, CellSpec, Shape
+from connector_tax.records.rates import ReferenceRates
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -27,14 +28,14 @@ def test_phase_a_climbs_the_rates(config: CampaignConfig) -> None:
 
 
 def test_phase_b_is_the_product_of_lengths(config: CampaignConfig) -> None:
-    cells = cells_of(config, "plain", "b", ref_safe_per_s=2.0)
+    cells = cells_of(config, "plain", "b", ReferenceRates(2.0, 2.0))
     assert len(cells) == 9
     assert {c.rate_per_s for c in cells} == {2.0}
 
 
 def test_phase_b_prime_is_for_its_configurations_only(config: CampaignConfig) -> None:
-    assert len(cells_of(config, "nixl_both", "b_prime", ref_load_per_s=8.0)) == 3
-    assert cells_of(config, "noop_connector", "b_prime", ref_load_per_s=8.0) == ()
+    assert len(cells_of(config, "nixl_both", "b_prime", ReferenceRates(8.0, 8.0))) == 3
+    assert cells_of(config, "noop_connector", "b_prime", ReferenceRates(8.0, 8.0)) == ()
 
 
 def test_every_configuration_gets_the_same_load(config: CampaignConfig) -> None:
@@ -92,18 +93,18 @@ def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig
 def test_the_recorders_cost_is_measured_by_a_pair_side_by_side(config: CampaignConfig) -> None:
     """The same load on either side, other prompts: the prefix cache would know the first ones."""
     watched = replace(config, observer_effect=True)
-    on, off, *others = cells_of(watched, "plain", "b", ref_safe_per_s=2.0)
+    on, off, *others = cells_of(watched, "plain", "b", ReferenceRates(2.0, 2.0))
     assert (on.cell_id, off.cell_id) == ("r2_4096x256", "r2_4096x256_unrecorded")
     assert (on.recorded, off.recorded) == (None, False)
     assert replace(off, recorded=None, seed=on.seed) == on and off.seed != on.seed
-    before = cells_of(config, "plain", "b", ref_safe_per_s=2.0)
+    before = cells_of(config, "plain", "b", ReferenceRates(2.0, 2.0))
     assert {*others, on} == set(before)
     assert CellSpec.from_json(off.to_json()) == off
 
 
 def test_the_pair_is_there_where_the_sweep_has_no_such_shape(config: CampaignConfig) -> None:
     watched = replace(config, observer_effect=True, phase_a_shape=Shape(1000, 100))
-    on, off, *others = cells_of(watched, "plain", "b", ref_safe_per_s=2.0)
+    on, off, *others = cells_of(watched, "plain", "b", ReferenceRates(2.0, 2.0))
     assert (on.shape, off.shape) == (Shape(1000, 100), Shape(1000, 100))
     assert len(others) == 9
 
@@ -121,9 +122,9 @@ def test_phase_c_is_there_only_with_conversations(config: CampaignConfig) -> Non
 def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignConfig) -> None:
     """Five turns a session at 2 req/s are 0.4 sessions/s."""
     talking = with_conversations(config)
-    (cell,) = cells_of(talking, "plain", "c", ref_safe_per_s=2.0)
+    (cell,) = cells_of(talking, "plain", "c", ReferenceRates(2.0, 2.0))
     assert (cell.rate_per_s, cell.warmup_s, cell.cell_id) == (0.4, 45.0, "r0.4_chat")
-    assert cells_of(talking, "nixl_both", "c", ref_safe_per_s=2.0) == (cell,)
+    assert cells_of(talking, "nixl_both", "c", ReferenceRates(2.0, 2.0)) == (cell,)
     # Warm-up, and 200 requests at 2 req/s.
     assert expected_cell_s(cell, 2.0) == 145.0
 

@@ -16,6 +16,7 @@ from connector_tax.figures.draw_all import AGGREGATE_SCHEMA
 from connector_tax.files import to_json, write_json
 from connector_tax.ingest import read_campaign
 from connector_tax.plan import campaign_document, cells_of
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.stats.aggregate import SCHEMA_VERSION, aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -83,7 +84,9 @@ def conversations(root: Path) -> Campaign:
     file = SessionFile("config/sessions/talk.jsonl", "0" * 64, 3.0)
     found.config = replace(found.config, phase_c=PhaseCConfig((file,), warmup_s=2.0))
     for connector in ("plain", "nixl_both"):
-        (spec,) = cells_of(found.config, connector, "c", ref_safe_per_s=rates["ref_safe_per_s"])
+        (spec,) = cells_of(
+            found.config, connector, "c", ReferenceRates(rates["ref_safe_per_s"], rates["ref_safe_per_s"])
+        )
         found.cell(connector, replace(spec, input_tokens=64, output_tokens=8))
     return found
 

@@ -121,7 +121,7 @@ def test_a_campaign_on_a_host_that_warms_up(tmp_path: Path) -> None:
         beat = t_ns // S
         return {"cpu_ticks": beat * 200, "steal_ticks": beat * 4, "gpu": gpu}
 
-    found = aggregate(read_campaign(measured(tmp_path, host, repeats=3).root))
+    found = aggregate(read_campaign(measured(tmp_path, host, repeats=1).root))
     for cell in found["cells"]:
         assert (cell["verdict"], cell["usable"]) == ("valid", True)
         assert cell["flags"] == ["cpu_stolen", "gpu_throttled"]
@@ -147,7 +147,7 @@ def test_a_campaign_on_a_host_that_warms_up(tmp_path: Path) -> None:
 
 
 def test_artifacts_of_older_versions_have_no_host_and_no_flag(tmp_path: Path) -> None:
-    found = aggregate(read_campaign(measured(tmp_path, None, repeats=3).root))
+    found = aggregate(read_campaign(measured(tmp_path, None, repeats=1).root))
     assert {c["host"] for c in found["cells"]} == {None}
     assert not any(c["flags"] for c in found["cells"])
     assert [e["sources"] for e in found["host_drift"]] == [[]]

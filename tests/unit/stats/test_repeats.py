@@ -12,6 +12,7 @@ from scipy import stats
 
 from connector_tax.ingest import read_campaign
 from connector_tax.plan import cells_of, run_order
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.stats.aggregate import aggregate
 from connector_tax.stats.repeats import Launch, mean_over_blocks, summarise
 
@@ -122,10 +123,23 @@ def test_a_block_without_both_plains_does_not_count() -> None:
     assert [t["config"] for t in (summarise(found, 0.95) or {"taxes": []})["taxes"]] == ["y"]
 
 
+def test_a_configuration_that_lost_a_block_keeps_the_others() -> None:
+    found = launches(5, np.random.default_rng(6), taxes={"x": 0.1})
+    before = tax(summarise(found, 0.95) or {}, "y")
+    del found["r3", "x"]
+    entry = summarise(found, 0.95)
+    assert entry is not None and entry["blocks"] == 5
+    assert sorted(tax(entry, "x")["by_block"]) == ["r1", "r2", "r4", "r5"]
+    assert tax(entry, "x")["n"] == 4
+    assert {k: v for k, v in tax(entry, "y").items() if k != "adjusted"} == {
+        k: v for k, v in before.items() if k != "adjusted"
+    }
+
+
 @pytest.fixture(scope="module")
 def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     plain = Behaviour(noise=0.05)
-    config = campaign_config(**SMALL, repeats=4)
+    config = campaign_config(**SMALL, repeats=2)
     behaviours = {
         "plain": plain,
         "plain_again": plain,
@@ -168,24 +182,23 @@ def test_every_block_has_an_order_and_a_load_of_its_own() -> None:
     orders = [run_order(config, p) for p in ("r1", "r2", "r3")]
     assert all(sorted(o) == sorted((*config.connector_ids, "plain_again")) for o in orders)
     assert len(set(orders)) > 1
-    first, second = (
-        cells_of(config, "plain", p, ref_safe_per_s=2.0, ref_load_per_s=4.0) for p in ("r1", "r2")
-    )
+    first, second = (cells_of(config, "plain", p, ReferenceRates(2.0, 4.0)) for p in ("r1", "r2"))
     assert [c.cell_id for c in first] == [c.cell_id for c in second] == ["r2_256x16", "r4_256x16"]
     assert {c.seed for c in first}.isdisjoint(c.seed for c in second)
-    assert first == cells_of(config, "plain_again", "r1", ref_safe_per_s=2.0, ref_load_per_s=4.0)
-    assert len(cells_of(config, "plain", "r1", ref_safe_per_s=2.0, ref_load_per_s=2.0)) == 1
+    assert first == cells_of(config, "plain_again", "r1", ReferenceRates(2.0, 4.0))
+    assert len(cells_of(config, "plain", "r1", ReferenceRates(2.0, 2.0))) == 1
 
 
 def test_blocks_that_are_not_whole_are_named(tmp_path: Path) -> None:
     """Fewer than three whole ones: the taxes are those of one launch, and that is said."""
     plain = Behaviour(noise=0.05)
-    config = campaign_config(**SMALL, repeats=3)
+    config = campaign_config(**SMALL, repeats=2)
     campaign = Campaign(tmp_path, config, dict.fromkeys((*config.connector_ids, "plain_again"), plain))
     campaign.measure_everything()
     shutil.rmtree(campaign.run("plain_again", "r2").path)
+    shutil.rmtree(campaign.run("plain_again", "b").path)
     found = aggregate(read_campaign(campaign.root))
     assert found["repeats"] == []
     said = [p["what"] for p in found["problems"]]
     assert "no usable cell of plain_again" in said
-    assert "2 of 3 blocks are whole, 3 are needed: taxes are those of one launch" in said
+    assert "2 of 4 blocks are whole, 3 are needed: taxes are those of one launch" in said
