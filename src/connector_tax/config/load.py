@@ -77,6 +77,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         connectors=tuple(_connector(i, known[i]) for i in value["connectors"]),
         phase_a_rates_per_s=tuple(sorted(float(r) for r in value["phase_a"]["rates_per_s"])),
         phase_a_shape=Shape(value["phase_a"]["input_tokens"], value["phase_a"]["output_tokens"]),
+        phase_a_stop_after_overloaded=value["phase_a"]["stop_after_overloaded"],
         phase_b_input_tokens=tuple(sorted(value["phase_b"]["input_tokens"])),
         phase_b_output_tokens=tuple(sorted(value["phase_b"]["output_tokens"])),
         phase_b_prime=PhaseBPrimeConfig(

@@ -116,6 +116,7 @@ class CampaignConfig:
     """One campaign: ``campaign`` names the folder under ``results/``.
 
     Attributes:
+        phase_a_stop_after_overloaded: a configuration's sweep ends after so many overloaded rates in a row; None measures all.
         repeats: blocks in which every configuration is launched once more, plain twice. Where there are any, Phases A and B
             are blocks as well: plain is launched twice in them.
         repeat_requests: completed requests of a cell of those blocks; None measures them as any other cell.
@@ -134,10 +135,12 @@ class CampaignConfig:
     phase_c: PhaseCConfig
     observer_effect: bool
     repeats: int
-    repeat_requests: int | None
     cell: CellConfig
     accuracy: AccuracyConfig
     analysis: AnalysisConfig
+    # With defaults, since campaigns of the version before have neither.
+    repeat_requests: int | None = None
+    phase_a_stop_after_overloaded: int | None = None
 
     def connector(self, connector_id: str) -> ConnectorSpec:
         if connector_id == PLAIN_AGAIN:

@@ -9,7 +9,7 @@ What it leaves out: prefix caching (no prompt is ever seen twice), speculation, 
 import math
 import random
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
 
@@ -203,6 +203,24 @@ class EngineModel:
         sequence.computed = 0
         self.preemptions += 1
         self.waiting.appendleft(sequence)
+
+
+def idle_request_s(
+    costs: EngineCosts,
+    connector: ConnectorCosts,
+    *,
+    prompt: int,
+    max_tokens: int,
+    max_num_batched_tokens: int,
+) -> float:
+    """Seconds from one request's arrival at the idle engine to its last token, without jitter."""
+    exact = replace(costs, jitter_cv=0.0, launch_cv=0.0)
+    engine = EngineModel(exact, connector, max_num_batched_tokens=max_num_batched_tokens, seed=0)
+    engine.add(0, prompt, max_tokens)
+    taken_ns = 0
+    while engine.has_work:
+        taken_ns += engine.step().duration_ns
+    return taken_ns / 1e9
 
 
 def _lognormal(cv: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
 from connector_tax.errors import AnalysisError
@@ -19,7 +18,7 @@ from connector_tax.fleet.engines import FittedEngine
 from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.simulation import Day
 from connector_tax.ingest.cells import CellData
-from connector_tax.steptime.columns import read_step_columns
+from connector_tax.ingest.step_costs import fit_step_costs, step_features
 from connector_tax.summary.cell import in_window, latencies_ms
 from connector_tax.summary.percentiles import percentile
 from connector_tax.traffic.arrivals import Schedule
@@ -89,7 +88,7 @@ def calibrate(cells: Sequence[CellData], settings: Mapping[str, Any], seed: int)
     usable = [c for c in cells if c.usable and c.phase != WITHOUT and c.steps is not None]
     resolved = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
     batched = resolved["scheduler_config.max_num_batched_tokens"]
-    parts = [_rows(c, batched) for c in usable]
+    parts = [step_features(c, batched) for c in usable]
     table = np.concatenate([np.empty((0, 6)), *parts])
     if len(table) < FEWEST_STEPS:
         raise AnalysisError(
@@ -134,54 +133,21 @@ def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, Conne
     Returns:
         The engine's costs, a connector's with them, but for those of a prompt, which stand in the second.
     """
-    weights = 1 / np.full(duration_us.size, np.median(duration_us))
-    # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after a fit.
-    for _ in range(4):
-        coefficients = optimize.nnls(features * weights[:, None], duration_us * weights)[0]
-        fitted = np.maximum(features @ coefficients, 1e-3)
-        weights = 1 / fitted
-    scatter = np.log(np.maximum(duration_us, 1e-3) / fitted)
-    # Quartiles, not the deviation: a pause of the host is not the engine's scatter.
-    sigma = float(np.subtract(*np.quantile(scatter, [0.75, 0.25]))) / 1.349
-    base, prefill, decode, context, prompt = map(float, coefficients)
+    found = fit_step_costs(features, duration_us)
     costs = EngineCosts(
-        base_us=base,
-        per_prefill_token_us=prefill,
-        per_decode_seq_us=decode,
-        per_context_token_us=context,
+        base_us=found.base_us,
+        per_prefill_token_us=found.per_prefill_token_us,
+        per_decode_seq_us=found.per_decode_seq_us,
+        per_context_token_us=found.per_context_token_us,
         schedule_us=0.0,
         update_us=0.0,
-        jitter_cv=float(np.sqrt(np.expm1(sigma**2))),
+        jitter_cv=float(np.sqrt(np.expm1(found.scatter**2))),
         launch_cv=0.0,
         max_num_seqs=DEFAULTS["scheduler_config.max_num_seqs"],
         kv_blocks=DEFAULTS["cache_config.num_gpu_blocks"],
         block_size=DEFAULTS["cache_config.block_size"],
     )
-    return costs, ConnectorCosts(per_request_us=prompt)
-
-
-def _rows(cell: CellData, batched: int) -> Floats:
-    """Shape (steps of the window with a token and a duration, 6): ``fit_costs``'s features, and the duration.
-
-    Records do not say how far back a step looks, nor how many prompts it begins: a decoding sequence of this shape is
-    on average half through its answer, a piece of a prompt half through the prompt, and every piece counts as its part.
-    """
-    assert cell.steps is not None
-    columns = read_step_columns(cell.steps.source).steps
-    t_ns = columns.ints["t_ns"]
-    prefill = columns.ints["prefill_tokens"].astype(np.float64)
-    decode = columns.ints["decode_tokens"].astype(np.float64)
-    duration = columns.floats["step_duration_us"]
-    wanted = (t_ns >= cell.window.window_start_ns) & (t_ns < cell.window.t_stop_ns)
-    wanted &= (prefill + decode > 0) & np.isfinite(duration)
-    shape = cell.spec
-    piece = min(shape.input_tokens, batched)
-    context = decode * (shape.input_tokens + shape.output_tokens / 2) + prefill / piece * (
-        (shape.input_tokens - piece) / 2
-    )
-    return np.column_stack(
-        [np.ones_like(prefill), prefill, decode, context, prefill / shape.input_tokens, duration]
-    )[wanted]
+    return costs, ConnectorCosts(per_request_us=found.per_prompt_us)
 
 
 def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:

@@ -1,7 +1,14 @@
 """The campaign as a list of what to do: a pure function of the config."""
 
 from connector_tax.plan.campaign import campaign_document, config_of, document_hash
-from connector_tax.plan.cells import cells_of, launch_spec, outputs_hash, run_spec_hash, spec_hash
+from connector_tax.plan.cells import (
+    cells_of,
+    launch_spec,
+    outputs_hash,
+    run_spec_hash,
+    spec_hash,
+    until_overload,
+)
 from connector_tax.plan.order import run_order
 
 __all__ = [
@@ -14,4 +21,5 @@ __all__ = [
     "outputs_hash",
     "run_spec_hash",
     "spec_hash",
+    "until_overload",
 ]

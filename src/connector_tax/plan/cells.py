@@ -4,6 +4,7 @@ The seed of a cell depends on phase, rate and shape but not on the connector: ev
 gets the same schedule and the same prompts.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
@@ -38,6 +39,23 @@ def cells_of(
     if connector_id not in config.phase_b_prime.configs:
         return ()
     return tuple(_cell(config, phase, rates.load_per_s(s), s) for s in config.phase_b_prime.shapes)
+
+
+def until_overload(
+    config: CampaignConfig, cells: Sequence[CellSpec], overloaded: Callable[[CellSpec], bool]
+) -> tuple[CellSpec, ...]:
+    """Phase A's cells up to the rate at which a configuration's sweep ends; all of them where it was never overloaded.
+
+    Args:
+        cells: of one configuration, from the lowest rate up.
+        overloaded: whether a cell was measured and ended behind a growing queue.
+    """
+    in_a_row = 0
+    for k, cell in enumerate(cells):
+        in_a_row = in_a_row + 1 if overloaded(cell) else 0
+        if in_a_row == config.phase_a_stop_after_overloaded:
+            return tuple(cells[: k + 1])
+    return tuple(cells)
 
 
 def _shape_sweep(config: CampaignConfig, rates: ReferenceRates, connector_id: str) -> tuple[CellSpec, ...]:

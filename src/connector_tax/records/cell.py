@@ -146,7 +146,8 @@ class CellWindow:
 
     Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``; nothing is
     sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up. ``looks`` are None
-    where the cell's length was fixed beforehand.
+    where the cell's length was fixed beforehand. ``overloaded``: the cell ended early, behind a growing queue, and gave up
+    what was in flight.
     """
 
     t0_ns: int
@@ -155,6 +156,7 @@ class CellWindow:
     drained_ns: int
     min_completed_reached: bool
     looks: tuple[Look, ...] | None = None
+    overloaded: bool = False
 
     @property
     def half_width_reached(self) -> bool | None:
@@ -163,7 +165,9 @@ class CellWindow:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a cell that ended for want of time, or at its last look, says of itself."""
+        """What a cell that ended for want of time, at its last look, or behind a growing queue says of itself."""
+        if self.overloaded:
+            return ("overloaded",)
         short = () if self.min_completed_reached else ("min_completed_not_reached",)
         return (*short, *(("half_width_not_reached",) if self.half_width_reached is False else ()))
 

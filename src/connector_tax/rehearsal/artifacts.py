@@ -9,6 +9,7 @@ from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
+from connector_tax.enginemodel.model import idle_request_s
 from connector_tax.files import append_lines, write_json, write_text
 from connector_tax.plan import launch_spec, spec_hash
 from connector_tax.records.cell import CellSpec
@@ -26,8 +27,24 @@ IDENTITY: dict[str, Any] = {
 CODE = {"connector_tax": "rehearsal", "loadgen_sha256": "virtual-time"}
 
 
-def write_preflight(folder: CampaignFolder, config: CampaignConfig) -> None:
-    """Every configuration is included: the model runs anywhere."""
+def write_preflight(
+    folder: CampaignFolder, config: CampaignConfig, plain: tuple[EngineCosts, ConnectorCosts]
+) -> None:
+    """Every configuration is included: the model runs anywhere. Prompts of plain take what the model says.
+
+    Args:
+        plain: the costs of plain.
+    """
+    costs = plain[0]
+    batched = batched_tokens(config)
+    lengths = sorted(
+        {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}
+        | {shape.input_tokens for shape in config.phase_b_prime.shapes}
+    )
+    prompt_s = {
+        str(n): idle_request_s(*plain, prompt=n, max_tokens=1, max_num_batched_tokens=batched)
+        for n in lengths
+    }
     included: dict[str, Any] = {
         "decision": "include",
         "reason": None,
@@ -42,16 +59,35 @@ def write_preflight(folder: CampaignFolder, config: CampaignConfig) -> None:
             "step_timing_available": True,
             "step_timing_reason": None,
             "engine": IDENTITY["versions"],
-            "configs": {c.id: included for c in config.connectors},
+            "configs": {
+                c.id: {**included, "prompt_s": prompt_s} if c.id == "plain" else included
+                for c in config.connectors
+            },
         },
     )
     # No connector of the model changes a setting.
     unchanged: dict[str, Any] = {c.id: {} for c in config.connectors}
     write_json(
-        folder.engine_diff, {"schema": 1, "campaign": config.campaign, "plain": {}, "configs": unchanged}
+        folder.engine_diff,
+        {"schema": 1, "campaign": config.campaign, "plain": _settings(costs, batched), "configs": unchanged},
     )
     for connector in config.connectors:
         write_text(folder.preflight / f"verify_{connector.id}.log", "virtual time: nothing was launched\n")
+
+
+def _settings(costs: EngineCosts, batched: int) -> dict[str, int]:
+    """What an engine of these costs would say that it resolved, by vLLM's names."""
+    return {
+        "scheduler_config.max_num_seqs": costs.max_num_seqs,
+        "scheduler_config.max_num_batched_tokens": batched,
+        "cache_config.num_gpu_blocks": costs.kv_blocks,
+        "cache_config.block_size": costs.block_size,
+    }
+
+
+def batched_tokens(config: CampaignConfig) -> int:
+    """Tokens of one step at most."""
+    return int(config.engine.args.get("max_num_batched_tokens") or 2048)
 
 
 def write_not_needed(run: RunFolder, campaign: str, reason: str) -> None:

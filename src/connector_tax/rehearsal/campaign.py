@@ -14,14 +14,14 @@ from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import load_costs
-from connector_tax.enginemodel.model import EngineModel
+from connector_tax.enginemodel.model import EngineModel, idle_request_s
 from connector_tax.errors import AnalysisError
 from connector_tax.files import read_json, write_json
-from connector_tax.plan import campaign_document, cells_of, run_order
+from connector_tax.plan import campaign_document, cells_of, run_order, until_overload
 from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s, guessed_rates
 from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.rates import ReferenceRates
-from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
+from connector_tax.rehearsal.artifacts import batched_tokens, write_not_needed, write_preflight, write_run
 from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
 from connector_tax.seeds import derive_seed
 from connector_tax.units import NS_PER_S, s_to_ns
@@ -34,12 +34,19 @@ GAP_NS = NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """How long one phase would take on the real engine, launches and releases included."""
+    """How long one phase would take on the real engine, launches and releases included.
+
+    Attributes:
+        phase: ``preflight`` is one, too.
+        cells_s: of cells, their drains, the accuracy pass, and preflight's requests.
+        overloaded_s: of that, in cells that ended behind a growing queue.
+    """
 
     phase: Phase
     runs: int
     cells_s: float
     overhead_s: float
+    overloaded_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -61,8 +68,9 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
     folder = CampaignFolder(results / virtual.campaign)
     shutil.rmtree(folder.root, ignore_errors=True)
     write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    write_preflight(folder, virtual)
-    times = []
+    plain = load_costs(PROJECT_ROOT / str(engine.model_file), None)
+    write_preflight(folder, virtual, plain)
+    times = [_preflight_time(virtual, real_kind)]
     start_ns = 0
     # Spawn, not fork: the parent may hold threads of numpy's libraries.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
@@ -72,18 +80,58 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
                 continue
             # Runs are simulated side by side; their clocks say that they came one after the other.
             slots = run_order(virtual, phase)
-            slot_ns = s_to_ns(max(expected_run_s(virtual, c, phase, guessed_rates(virtual)) for c in slots))
+            slot_ns = s_to_ns(max(expected_run_s(virtual, c, phase, _rates(virtual, folder)) for c in slots))
             jobs = [
                 pool.submit(_rehearse_run, virtual, folder, c, phase, seed, start_ns + k * slot_ns)
                 for k, c in enumerate(slots)
             ]
             start_ns += len(slots) * slot_ns
-            seconds = [s for s in (job.result() for job in jobs) if s > 0]
-            overhead_s = len(seconds) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind])
-            times.append(PhaseTime(phase, len(seconds), sum(seconds), overhead_s))
+            spent = [s for s in (job.result() for job in jobs) if s.cells_s > 0]
+            times.append(
+                PhaseTime(
+                    phase,
+                    len(spent),
+                    sum(s.cells_s for s in spent),
+                    len(spent) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind]),
+                    sum(s.overloaded_s for s in spent),
+                )
+            )
             if phase == "a":
                 _door("select_reference_rates.py", folder)
     return folder.root, times
+
+
+def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
+    """The real ones once Phase A was rehearsed."""
+    if not folder.reference_rates.exists():
+        return guessed_rates(config)
+    return ReferenceRates.of_document(read_json(folder.reference_rates))
+
+
+def _preflight_time(config: CampaignConfig, kind: str) -> PhaseTime:
+    """Every configuration is launched once, warmed with a prompt of each length, and asked a few times."""
+    requests_s = 0.0
+    for connector in config.connectors:
+        costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
+        batched = batched_tokens(config)
+        for length in {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}:
+            # Plain is timed with three more of each.
+            times = 4 if connector.id == "plain" else 1
+            requests_s += times * idle_request_s(
+                *costs, prompt=length, max_tokens=1, max_num_batched_tokens=batched
+            )
+        short_s = idle_request_s(*costs, prompt=32, max_tokens=32, max_num_batched_tokens=batched)
+        requests_s += connector.verify_requests * short_s
+    n = len(config.connectors)
+    return PhaseTime("preflight", n, requests_s, n * (LAUNCH_S[kind] + RELEASE_S[kind]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Virtual seconds of one run."""
+
+    cells_s: float
+    overloaded_s: float
 
 
 def _rehearse_run(
@@ -93,33 +141,48 @@ def _rehearse_run(
     phase: Phase,
     seed: int,
     start_ns: int,
-) -> float:
-    """One (configuration, phase); returns how long its cells took in virtual seconds."""
+) -> _Spent:
+    """One (configuration, phase); returns how long it took, without launch and release."""
     run = folder.run(DATE, connector_id, phase)
     document = read_json(folder.reference_rates) if phase != "a" else {}
     rates = ReferenceRates.of_document(document) if document else None
     cells = cells_of(config, connector_id, phase, rates)
     if not cells or (phase == "b_prime" and not document["b_prime_needed"]):
         write_not_needed(run, config.campaign, "no cells in this phase")
-        return 0.0
+        return _Spent(0.0, 0.0)
     connector = config.connector(connector_id)
     costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
     model = EngineModel(
         *costs,
-        max_num_batched_tokens=int(config.engine.args.get("max_num_batched_tokens") or 2048),
+        max_num_batched_tokens=batched_tokens(config),
         seed=derive_seed(seed, "engine", connector_id, phase),
     )
     now_ns = start_ns
+    overloaded: dict[str, float] = {}
 
     def simulated() -> Iterator[tuple[CellSpec, SimulatedCell]]:
         nonlocal now_ns
         for spec in cells:
+            if phase == "a" and spec not in until_overload(config, cells, lambda c: c.cell_id in overloaded):
+                continue
             cell = simulate_cell(spec, model, now_ns)
             now_ns = cell.window.drained_ns + GAP_NS
+            if cell.window.overloaded:
+                overloaded[spec.cell_id] = (cell.window.drained_ns - cell.window.t0_ns) / NS_PER_S
             yield spec, cell
 
     write_run(run, config, costs, simulated())
-    return (now_ns - start_ns) / NS_PER_S
+    answers_s = 0.0
+    if phase in ("a", "b"):
+        accuracy = config.accuracy
+        one_s = idle_request_s(
+            *costs,
+            prompt=accuracy.input_tokens,
+            max_tokens=accuracy.output_tokens,
+            max_num_batched_tokens=batched_tokens(config),
+        )
+        answers_s = accuracy.prompts * one_s
+    return _Spent((now_ns - start_ns) / NS_PER_S + answers_s, sum(overloaded.values()))
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:

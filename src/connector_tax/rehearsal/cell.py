@@ -73,11 +73,12 @@ class _Simulation:
         self._before_first: set[int] = set()
         self._step: StepResult | None = None
         self._step_end_ns = start_ns
+        self._sample_ns = start_ns
 
     def send(self) -> None:
         """Arrivals and steps in time order until the protocol ends sending."""
         schedule = Schedule(self.spec.arrival, self.spec.rate_per_s, self.spec.seed)
-        while not self.protocol.stopped(self.now_ns):
+        while not self._stopped():
             due_ns = self.protocol.t0_ns + schedule[len(self.arrivals)]
             decision_ns = self.protocol.next_decision_ns()
             if self._step is not None and self._step_end_ns <= due_ns:
@@ -87,9 +88,22 @@ class _Simulation:
             else:
                 self._arrive(due_ns)
 
+    def _stopped(self) -> bool:
+        """Asks the protocol, after the samples that were due by now."""
+        while self._sample_ns <= self.now_ns:
+            waiting = self.queue[-1][2] if self.queue else 0
+            self.protocol.sampled(self._sample_ns, waiting)
+            self._sample_ns += NS_PER_S
+        return self.protocol.stopped(self.now_ns)
+
     def drain(self) -> None:
-        """Steps until nothing is in flight or time is up; what is left then is a timeout."""
+        """Steps until nothing is in flight or time is up; what is left then is a timeout. An overloaded cell drains nothing."""
         assert self.protocol.t_stop_ns is not None
+        if self.protocol.overloaded(self.now_ns):
+            for arrival in self._flying.values():
+                arrival.status = "aborted"
+                self.model.cancel(arrival.seq)
+            return
         deadline_ns = self.protocol.t_stop_ns + s_to_ns(self.spec.drain_timeout_s)
         while self._flying and self._step is not None and self._step_end_ns <= deadline_ns:
             self._end_step()
@@ -110,6 +124,7 @@ class _Simulation:
         if not self.protocol.may_send(len(self._flying)):
             arrival.status = "dropped"
             self._note(arrival)
+            self.protocol.dropped(due_ns)
             return
         self._flying[arrival.seq] = arrival
         self._before_first.add(arrival.seq)

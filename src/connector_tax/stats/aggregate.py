@@ -122,7 +122,7 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
     If Phase A as it is now gives other rates, cells were left out or added since: that is said.
     """
     try:
-        now = select_reference_rates(data)
+        now = select_reference_rates(data, shapes=False)
     except AnalysisError as error:
         return data.reference_rates, [Problem("phase A", str(error))]
     found = data.reference_rates

@@ -24,6 +24,7 @@ from connector_tax.seeds import stream
 from connector_tax.stats.host import host_flags, host_json
 from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
+from connector_tax.summary.overload import UNAVAILABLE
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
 PERCENTILES = (50.0, 90.0, 99.0)
@@ -106,6 +107,8 @@ def estimate_cells(
     """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is."""
     jobs = _with_lengths(cells, [_job(cell, seed, draws) for cell in cells], each)
     for cell, (latencies, steps) in zip(cells, each(_estimate, jobs), strict=True):
+        if cell.window.overloaded:
+            latencies = {key: unavailable(UNAVAILABLE, e.n) for key, e in latencies.items()}
         yield CellEstimates(cell, latencies, steps)
 
 

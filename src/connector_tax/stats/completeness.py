@@ -5,7 +5,7 @@ from typing import Any
 
 from connector_tax.errors import ArtifactError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
-from connector_tax.plan import cells_of, config_of
+from connector_tax.plan import cells_of, config_of, until_overload
 from connector_tax.records.cell import CellSpec, Shape, is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
@@ -43,6 +43,9 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         planned = () if phase != "a" and rates is None else cells_of(config, connector, phase, rates)
         if phase not in ("a", "c") and _at_other_rates(run, planned):
             continue
+        if phase == "a":
+            ended = {c.cell_id for c in run.cells if c.window.overloaded}
+            planned = until_overload(config, planned, lambda cell, ended=ended: cell.cell_id in ended)  # type: ignore[misc]
         for spec in planned:
             why = _why_lost(data, run, spec.cell_id)
             if why is not None:

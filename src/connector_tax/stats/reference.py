@@ -1,29 +1,44 @@
-"""Phase A to the two rates at which taxes are taken."""
+"""Phase A to the rates at which taxes are taken: two reference rates, and one for each shape that does not hold them."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from connector_tax.errors import AnalysisError
-from connector_tax.ingest import CampaignData
+from connector_tax.ingest import CampaignData, CellData
+from connector_tax.records.cell import Shape
+from connector_tax.stats.capacity import HOLDS_BELOW, Capacity, capacity_of
 from connector_tax.stats.saturation import Saturation, judge_saturation, rate_point
 
 SCHEMA = 1
+# 2^-20 of a reference rate is a request in days: something else is wrong then.
+SMALLEST_FRACTION = 20
 
 
 def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
     """Every configuration with usable Phase A cells, in the campaign's order."""
-    points: dict[str, list[Any]] = {c["id"]: [] for c in data.document["config"]["connectors"]}
+    return {
+        config: judge_saturation([rate_point(cell) for cell in cells])
+        for config, cells in _phase_a(data).items()
+    }
+
+
+def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
+    found: dict[str, list[CellData]] = {c["id"]: [] for c in data.document["config"]["connectors"]}
     for cell in data.cells():
-        if cell.phase == "a" and cell.usable and cell.config in points:
-            points[cell.config].append(rate_point(cell))
-    return {config: judge_saturation(found) for config, found in points.items() if found}
+        if cell.phase == "a" and cell.usable and cell.config in found:
+            found[cell.config].append(cell)
+    return {config: cells for config, cells in found.items() if cells}
 
 
-def select_reference_rates(data: CampaignData) -> dict[str, Any]:
+def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[str, Any]:
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
     ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
     highest at which plain is not saturated. Where there is none, the lowest measured rate stands in
-    and ``fallback_lowest_rate`` says so.
+    and ``fallback_lowest_rate`` says so. ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
+
+    Args:
+        shapes: whether those are wanted; they take the step records of Phase A where there are any.
 
     Raises:
         AnalysisError: plain has no usable Phase A cell.
@@ -34,13 +49,14 @@ def select_reference_rates(data: CampaignData) -> dict[str, Any]:
             f"{data.document['campaign']}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
             "See its run folder for why; remove its bad cells and start again to have them measured."
         )
-    rates = sorted(by_config["plain"].criteria)
+    plain = by_config["plain"]
+    rates = sorted(plain.criteria)
     flags: list[str] = []
     limit = min((s.saturation_rate_per_s or float("inf") for s in by_config.values()), default=float("inf"))
+    # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit leaves them out.
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
     safe = [r for r in common if r < limit]
-    plain_limit = by_config["plain"].saturation_rate_per_s or float("inf")
-    load = [r for r in rates if r < plain_limit]
+    load = [r for r in rates if not plain.saturated(r)]
     if not safe:
         flags.append("fallback_lowest_rate")
     if not load:
@@ -52,7 +68,68 @@ def select_reference_rates(data: CampaignData) -> dict[str, Any]:
         "ref_safe_per_s": ref_safe,
         "ref_load_per_s": ref_load,
         "b_prime_needed": ref_load != ref_safe,
+        **(_shape_rates(data, ref_safe, ref_load) if shapes else {}),
         "flags": flags,
         "participating": list(by_config),
         "saturation": {config: s.to_json() for config, s in by_config.items()},
     }
+
+
+def _shape_rates(data: CampaignData, ref_safe: float, ref_load: float) -> dict[str, Any]:
+    """``shapes`` and ``load_shapes``; neither where the campaign's document is of a form that names no shapes."""
+    config = data.document["config"]
+    if "phase_a_shape" not in config:
+        return {}
+    own = Shape(**config["phase_a_shape"])
+    capacities = {c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items()}
+    swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
+    prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
+    return {
+        "shapes": shape_rates(swept, own, ref_safe, capacities),
+        # At ref_load others may be saturated; it is plain that has to hold it.
+        "load_shapes": shape_rates(prime, own, ref_load, {"plain": capacities["plain"]}),
+    }
+
+
+def shape_rates(
+    shapes: Iterable[Shape], own: Shape, reference_per_s: float, capacities: Mapping[str, Capacity]
+) -> dict[str, Any]:
+    """Shape -> its rate and why.
+
+    The reference rate where every configuration holds the shape there, else the highest power-of-two fraction of it that uses no
+    more of plain's capacity at that shape than the reference rate uses at Phase A's.
+
+    Args:
+        own: Phase A's shape, which is measured at the reference rate by definition.
+        capacities: of every configuration that has to hold it, plain's among them.
+    """
+    plain = capacities["plain"]
+    allowed = _use(reference_per_s, plain, own)
+    found = {}
+    for shape in shapes:
+        uses = {c: _use(reference_per_s, capacity, shape) for c, capacity in capacities.items()}
+        beyond = [c for c, use in uses.items() if use is not None and use > HOLDS_BELOW]
+        rate, own_use = reference_per_s, uses["plain"]
+        if shape != own and beyond and own_use is not None and allowed is not None:
+            rate = _fraction(reference_per_s, own_use, allowed)
+        found[str(shape)] = {
+            "rate_per_s": rate,
+            "plain_use": _use(rate, plain, shape),
+            "plain_use_at_reference": own_use,
+            "not_held_by": beyond if shape != own else [],
+            "known_from": plain.by,
+        }
+    return found
+
+
+def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:
+    """Share of the capacity; None where that is not known."""
+    most_per_s = capacity.per_s(shape)
+    return None if most_per_s is None else rate_per_s / most_per_s
+
+
+def _fraction(reference_per_s: float, use_at_reference: float, allowed: float) -> float:
+    for k in range(SMALLEST_FRACTION + 1):
+        if use_at_reference / 2**k <= allowed:
+            return float(reference_per_s / 2**k)
+    return float(reference_per_s / 2**SMALLEST_FRACTION)

@@ -5,10 +5,9 @@ from typing import Any
 
 from connector_tax.ingest import CellData
 from connector_tax.summary.cell import effective_throughput_per_s, in_window, latencies_ms
+from connector_tax.summary.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
 from connector_tax.summary.percentiles import percentile
 
-MIN_THROUGHPUT_RATIO = 0.95
-MAX_WAITING = 1.0
 MAX_TTFT_GROWTH = 1.5
 
 
@@ -61,7 +60,7 @@ def rate_point(cell: CellData) -> RatePoint:
         rate_per_s=cell.spec.rate_per_s,
         throughput_ratio=effective_throughput_per_s(cell.requests, cell.window) / cell.spec.rate_per_s,
         waiting_p50=cell.samples.waiting_p50,
-        ttft_p90_ms=percentile(ttft_ms, 90),
+        ttft_p90_ms=None if cell.window.overloaded else percentile(ttft_ms, 90),
     )
 
 

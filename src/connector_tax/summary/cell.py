@@ -77,8 +77,9 @@ def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[Reques
         "requested_throughput_per_s": rate_per_s,
         "effective_throughput_per_s": throughput,
         "throughput_ratio": throughput / rate_per_s if rate_per_s else None,
+        # Of an overloaded cell they would say how long it was.
         **{
-            name: {f"p{q}": percentile(values, q) for q in PERCENTILES}
+            name: {f"p{q}": None if window.overloaded else percentile(values, q) for q in PERCENTILES}
             for name, values in latencies_ms(chosen).items()
         },
     }

@@ -4,6 +4,7 @@ Times are integer nanoseconds from the start of the cell, non-decreasing. Latenc
 them, so an engine that is slow, or a client that is, cannot hide by slowing the load down.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
@@ -60,6 +61,12 @@ class Schedule:
         while k >= len(self._offsets):
             self._offsets.extend(self._next_block().tolist())
         return self._offsets[k]
+
+    def count_before(self, offset_ns: int) -> int:
+        """How many arrivals are due before ``offset_ns``."""
+        while not self._offsets or self._offsets[-1] < offset_ns:
+            self[len(self._offsets)]
+        return bisect_left(self._offsets, offset_ns)
 
     def _fixed(self) -> Offsets:
         return fixed(self._rate_per_s, len(self._offsets), BLOCK)

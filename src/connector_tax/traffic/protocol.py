@@ -8,7 +8,9 @@ from typing import Protocol
 
 from connector_tax.records.cell import CellSpec, CellWindow, Look
 from connector_tax.records.request import Answered
-from connector_tax.units import s_to_ns
+from connector_tax.summary.overload import MIN_THROUGHPUT_RATIO, queue_grows
+from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.units import NS_PER_S, s_to_ns
 
 
 class Rule(Protocol):
@@ -42,6 +44,8 @@ class CellProtocol:
         self._window_start_ns: int | None = None
         self._first_end_ns: int | None = None
         self._completed_in_window = 0
+        self._queue = _Queue(spec)
+        self._overloaded = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
         self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
 
@@ -55,8 +59,30 @@ class CellProtocol:
         if self._first_end_ns is None:
             self._first_end_ns = now_ns
             self._window_start_ns = max(self._warmup_end_ns, now_ns)
-        if ok and self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
-            self._completed_in_window += 1
+        if ok and self._window_start_ns is not None:
+            self._completed_in_window += t_sched_ns >= self._window_start_ns
+            self._queue.done += now_ns >= self._window_start_ns
+
+    def dropped(self, t_sched_ns: int) -> None:
+        """An arrival found the in-flight cap reached."""
+        if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
+            self._queue.dropped += 1
+
+    def sampled(self, t_ns: int, waiting: float) -> None:
+        """So many requests waited in the engine at ``t_ns``."""
+        if self._window_start_ns is not None and t_ns >= self._window_start_ns:
+            self._queue.waiting.append(waiting)
+
+    def overloaded(self, now_ns: int) -> bool:
+        """Whether the cell may end since the engine does not keep up: asked once ``duration_s`` is over.
+
+        Waiting for more completions behind a growing queue buys nothing: how long they take depends on how long one waits.
+        """
+        start_ns = self._window_start_ns
+        if start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
+            return self._overloaded
+        self._overloaded = self._overloaded or self._queue.overloaded(self.t0_ns, start_ns, now_ns)
+        return self._overloaded
 
     def end_ns(self) -> int | None:
         """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
@@ -78,7 +104,7 @@ class CellProtocol:
         # Asked before its time is up as well, so that looks are taken when they are due.
         enough = self._knows_enough()
         done = enough and start_ns is not None and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
-        if done or now_ns >= self.give_up_ns:
+        if self.overloaded(now_ns) or done or now_ns >= self.give_up_ns:
             self.t_stop_ns = now_ns
             return True
         return False
@@ -105,4 +131,33 @@ class CellProtocol:
             drained_ns=max(drained_ns, self.t_stop_ns),
             min_completed_reached=self._completed_in_window >= self.spec.min_completed,
             looks=None if self.rule is None else tuple(self.rule.taken),
+            overloaded=self._overloaded,
         )
+
+
+class _Queue:
+    """What is known of the engine's queue in the window so far."""
+
+    def __init__(self, spec: CellSpec) -> None:
+        self.done = 0
+        self.dropped = 0
+        self.waiting: list[float] = []
+        self._rate_per_s = spec.rate_per_s
+        self._judged_at = 0
+        # Sessions have a rate, their requests have none; closed loops have no rate to fall behind.
+        self._judged = spec.arrival in OPEN_LOOP and spec.sessions is None
+        # Chance puts more arrivals into a window than its rate says, or fewer; at fixed arrivals it is the rate itself.
+        random = self._judged and spec.arrival != "fixed"
+        self._schedule = (
+            Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape) if random else None
+        )
+
+    def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
+        """Fewer completions than were sent, and a queue that grows or stands at the in-flight cap."""
+        if not self._judged or len(self.waiting) == self._judged_at:
+            return False
+        self._judged_at = len(self.waiting)
+        sent = self._rate_per_s * (now_ns - start_ns) / NS_PER_S
+        if self._schedule is not None:
+            sent = self._schedule.count_before(now_ns - t0_ns) - self._schedule.count_before(start_ns - t0_ns)
+        return self.done < MIN_THROUGHPUT_RATIO * sent and (self.dropped > 0 or queue_grows(self.waiting))

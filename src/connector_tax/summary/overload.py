@@ -1,0 +1,28 @@
+"""When a cell is overloaded: the engine completes less than is sent, and what waits for it grows.
+
+The load generator, the rehearsal and the analysis ask this module, so they cannot disagree.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+# The first two saturation criteria of the published experiment.
+MIN_THROUGHPUT_RATIO = 0.95
+MAX_WAITING = 1.0
+# Two samples a third; fewer say nothing of a trend.
+FEWEST_SAMPLES = 6
+UNAVAILABLE = "the cell was overloaded: the queue grew, so a percentile would say how long the cell was and not what the engine does"
+
+
+def queue_grows(waiting: Sequence[float]) -> bool:
+    """Whether more than one request waits at the end, and more than at the beginning: medians of the last and first third.
+
+    Args:
+        waiting: samples of the window so far, in time order.
+    """
+    if len(waiting) < FEWEST_SAMPLES:
+        return False
+    third = len(waiting) // 3
+    first, last = float(np.median(waiting[:third])), float(np.median(waiting[-third:]))
+    return last > MAX_WAITING and last > first
