@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.health import health
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.loadgen.session import NOTHING, BenchmarkSession, Observe, SessionResult, Target
+from connector_tax.loadgen.session import (
+    NOTHING,
+    BenchmarkSession,
+    Observe,
+    Queue,
+    SessionResult,
+    Target,
+    unseen,
+)
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
 
@@ -31,12 +39,15 @@ def measure_cell(
     pool: WorkerPool | None = None,
     should_abort: Callable[[], str | None] = lambda: None,
     observe: Observe = NOTHING,
+    queue: Queue = unseen,
 ) -> CellOutcome:
     """Load ``base_url`` as ``spec`` says and return what came of it; blocks until drained.
 
     Args:
         pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
         should_abort: asked a few times a second; a text (the engine's death, say) ends the cell.
+        queue: samples of the requests that wait in the engine, see ``measure.queue``; a cell behind a growing queue ends
+            after ``duration_s`` and is flagged ``overloaded``.
 
     Raises:
         ConfigError: ``base_url`` is not ``http://host:port``.
@@ -45,9 +56,13 @@ def measure_cell(
     target = _target(base_url, model)
     if pool is None:
         with worker_pool(spec.workers or 1) as own:
-            return measure_cell(spec, base_url, model, pool=own, should_abort=should_abort, observe=observe)
+            return measure_cell(
+                spec, base_url, model, pool=own, should_abort=should_abort, observe=observe, queue=queue
+            )
     assert pool.n == (spec.workers or 1), "the pool is made for the campaign's number of workers"
-    session = BenchmarkSession.start(spec, target, pool, should_abort=should_abort, observe=observe)
+    session = BenchmarkSession.start(
+        spec, target, pool, should_abort=should_abort, observe=observe, queue=queue
+    )
     try:
         session.wait_for_test_end()
     except BaseException:

@@ -7,7 +7,7 @@ a thread, so that the caller can be told of signals while a cell runs.
 import os
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
@@ -40,6 +40,14 @@ READY_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 # Between the workers' being ready and the first arrival.
 LEAD_NS = 20_000_000
+
+# Asked while a cell runs: (monotonic ns, requests waiting in the engine) of samples since it was asked last.
+Queue = Callable[[], Iterable[tuple[int, float]]]
+
+
+def unseen() -> Iterable[tuple[int, float]]:
+    """Nobody samples the engine's queue, so no cell is ended for it."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,7 @@ class BenchmarkSession:
         pool: WorkerPool,
         should_abort: Callable[[], str | None],
         observe: Observe,
+        queue: Queue,
     ) -> None:
         self._stop_requested = threading.Event()
         self._finished = threading.Event()
@@ -106,7 +115,7 @@ class BenchmarkSession:
         def abort_reason() -> str | None:
             return "interrupted" if self._stop_requested.is_set() else should_abort()
 
-        self._cell = _Cell(spec, target, pool, abort_reason, observe)
+        self._cell = _Cell(spec, target, pool, abort_reason, observe, queue)
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     @classmethod
@@ -118,13 +127,15 @@ class BenchmarkSession:
         *,
         should_abort: Callable[[], str | None] = lambda: None,
         observe: Observe = NOTHING,
+        queue: Queue = unseen,
     ) -> "BenchmarkSession":
         """Begin at once.
 
         Args:
             should_abort: asked a few times a second; a text ends the cell with that reason.
+            queue: asked as often; a cell behind a growing queue ends after ``duration_s``.
         """
-        session = cls(spec, target, pool, should_abort, observe)
+        session = cls(spec, target, pool, should_abort, observe, queue)
         session._thread.start()
         return session
 
@@ -179,12 +190,14 @@ class _Cell:
         pool: WorkerPool,
         abort_reason: Callable[[], str | None],
         observe: Observe,
+        queue: Queue,
     ) -> None:
         self._spec = spec
         self._target = target
         self._pool = pool
         self._abort_reason = abort_reason
         self._observe = observe
+        self._queue = queue
         self._heard = _Heard()
         self._aborted: str | None = None
         self._next_abort_poll_ns = 0
@@ -243,6 +256,12 @@ class _Cell:
             if self._aborted is not None or self._heard.dead:
                 self._tell(Stop(now_ns))
                 return
+            for t_ns, waiting in self._queue():
+                self._protocol.sampled(t_ns, waiting)
+            # Also where the cell is at its planned end: it need not be drained then.
+            if self._protocol.overloaded(now_ns):
+                self._tell(Stop(now_ns))
+                return
             end_ns = self._protocol.end_ns() or self._protocol.give_up_ns
             if end_ns != told_ns:
                 told_ns = end_ns
@@ -262,7 +281,7 @@ class _Cell:
         def done() -> bool:
             return self._living() <= self._heard.finished.keys()
 
-        deadline_ns = t_stop_ns + s_to_ns(self._spec.drain_timeout_s)
+        deadline_ns = t_stop_ns + s_to_ns(0.0 if self._overloaded() else self._spec.drain_timeout_s)
         while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
             self._poll_abort(monotonic_ns())
             self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
@@ -270,12 +289,17 @@ class _Cell:
             return
         if self._aborted is not None:
             self._tell(Abandon("aborted", self._aborted))
+        elif self._overloaded():
+            self._tell(Abandon("aborted", "given up: the cell ended behind a growing queue"))
         else:
             reason = f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             missing = sorted(self._living() - self._heard.finished.keys())
             self._heard.dead |= {i: f"load-generator worker {i} does not answer" for i in missing}
+
+    def _overloaded(self) -> bool:
+        return self._protocol.overloaded(monotonic_ns())
 
     # Listening
 
@@ -287,7 +311,9 @@ class _Cell:
                     if self._rule is not None:
                         self._rule.note(ended)
                     end_ns = ended.t_end_ns if ended.t_end_ns is not None else ended.t_sched_ns
-                    if ended.status != "dropped":
+                    if ended.status == "dropped":
+                        self._protocol.dropped(ended.t_sched_ns)
+                    else:
                         self._protocol.ended(ended.t_sched_ns, ended.status == "ok", end_ns)
             elif isinstance(message, Ready):
                 self._heard.ready.add(index)

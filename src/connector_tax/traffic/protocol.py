@@ -79,7 +79,8 @@ class CellProtocol:
         Waiting for more completions behind a growing queue buys nothing: how long they take depends on how long one waits.
         """
         start_ns = self._window_start_ns
-        if start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
+        over = self.t_stop_ns is not None
+        if over or start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
             return self._overloaded
         self._overloaded = self._overloaded or self._queue.overloaded(self.t0_ns, start_ns, now_ns)
         return self._overloaded

@@ -275,3 +275,33 @@ def test_short_answers_may_come_whole() -> None:
     """An engine that guesses ahead makes four tokens in one step."""
     outcome = measure()
     assert outcome.health["whole_answer_share"] is None
+
+
+def test_a_cell_behind_a_growing_queue_ends_and_gives_up_what_is_in_flight() -> None:
+    """The drain would take as long as the queue is; throughput stands, and every arrival has a record."""
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        # One answer at first, so that warm-up ends; then one in twenty.
+        await asyncio.sleep(0 if number == 0 or number % 20 == 0 else 30)
+        await answer_well(reply, request, number)
+
+    asked = 0
+
+    def growing() -> list[tuple[int, float]]:
+        nonlocal asked
+        asked += 3
+        return [(time.monotonic_ns(), float(asked + k)) for k in range(3)]
+
+    with truth_server(slow) as base_url:
+        own = spec(
+            inflight_cap=1000, duration_s=1.0, min_completed=500, max_cell_s=60.0, drain_timeout_s=60.0
+        )
+        outcome = measure_cell(own, base_url, "m", queue=growing)
+    assert outcome.window.overloaded
+    assert outcome.window.flags == ("overloaded",)
+    assert statuses(outcome) == {"ok", "aborted"}
+    assert {r.error for r in outcome.requests if r.status == "aborted"} == {
+        "given up: the cell ended behind a growing queue"
+    }
+    assert outcome.window.drained_ns - outcome.window.t_stop_ns < 10e9
+    assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))

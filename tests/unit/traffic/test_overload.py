@@ -1,0 +1,94 @@
+"""A cell ends at once where the engine does not keep up: after its time, and only behind a queue that grows."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
+
+from connector_tax.summary.overload import queue_grows
+from connector_tax.traffic.arrivals import Schedule
+from connector_tax.traffic.protocol import CellProtocol
+
+S = 1_000_000_000
+CALM, GROWING = (lambda s: 0.0), (lambda s: s / 2)
+
+
+def run(completed_per_s: float, waiting: Any, *, until_s: int = 200, **changes: Any) -> CellProtocol:
+    """A cell of 2 req/s whose window begins at 10 s; asked once a second."""
+    spec = cell_spec(**{"rate_per_s": 2.0, "min_completed": 500, "max_cell_s": 900.0, **changes})
+    cell = CellProtocol(spec, t0_ns=0)
+    cell.ended(0, ok=True, now_ns=S)
+    done = 0
+    for second in range(1, until_s):
+        now_ns = second * S
+        while done < completed_per_s * second:
+            cell.ended(now_ns - S, ok=True, now_ns=now_ns)
+            done += 1
+        cell.sampled(now_ns, waiting(second))
+        if cell.stopped(now_ns):
+            break
+    return cell
+
+
+def test_an_engine_behind_a_growing_queue_ends_its_cell_when_its_time_is_over() -> None:
+    """500 completions at 1.4 a second would take six minutes, and p90 would be that of a longer queue."""
+    cell = run(1.4, GROWING)
+    assert cell.t_stop_ns == 70 * S
+    window = cell.window(71 * S)
+    assert window.overloaded
+    assert window.flags == ("overloaded",)
+
+
+@pytest.mark.parametrize(
+    ("completed_per_s", "waiting"),
+    [(1.98, GROWING), (1.4, CALM), (1.4, lambda s: 9.0), (1.4, lambda s: 0.9 if s > 40 else 0.0)],
+    ids=["keeps up", "nothing waits", "waits and does not grow", "less than one waits"],
+)
+def test_anything_less_goes_on(completed_per_s: float, waiting: Any) -> None:
+    cell = run(completed_per_s, waiting)
+    assert cell.t_stop_ns is None
+
+
+def test_a_cell_that_knows_enough_is_overloaded_all_the_same() -> None:
+    """It need not wait for what is in flight: the percentiles are not used."""
+    cell = run(1.4, GROWING, min_completed=20)
+    assert cell.t_stop_ns == 70 * S
+    assert cell.window(70 * S).overloaded
+
+
+def test_a_queue_at_the_in_flight_cap_cannot_grow_and_drops_instead() -> None:
+    cell = run(1.4, lambda s: 200.0, until_s=69)
+    cell.dropped(60 * S)
+    cell.sampled(70 * S, 200.0)
+    assert cell.overloaded(70 * S)
+
+
+def test_poisson_arrivals_are_asked_for_what_was_sent() -> None:
+    """Chance sent less than the rate says: an engine that completes all of it is not overloaded."""
+    seed = next(s for s in range(100) if sent_per_s(s) < 0.9 * 2)
+    assert run(0.99 * sent_per_s(seed), GROWING, arrival="poisson", seed=seed, until_s=71).t_stop_ns is None
+    assert run(0.90 * sent_per_s(seed), GROWING, arrival="poisson", seed=seed, until_s=71).t_stop_ns
+
+
+def sent_per_s(seed: int) -> float:
+    schedule = Schedule("poisson", 2.0, seed)
+    return (schedule.count_before(70 * S) - schedule.count_before(10 * S)) / 60
+
+
+def test_arrivals_are_counted_as_the_schedule_has_them() -> None:
+    schedule = Schedule("fixed", 2.0, 1)
+    assert [schedule.count_before(at) for at in (0, 1, S // 2, S // 2 + 1, 10 * S)] == [0, 1, 1, 2, 20]
+
+
+def test_a_closed_loop_has_no_rate_to_fall_behind() -> None:
+    assert run(0.1, GROWING, arrival="concurrency", rate_per_s=0.0, concurrency=4).t_stop_ns is None
+
+
+def test_few_samples_say_nothing_of_a_trend() -> None:
+    assert not queue_grows([0, 0, 5, 9, 20])
+    assert queue_grows([0, 0, 5, 9, 20, 20])
+    assert not queue_grows([20, 20, 9, 9, 5, 5])
