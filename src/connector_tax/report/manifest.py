@@ -19,6 +19,8 @@ from connector_tax.files import read_json, sha256_of, write_text
 from connector_tax.records.cell import phase_label, phase_place
 
 NOT_KNOWN = "-"
+# Of launch.sh; launch/record.sh writes it.
+AS_IT_RAN = "# As it ran: "
 TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. Full rows: `results/<campaign>/MANIFEST.tsv`.\n"
 
 
@@ -166,11 +168,15 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
     if not run.launch_sh.is_file():
         return None
     lines = run.launch_sh.read_text(encoding="utf-8", errors="replace").splitlines()
-    command = next((x.removeprefix("exec ") for x in reversed(lines) if x.startswith("exec ")), None)
-    if command is None:
+    for mark in (AS_IT_RAN, "exec "):  # scripts of earlier versions have the command in their last line only
+        command = next((x.removeprefix(mark) for x in reversed(lines) if x.startswith(mark)), None)
+        if command is not None:
+            break
+    else:
         return None
     home = str(Path.home())
-    shortened = command.replace(f"{project}/", "")
+    shortened = command.replace('"$CONNECTOR_TAX_PROJECT"/', "").replace('"$HOME"/', "~/")
+    shortened = shortened.replace(f"{project}/", "")
     return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
 
 

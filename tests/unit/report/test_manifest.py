@@ -98,6 +98,17 @@ def test_a_row_says_what_a_reviewer_asks(tmp_path: Path) -> None:
     assert row["launch_command"] == 'env/python -m vllm --kv \'{"a": "x|y"}\''
 
 
+def test_the_command_is_shown_as_it_ran(tmp_path: Path) -> None:
+    """The line that runs names variables; a reader of the table wants the model and the interpreter."""
+    folder = write_campaign(tmp_path)
+    script = folder.run("2026-11-20", "nixl_both", "a").launch_sh
+    script.write_text(
+        '# As it ran: "$CONNECTOR_TAX_PROJECT"/env/python -m vllm --model "$HOME"/m\nexec "$ENGINE_PYTHON" -m vllm --model "$MODEL"\n'
+    )
+    build_manifest(folder.root)
+    assert read_tsv(folder)[0]["launch_command"] == "env/python -m vllm --model ~/m"
+
+
 def test_a_skip_keeps_its_reason_on_one_line(tmp_path: Path) -> None:
     """A tab in a reason must not shift columns."""
     folder = write_campaign(tmp_path)
