@@ -24,18 +24,17 @@ if [ $# -eq 0 ]; then
          --gpu-memory-utilization 0.9 --enable-prefix-caching --enable-chunked-prefill
 fi
 
-arguments=(--served-model-name "$SERVED_MODEL_NAME" "$@")
+command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE"
+         --model "$MODEL" --served-model-name "$SERVED_MODEL_NAME" --host "$HOST" --port "$PORT" "$@")
 if [ -n "${KV_TRANSFER_CONFIG:-}" ]; then
-  arguments+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
+  command+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
 fi
-command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE" --model "$MODEL" --host "$HOST" --port "$PORT" "${arguments[@]}")
-if [ -n "${ENGINE_CPUS:-}" ]; then   # cores that the load generator leaves to the engine
-  command=(taskset --cpu-list "$ENGINE_CPUS" "${command[@]}")
-fi
-
 if [ -n "${LAUNCH_SH_OUT:-}" ]; then
   source "$here/record.sh"
   launch_sh > "$LAUNCH_SH_OUT"
+fi
+if [ -n "${ENGINE_CPUS:-}" ]; then   # cores that the load generator leaves to the engine
+  command=(taskset --cpu-list "$ENGINE_CPUS" "${command[@]}")
 fi
 
 exec "${command[@]}"

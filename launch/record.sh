@@ -1,5 +1,5 @@
 # Sourced by common.sh: prints the engine's command, with what shapes it, as a script that runs in any clone.
-# Reads `root` (this project's folder), `arguments` (what follows the model) and common.sh's variables.
+# Reads `root` (this project's folder), `command` (without taskset) and common.sh's variables.
 
 # One word for bash. This project's folder and the home folder become variables; a word in $'...' stays as it is,
 # since nothing is expanded in there.
@@ -29,7 +29,7 @@ shaping() {
 }
 
 launch_sh() {
-  local name word model=$MODEL needs='vLLM; env.txt beside this script names its version'
+  local name word before='' model=$MODEL needs='vLLM; env.txt beside this script names its version'
   case "$model" in ./*|../*) model=$PWD/${model#./} ;; esac
   case "$ENGINE_MODULE" in connector_tax.*) needs='the packages of requirements.lock (make env)' ;; esac
   cat <<'EOF'
@@ -82,10 +82,18 @@ EOF
   fi
   printf '\n# As it ran:'
   [ -z "${ENGINE_CPUS:-}" ] || printf ' taskset --cpu-list %q' "$ENGINE_CPUS"
-  for word in "$ENGINE_PYTHON" -m "$ENGINE_MODULE" --model "$model" "${arguments[@]}"; do printf ' %s' "$(portable "$word")"; done
+  for word in "${command[@]}"; do printf ' %s' "$(portable "$word")"; done
   printf '\nexec '
   [ -z "${ENGINE_CPUS:-}" ] || printf '${ENGINE_CPUS:+taskset --cpu-list "$ENGINE_CPUS"} '
-  printf '"$ENGINE_PYTHON" -m %q --model "$MODEL" --host "$HOST" --port "$PORT"' "$ENGINE_MODULE"
-  for word in "${arguments[@]}"; do printf ' %s' "$(portable "$word")"; done
+  printf '"$ENGINE_PYTHON"'
+  for word in "${command[@]:1}"; do
+    case "$before $word" in
+      "--model $MODEL"|"serve $MODEL") printf ' "$MODEL"' ;;
+      "--host $HOST") printf ' "$HOST"' ;;
+      "--port $PORT") printf ' "$PORT"' ;;
+      *) printf ' %s' "$(portable "$word")" ;;
+    esac
+    before=$word
+  done
   echo
 }
