@@ -15,6 +15,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${SERVED_MODEL_NAME:=$MODEL}"
 : "${HOST:=127.0.0.1}"
 : "${PORT:=8000}"
+root=$(dirname "$here")
+case "$ENGINE_MODULE" in connector_tax.*) PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} ;; esac
 export PYTHONPATH="$here/plugins${PYTHONPATH:+:$PYTHONPATH}"
 
 if [ $# -eq 0 ]; then
@@ -27,24 +29,12 @@ command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE"
 if [ -n "${KV_TRANSFER_CONFIG:-}" ]; then
   command+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
 fi
+if [ -n "${LAUNCH_SH_OUT:-}" ]; then
+  source "$here/record.sh"
+  launch_sh > "$LAUNCH_SH_OUT"
+fi
 if [ -n "${ENGINE_CPUS:-}" ]; then   # cores that the load generator leaves to the engine
   command=(taskset --cpu-list "$ENGINE_CPUS" "${command[@]}")
-fi
-
-# The exact command, with the environment that shapes it, as a script that can be run by hand.
-if [ -n "${LAUNCH_SH_OUT:-}" ]; then
-  {
-    echo '#!/usr/bin/env bash'
-    echo '# The exact engine command of this run. Run it by hand to get the same server.'
-    for name in PYTHONPATH AGENTIC_STEP_LOG_PATH $(compgen -e | grep -E '^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_' || true); do
-      case "$name" in *KEY*|*TOKEN*|*SECRET*|*PASSW*|*CREDENTIAL*|*AUTH*) continue ;; esac
-      case "${!name:-}" in *://*@*|hf_*|sk-*) continue ;; esac   # secrets under harmless names
-      [ -z "${!name:-}" ] || printf 'export %s=%q\n' "$name" "${!name}"
-    done
-    printf 'exec'
-    printf ' %q' "${command[@]}"
-    echo
-  } > "$LAUNCH_SH_OUT"
 fi
 
 exec "${command[@]}"

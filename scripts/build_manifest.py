@@ -1,4 +1,4 @@
-"""Write MANIFEST.tsv of a campaign and its table in the top-level MANIFEST.md."""
+"""Write MANIFEST.tsv of a campaign and its table in results/MANIFEST.md; of a published one in the top-level page, too."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,9 @@ from connector_tax.report.manifest import build_manifest
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
-    parser.add_argument("--manifest", type=Path, help="default: MANIFEST.md beside results/")
+    parser.add_argument(
+        "--manifest", type=Path, help="write to this page only; publishes a campaign with MANIFEST.md"
+    )
     args = parser.parse_args()
     for path in build_manifest(args.root, args.manifest):
         print(f"wrote {path}")

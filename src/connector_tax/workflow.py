@@ -20,6 +20,7 @@ from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
 from connector_tax.errors import ConnectorTaxError
 from connector_tax.files import hash_of, read_json, to_json, write_text_if_changed
+from connector_tax.imports import PROJECT, closure
 from connector_tax.plan import campaign_document, config_of, launch_spec, run_order, run_spec_hash
 from connector_tax.records.cell import Phase, is_repeat
 
@@ -215,6 +216,6 @@ def open_study(
     return Study(campaign, folder, earlier.get("date", today), earlier.get("created_utc"), measuring)
 
 
-def code(*rooms: str) -> list[str]:
-    """Source files of rooms, as inputs: an edit to the analysis runs the analysis again, nothing else."""
-    return sorted(str(p) for room in rooms for p in Path("src/connector_tax", room).glob("*.*"))
+def code(script: str) -> list[str]:
+    """A script and all that it runs or reads of this project, as inputs: an edit there runs it again, nothing else."""
+    return [str(path.relative_to(PROJECT)) for path in closure(script)]

@@ -5,7 +5,7 @@ rule aggregate:
     input:
         receipts=lambda w: STUDY.receipts_to_read(),
         rates=STUDY.rates_to_read(),
-        code=["scripts/analyze.py", *code("ingest", "stats", "intervals", "summary", "steptime")],
+        code=code("scripts/analyze.py"),
     output:
         FOLDER.aggregate,
         FOLDER.aggregate_csv,
@@ -21,7 +21,7 @@ rule aggregate:
 rule draw:
     input:
         FOLDER.aggregate,
-        code=["scripts/plot_connector_tax.py", *code("figures")],
+        code=code("scripts/plot_connector_tax.py"),
     output:
         FOLDER.figures / "index.json",
     params:
@@ -36,7 +36,7 @@ rule write_report:
     input:
         FOLDER.aggregate,
         FOLDER.figures / "index.json",
-        code=["scripts/build_report.py", *code("report", "figures")],
+        code=code("scripts/build_report.py"),
     output:
         FOLDER.report,
     params:
@@ -50,7 +50,7 @@ rule write_report:
 rule write_manifest:
     input:
         receipts=lambda w: STUDY.receipts_to_read(),
-        code=["scripts/build_manifest.py", *code("report")],
+        code=code("scripts/build_manifest.py"),
     output:
         FOLDER.manifest,
     params:

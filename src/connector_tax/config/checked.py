@@ -102,7 +102,8 @@ def _sentence(error: ValidationError) -> str:
     name = str(error.validator)
     if name not in allowed:
         return f"{place}: {error.message}."
-    return f"{place}: {error.instance!r} is not allowed; wanted: {allowed[name](error.validator_value)}."
+    what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(error.instance)
+    return f"{place}: {what} is not allowed; wanted: {allowed[name](error.validator_value)}."
 
 
 @cache

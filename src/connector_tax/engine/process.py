@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 import psutil
 
+from connector_tax.artifacts.supervisor import record_supervisor
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
-from connector_tax.engine.leftovers import end_leftovers, record_supervisor
+from connector_tax.engine.leftovers import end_leftovers
 from connector_tax.engine.release import gpu_memory_used_mib, wait_released
 from connector_tax.engine.root_cause import root_cause
 from connector_tax.errors import EngineError

@@ -18,6 +18,7 @@ from connector_tax.loadgen.messages import Ended
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import Status
 from connector_tax.timer import DeadlineTimer
+from connector_tax.traffic.inflight import may_send
 from connector_tax.traffic.schedulers import Scheduler, Share
 
 # Ended requests are handed on this often, or when so many have gathered.
@@ -158,7 +159,7 @@ class LoadGenerator:
         payload = self._rendered.pop(due.seq, None)
         if payload is None:
             payload = self._workload.render(due.seq)  # sooner than it could be got ready
-        if inflight >= self._spec.inflight_cap and self._scheduler.drops:
+        if self._scheduler.drops and not may_send(inflight, self._spec.inflight_cap):
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
             self._gather(flight)

@@ -4,24 +4,19 @@ The load generator's version is recorded in each cell. It is not part of the has
 whether a cell is measured again: an edit there warns, it does not throw GPU hours away.
 """
 
-import hashlib
 from functools import cache
-from pathlib import Path
 
 from connector_tax import __version__
+from connector_tax.imports import closure, sha256_of_code
 
-PACKAGE = Path(__file__).resolve().parents[1]
-LOAD_ROOMS = ("loadgen", "traffic", "workload")
+# What sends, stamps and samples; what else belongs to it follows from what these import and start.
+LOAD_ENTRIES = tuple(f"connector_tax.loadgen.{name}" for name in ("cell", "worker", "outputs", "sampler"))
 
 
 @cache
 def loadgen_sha256() -> str:
-    """SHA-256 over names and contents of the rooms that make and time the load."""
-    digest = hashlib.sha256()
-    for room in LOAD_ROOMS:
-        for path in sorted((PACKAGE / room).rglob("*.py")):
-            digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    """SHA-256 over names and contents of all that makes, times and samples the load."""
+    return sha256_of_code(closure(*LOAD_ENTRIES))
 
 
 def code_version() -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Receipts to ``MANIFEST.tsv`` of a campaign and to its table in the top-level ``MANIFEST.md``.
+"""Receipts to ``MANIFEST.tsv`` of a campaign and to its table in ``results/MANIFEST.md``.
+
+The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a place for,
+which are the published ones, so that nobody's own campaign changes a checked-out file.
 
 Everything is read from what the runs left on disk; a run without a receipt is listed as unfinished.
 Paths inside commands are shortened: the project's folder to nothing, the home folder to ``~``.
@@ -19,7 +22,9 @@ from connector_tax.files import read_json, sha256_of, write_text
 from connector_tax.records.cell import phase_label, phase_place
 
 NOT_KNOWN = "-"
-TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. Full rows: `results/<campaign>/MANIFEST.tsv`.\n"
+# Of launch.sh; launch/record.sh writes it.
+AS_IT_RAN = "# As it ran: "
+TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs: `results/<campaign>/MANIFEST.tsv`.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +53,36 @@ class ManifestRow:
 COLUMNS = tuple(f.name for f in fields(ManifestRow))
 
 
-def build_manifest(root: Path, manifest: Path | None = None) -> tuple[Path, Path]:
-    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in ``manifest``.
+def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
+    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in every page that is to have it.
 
     Args:
-        manifest: default ``MANIFEST.md`` beside ``results/``.
+        manifest: the one page to write to; default ``MANIFEST.md`` in ``results/``, and the top-level one where that has a
+            place for this campaign.
+
+    Returns:
+        What was written, ``MANIFEST.tsv`` first.
 
     Raises:
         ArtifactError: ``campaign.json`` cannot be read.
     """
     folder = CampaignFolder(root.resolve())
-    target = manifest or folder.root.parent.parent / "MANIFEST.md"
+    project = folder.root.parent.parent if manifest is None else manifest.resolve().parent
     document = mapping(read_json(folder.campaign_file))
-    found = manifest_rows(folder, document, target.resolve().parent)
+    campaign = str(document.get("campaign") or root.name)
+    found = manifest_rows(folder, document, project)
     write_text(folder.manifest, tsv(found))
-    earlier = target.read_text(encoding="utf-8") if target.is_file() else TITLE
-    write_text(target, with_section(earlier, str(document.get("campaign") or root.name), found))
-    return folder.manifest, target
+    pages = [manifest] if manifest is not None else _pages(folder.root.parent, project, campaign)
+    for page in pages:
+        earlier = page.read_text(encoding="utf-8") if page.is_file() else TITLE
+        write_text(page, with_section(earlier, campaign, found))
+    return [folder.manifest, *pages]
+
+
+def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
+    published = project / "MANIFEST.md"
+    listed = published.is_file() and _begin(campaign) in published.read_text(encoding="utf-8")
+    return [results / "MANIFEST.md", *[published] * listed]
 
 
 def manifest_rows(folder: CampaignFolder, document: Mapping[str, Any], project: Path) -> list[ManifestRow]:
@@ -166,11 +184,15 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
     if not run.launch_sh.is_file():
         return None
     lines = run.launch_sh.read_text(encoding="utf-8", errors="replace").splitlines()
-    command = next((x.removeprefix("exec ") for x in reversed(lines) if x.startswith("exec ")), None)
-    if command is None:
+    for mark in (AS_IT_RAN, "exec "):  # scripts of earlier versions have the command in their last line only
+        command = next((x.removeprefix(mark) for x in reversed(lines) if x.startswith(mark)), None)
+        if command is not None:
+            break
+    else:
         return None
     home = str(Path.home())
-    shortened = command.replace(f"{project}/", "")
+    shortened = command.replace('"$CONNECTOR_TAX_PROJECT"/', "").replace('"$HOME"/', "~/")
+    shortened = shortened.replace(f"{project}/", "")
     return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
 
 
@@ -191,12 +213,16 @@ def tsv(found: Sequence[ManifestRow]) -> str:
 
 def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
     """``text`` with this campaign's table replaced or appended; all other text is kept as it is."""
-    begin, end = f"<!-- begin campaign {campaign} -->", f"<!-- end campaign {campaign} -->"
+    begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
     section = f"{begin}\n{_table(campaign, found)}\n{end}"
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
     if pattern.search(text):
         return pattern.sub(lambda _: section, text, count=1)
     return f"{text.rstrip()}\n\n{section}\n"
+
+
+def _begin(campaign: str) -> str:
+    return f"<!-- begin campaign {campaign} -->"
 
 
 def _table(campaign: str, found: Sequence[ManifestRow]) -> str:

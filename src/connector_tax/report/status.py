@@ -6,8 +6,8 @@ import psutil
 
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import read_receipt
+from connector_tax.artifacts.supervisor import recorded_supervisor
 from connector_tax.config import CampaignConfig
-from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
 from connector_tax.plan import cells_of
 from connector_tax.plan.duration import expected_run_s, guessed_rates
@@ -69,7 +69,8 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
     own = {c.cell_id for c in run.finished_cells()} & {c.cell_id for c in plan}
     if run.phase != "a" and rates is None:
         return "-"
-    if _engine_lives(run.path / "engine.pid.json"):
+    supervisor = recorded_supervisor(run.path)
+    if supervisor is not None and supervisor.lives:
         return f"running, {len(own)} of {len(plan)}"
     return f"{len(own)} of {len(plan)}" if own else "-"
 
@@ -85,16 +86,6 @@ def _worker(folder: CampaignFolder) -> int | None:
     except (OSError, ValueError, psutil.Error):
         return None
     return pid if at_work else None
-
-
-def _engine_lives(pid_file: Path) -> bool:
-    """Whether the recorded engine is there; after ``kill -9`` the record alone is, or its pid is another's."""
-    try:
-        recorded = read_json(pid_file)
-        created_s = psutil.Process(recorded["pid"]).create_time()
-        return abs(created_s - float(recorded["created"])) < 1.0
-    except (ArtifactError, KeyError, TypeError, psutil.Error):
-        return False
 
 
 def _rates(folder: CampaignFolder, config: CampaignConfig, date: str) -> ReferenceRates | None:

@@ -10,6 +10,7 @@ from connector_tax.records.cell import CellSpec, CellWindow, Look
 from connector_tax.records.request import Answered
 from connector_tax.summary.overload import MIN_THROUGHPUT_RATIO, queue_grows
 from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.traffic.inflight import may_send
 from connector_tax.units import NS_PER_S, s_to_ns
 
 
@@ -51,7 +52,7 @@ class CellProtocol:
 
     def may_send(self, inflight: int) -> bool:
         """False: the arrival is dropped and logged. The schedule does not shift."""
-        return inflight < self.spec.inflight_cap
+        return may_send(inflight, self.spec.inflight_cap)
 
     def ended(self, t_sched_ns: int, ok: bool, now_ns: int) -> None:
         """A request ended, well or not. Any first end closes warm-up: an engine that fails every

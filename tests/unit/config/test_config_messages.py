@@ -68,6 +68,24 @@ def test_a_wrong_type_is_named() -> None:
     assert "seed: 'seven' is not allowed; wanted: integer." in refusal(value)
 
 
+@pytest.mark.parametrize("name", ["MY VAR", "A=B", "1ST", "", 7])
+def test_a_name_that_no_environment_variable_can_have_is_refused(name: object) -> None:
+    """A shell cannot set it, so the engine would be launched without it and nobody would say so."""
+    value = demo()
+    value["engine"]["env"] = {"VLLM_LOGGING_LEVEL": "DEBUG", name: "1"}
+    message = refusal(value)
+    assert message.startswith(f"config/mine.yaml: engine.env: the name {name!r} is not allowed; wanted: ")
+    assert len(message.splitlines()) == 1
+
+
+def test_a_connectors_environment_is_held_to_the_same(tmp_path: Path) -> None:
+    entry = {"label": "x", "kv_transfer_config": None, "env": {"UCX TLS": "tcp"}}
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump({"plain": entry}))
+    value = demo()
+    value["connectors_file"] = str(tmp_path / "connectors.yaml")
+    assert "plain.env: the name 'UCX TLS' is not allowed; wanted: text matching" in refusal(value)
+
+
 def test_a_campaign_without_the_baseline_is_refused() -> None:
     value = demo()
     value["connectors"] = ["noop_connector"]

@@ -1,16 +1,23 @@
 """The embedded engine through the launch scripts: what starts, what is left, what is said."""
 
 import json
+import re
+import shutil
 import socket
 import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 import pytest
 
 from connector_tax.config import CampaignConfig, EngineConfig, load_campaign
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import (
     check_model,
     engine_arguments,
@@ -19,7 +26,7 @@ from connector_tax.engine.command import (
     launch_script,
 )
 from connector_tax.engine.identity import redacted
-from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.engine.process import LaunchError, LaunchRequest, free_port, running_engine
 from connector_tax.engine.usage import cpu_seconds
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.records.connector import ConnectorSpec
@@ -48,19 +55,131 @@ def test_an_engine_serves_and_is_gone_afterwards(campaign: CampaignConfig, tmp_p
     assert not (tmp_path / "engine.pid.json").exists()
 
 
-def test_the_exact_command_can_be_run_again(campaign: CampaignConfig, tmp_path: Path) -> None:
-    """launch.sh is valid shell and carries the connector's configuration as one argument."""
-    request = LaunchRequest(campaign.engine, campaign.connector("mooncake_both"), tmp_path)
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The project somewhere else, without an environment of its own."""
+    root = tmp_path / "a clone"
+    for part in ("src", "launch", "config", "workflow"):
+        shutil.copytree(PROJECT_ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+@pytest.fixture
+def left_behind(campaign: CampaignConfig, tmp_path: Path, clone: Path) -> Path:
+    """``launch.sh`` of a run that has ended and whose step-log folder is gone, in ``clone``'s results."""
+    run, steps = tmp_path / "run", tmp_path / "steps"
+    request = LaunchRequest(campaign.engine, campaign.connector("mooncake_both"), run, step_log=steps / "log")
     with running_engine(request) as engine:
         engine.wait_ready()
+    shutil.rmtree(steps)
+    copy = clone / "results" / "demo" / "2026-01-31_mooncake_both" / "phase_a"
+    shutil.copytree(run, copy)
+    return copy / "launch.sh"
+
+
+def by_hand(script: Path, **variables: str) -> "subprocess.Popen[str]":
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(script.parent), **variables}
+    return subprocess.Popen(
+        ["bash", str(script)],
+        env=environment,
+        cwd="/",
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_runs_script_serves_from_another_clone_after_the_run(
+    campaign: CampaignConfig, left_behind: Path, clone: Path, tmp_path: Path
+) -> None:
+    """The clone's code, plugins and cost model; the interpreter and the port as they are given."""
+    port = free_port()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    server = by_hand(left_behind, ENGINE_PYTHON=sys.executable, PORT=str(port), TMPDIR=str(temporary))
+    try:
+        assert served_models(port, server) == [campaign.engine.served_model_name]
+        environment = psutil.Process(server.pid).environ()
+        assert environment["PYTHONPATH"].split(":")[:2] == [f"{clone}/launch/plugins", f"{clone}/src"]
+        assert environment["CONNECTOR_TAX_ENGINE_MODEL"].startswith(f"{clone}/config/")
+        assert Path(environment["AGENTIC_STEP_LOG_PATH"]).parent.parent == temporary
+        assert Path(environment["AGENTIC_STEP_LOG_PATH"]).parent.is_dir()
+        config = json.loads(psutil.Process(server.pid).cmdline()[-1])
+        assert config == {"kv_connector": "MooncakeConnector", "kv_role": "kv_both"}
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
+
+
+def served_models(port: int, server: "subprocess.Popen[str]") -> list[str]:
+    for _ in range(200):
+        if server.poll() is not None:
+            raise AssertionError(server.communicate()[1])
+        with suppress(httpx.TransportError):
+            return [m["id"] for m in httpx.get(f"http://127.0.0.1:{port}/v1/models").json()["data"]]
+        time.sleep(0.1)
+    raise AssertionError("nobody answers")
+
+
+def test_a_runs_script_names_no_folder_of_the_machine_it_ran_on(left_behind: Path, tmp_path: Path) -> None:
+    text = left_behind.read_text()
+    assert str(PROJECT_ROOT) not in text and str(tmp_path) not in text
+    assert "CONNECTOR_TAX_CACHE" not in text and "HF_TOKEN" not in text
+    if Path(sys.executable).is_relative_to(PROJECT_ROOT):
+        assert 'ENGINE_PYTHON=${ENGINE_PYTHON:-"$CONNECTOR_TAX_PROJECT"/.venv/bin/python' in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"ENGINE_PYTHON": "/nowhere/python"},
+            "ENGINE_PYTHON: /nowhere/python: no such program here. Set it to an interpreter that has",
+        ),
+        ({"ENGINE_PYTHON": "bash", "MODEL": "/nowhere"}, "MODEL: /nowhere: no such folder here. Set it to"),
+        ({"CONNECTOR_TAX_PROJECT": "/nowhere"}, "CONNECTOR_TAX_PROJECT to a clone of connector-tax"),
+    ],
+)
+def test_what_a_machine_lacks_is_one_message(
+    left_behind: Path, variables: dict[str, str], message: str
+) -> None:
+    server = by_hand(left_behind, **variables)
+    said = server.communicate(timeout=20)[1]
+    assert server.returncode == 2
+    assert re.search(message, said) and len(said.splitlines()) == 1
+
+
+def test_a_runs_script_outside_of_any_clone_takes_the_folder_it_is_run_in(
+    left_behind: Path, clone: Path
+) -> None:
+    """Results shipped alone: the clone is where the person stands."""
+    alone = clone.parent / "launch.sh"
+    shutil.copy(left_behind, alone)
+    run = subprocess.run(
+        ["bash", str(alone)],
+        env={"PATH": "/usr/bin:/bin", "ENGINE_PYTHON": "echo"},
+        cwd=clone,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("-m connector_tax.emulator --model ")
+
+
+def test_paths_with_blanks_and_cores_survive_being_written(tmp_path: Path) -> None:
+    """What the command is given by hand is what launch.sh gives; without ENGINE_CPUS on any core."""
+    given = {
+        "PATH": "/usr/bin:/bin", "HOME": "/", "MODEL": str(tmp_path), "ENGINE_PYTHON": "echo", "ENGINE_CPUS": "0",
+        "KV_TRANSFER_CONFIG": '{"a": "x}y",\n "b": "$HOME"}', "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
+    }  # fmt: skip
+    script = PROJECT_ROOT / "launch" / "launch_any.sh"
+    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True}
+    first = subprocess.run(["bash", str(script), "--x", "a b", f"{PROJECT_ROOT}/c d"], env=given, **options)
     text = (tmp_path / "launch.sh").read_text()
-    subprocess.run(["bash", "-n", str(tmp_path / "launch.sh")], check=True)
-    echoed = subprocess.run(
-        ["bash", "-c", text.replace("exec ", "printf '%s\\n' ")], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    config = json.loads(echoed[echoed.index("--kv-transfer-config") + 1])
-    assert config == {"kv_connector": "MooncakeConnector", "kv_role": "kv_both"}
-    assert "HF_TOKEN" not in text
+    assert "taskset" in text and '"$CONNECTOR_TAX_PROJECT"/c\\ d' in text
+    bare = {"PATH": "/usr/bin:/bin", "HOME": "/", "ENGINE_CPUS": ""}
+    again = subprocess.run(["bash", str(tmp_path / "launch.sh")], env=bare, cwd=PROJECT_ROOT, **options)
+    assert again.stdout == first.stdout
 
 
 def test_the_written_command_carries_what_matters_and_no_secret(tmp_path: Path) -> None:
@@ -83,7 +202,7 @@ def test_the_written_command_carries_what_matters_and_no_secret(tmp_path: Path) 
     text = (tmp_path / "launch.sh").read_text()
     assert "export HF_HUB_OFFLINE=1\n" in text
     assert "export VLLM_CPU_KVCACHE_SPACE=1\n" in text
-    assert "export LD_LIBRARY_PATH=/opt/a\\ b\n" in text
+    assert "export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-/opt/a\\ b}\n" in text
     assert "letmein" not in text and "hf_" not in text
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from connector_tax.artifacts.supervisor import RECORD, record_supervisor
 from connector_tax.config import load_campaign
-from connector_tax.engine.leftovers import RECORD, end_leftovers, record_supervisor
+from connector_tax.engine.leftovers import end_leftovers
 from connector_tax.engine.process import LaunchRequest, running_engine
 
 CONFIG = Path(__file__).parents[3] / "config"

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.files import read_json, write_json
 from connector_tax.report.manifest import COLUMNS, build_manifest, with_section
 
@@ -98,6 +100,17 @@ def test_a_row_says_what_a_reviewer_asks(tmp_path: Path) -> None:
     assert row["launch_command"] == 'env/python -m vllm --kv \'{"a": "x|y"}\''
 
 
+def test_the_command_is_shown_as_it_ran(tmp_path: Path) -> None:
+    """The line that runs names variables; a reader of the table wants the model and the interpreter."""
+    folder = write_campaign(tmp_path)
+    script = folder.run("2026-11-20", "nixl_both", "a").launch_sh
+    script.write_text(
+        '# As it ran: "$CONNECTOR_TAX_PROJECT"/env/python -m vllm --model "$HOME"/m\nexec "$ENGINE_PYTHON" -m vllm --model "$MODEL"\n'
+    )
+    build_manifest(folder.root)
+    assert read_tsv(folder)[0]["launch_command"] == "env/python -m vllm --model ~/m"
+
+
 def test_a_skip_keeps_its_reason_on_one_line(tmp_path: Path) -> None:
     """A tab in a reason must not shift columns."""
     folder = write_campaign(tmp_path)
@@ -127,7 +140,7 @@ def test_other_campaigns_and_notes_are_kept(tmp_path: Path) -> None:
     one, two = write_campaign(tmp_path, "one"), write_campaign(tmp_path, "two")
     build_manifest(one.root)
     build_manifest(two.root)
-    target = tmp_path / "MANIFEST.md"
+    target = tmp_path / "results" / "MANIFEST.md"
     target.write_text(target.read_text() + "\nA note by hand.\n")
     before = target.read_text()
     build_manifest(one.root)
@@ -139,6 +152,26 @@ def test_other_campaigns_and_notes_are_kept(tmp_path: Path) -> None:
     after = target.read_text()
     assert after != before
     assert after.split("<!-- begin campaign two -->")[1] == before.split("<!-- begin campaign two -->")[1]
+
+
+def test_a_campaign_of_ones_own_leaves_the_page_under_version_control_alone(tmp_path: Path) -> None:
+    """Its runs are listed beside its results; the top-level page has a place for published campaigns only."""
+    published = tmp_path / "MANIFEST.md"
+    shutil.copy(PROJECT_ROOT / "MANIFEST.md", published)
+    own, named = write_campaign(tmp_path, "mine"), write_campaign(tmp_path, "h20-qwen3-coder-30b")
+    before = published.read_text()
+    build_manifest(own.root)
+    assert published.read_text() == before
+    assert "## mine\n" in (tmp_path / "results" / "MANIFEST.md").read_text()
+    build_manifest(named.root)
+    after = published.read_text()
+    assert (
+        "has been published yet" not in after
+        and "results/h20-qwen3-coder-30b/2026-11-20_plain/phase_a" in after
+    )
+    assert after.startswith(before.partition("<!--")[0])
+    build_manifest(own.root, published)
+    assert "results/mine/2026-11-20_plain/phase_a" in published.read_text()
 
 
 def test_campaigns_with_a_common_beginning_do_not_mix() -> None:

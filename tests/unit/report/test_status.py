@@ -9,6 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
 
+from connector_tax.artifacts.supervisor import RECORD
+from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.files import write_json
 from connector_tax.report.status import status_text
 
@@ -61,6 +63,23 @@ def test_cells_of_an_earlier_plan_do_not_count(tmp_path: Path) -> None:
     assert "4 of 4" in said(found, tmp_path)["plain"]
     rates(found, 4.0, 4.0)
     assert "of 4" not in said(found, tmp_path)["plain"]
+
+
+def test_the_run_whose_engine_is_up_is_shown_as_running(tmp_path: Path) -> None:
+    """With the record of a launch as it is written; it is over once the engine is, also by ``kill -9``."""
+    found = campaign(tmp_path)
+    found.measure("plain", receipt=False)
+    run = found.run("plain", "a")
+    request = LaunchRequest(found.config.engine, found.config.connector("plain"), run.path)
+    with running_engine(request) as engine:
+        assert said(found, tmp_path)["plain"].split()[1:5] == ["running,", "3", "of", "3"]
+        assert "running" not in said(found, tmp_path)["mooncake_both"]
+        record = (run.path / RECORD).read_text()
+        engine.supervisor.kill()
+        engine.supervisor.wait()
+        assert "running" not in said(found, tmp_path)["all"]
+    (run.path / RECORD).write_text(record)
+    assert "running" not in said(found, tmp_path)["all"]
 
 
 def test_rates_of_an_earlier_phase_a_are_not_believed(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Which process looks after a run's engine: ``engine.pid.json``, there while it runs and after ``kill -9``.
+
+A number alone names nobody for certain, since the kernel gives it to others later; with its start, in clock
+ticks since boot, and that boot it does.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector_tax.files import write_json
+
+RECORD = "engine.pid.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Supervisor:
+    """Who was recorded.
+
+    Attributes:
+        pid: its session's number too.
+        start_ticks: None if it had ended before it was recorded.
+    """
+
+    pid: int
+    start_ticks: int | None
+    boot: str
+
+    @property
+    def of_this_boot(self) -> bool:
+        return self.boot == _boot_id()
+
+    @property
+    def lives(self) -> bool:
+        return (
+            self.of_this_boot and self.start_ticks is not None and start_ticks(self.pid) == self.start_ticks
+        )
+
+
+def record_supervisor(folder: Path, pid: int) -> None:
+    """Note in the run's folder which process looks after its engine."""
+    write_json(folder / RECORD, {"pid": pid, "start_ticks": start_ticks(pid), "boot": _boot_id()})
+
+
+def recorded_supervisor(folder: Path) -> Supervisor | None:
+    """None where no record lies, or one that is torn or of another version: it names nobody for certain."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        ticks = found["start_ticks"]
+        return Supervisor(int(found["pid"]), None if ticks is None else int(ticks), str(found["boot"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None if it is gone or a zombie."""
+    fields = process_stat(pid)
+    return None if fields is None else int(fields[19])
+
+
+def process_stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the third on; None if it is gone or a zombie."""
+    try:
+        # The name in parentheses may hold spaces and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,152 @@
+"""What an edit touches: the inputs of the reading rules and the load generator's version, derived from imports."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
+
+from connector_tax import imports
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.imports import closure, sha256_of_code
+from connector_tax.measure.code_version import LOAD_ENTRIES
+from connector_tax.workflow import code
+
+READING = ("analyze.py", "plot_connector_tax.py", "build_report.py", "build_manifest.py")
+RUNNING = ("measure", "rehearsal", "loadgen", "engine", "emulator", "traffic", "enginemodel", "workload")
+# Runs a script as Snakemake does and prints which of the project's files it opened or imported.
+WATCHED = """
+import json, runpy, sys
+opened = set()
+sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
+script, sys.argv = sys.argv[1], sys.argv[1:]
+runpy.run_path(script, run_name="__main__")
+modules = [m.__file__ for n, m in sys.modules.items() if n.startswith("connector_tax") and m.__file__]
+print("WATCHED" + json.dumps([*modules, *(o for o in opened if not o.endswith(".pyc"))]))
+"""
+
+
+def of(script: str) -> set[str]:
+    return set(code(f"scripts/{script}"))
+
+
+def test_where_a_latency_is_defined_is_an_input_of_the_analysis() -> None:
+    """TTFT and TPOT stand in records/request.py; the percentile rule and the seeds below other rooms, too."""
+    wanted = ("records/request.py", "summary/percentiles.py", "seeds.py", "plan/cells.py", "config/load.py")
+    assert {f"src/connector_tax/{name}" for name in wanted} <= of("analyze.py")
+
+
+def test_templates_styles_and_schemas_are_inputs_of_what_reads_them() -> None:
+    assert {f"src/connector_tax/report/report.{e}" for e in ("css", "html.j2")} <= of("build_report.py")
+    assert "workflow/schemas/config.schema.yaml" in of("analyze.py")
+
+
+@pytest.mark.parametrize("script", READING)
+def test_no_reading_rule_runs_again_for_an_edit_of_the_running_wing(script: str) -> None:
+    found = of(script)
+    assert f"scripts/{script}" in found
+    assert [f for f in found if f.startswith(tuple(f"src/connector_tax/{room}/" for room in RUNNING))] == []
+    assert [f for f in found if f.startswith(("launch/", "patches/", "workflow/rules/", "config/"))] == []
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = Campaign(tmp_path_factory.mktemp("results") / "demo", campaign_config(**SMALL))
+    made.measure_everything()
+    return made.folder.root
+
+
+@pytest.mark.parametrize("script", READING)
+def test_what_a_reading_script_imports_and_opens_is_an_input_of_its_rule(script: str, campaign: Path) -> None:
+    """Watched while it runs, so that nothing has to be kept by hand."""
+    more = ["--manifest", str(campaign / "MANIFEST.md")] if script == "build_manifest.py" else []
+    command = [sys.executable, "-c", WATCHED, f"scripts/{script}", "--root", str(campaign), *more]
+    run = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    listed = json.loads(run.stdout.partition("WATCHED")[2])
+    touched = {os.path.relpath(Path(PROJECT_ROOT, f).resolve(), PROJECT_ROOT) for f in listed}
+    ours = {f for f in touched if f.startswith(("src/", "scripts/", "workflow/", "config/", "launch/"))}
+    assert "src/connector_tax/files.py" in ours
+    assert ours - of(script) == set()
+
+
+def test_the_timer_is_in_the_load_generators_version() -> None:
+    """It decides when a request goes out, and so do the stopping rule and what it rests on."""
+    found = {
+        str(p.relative_to(imports.PACKAGE)) for p in closure(*LOAD_ENTRIES) if imports.PACKAGE in p.parents
+    }
+    wanted = {
+        "timer.py",
+        "records/request.py",
+        "traffic/stopping.py",
+        "intervals/looks.py",
+        "workload/prompts.py",
+    }
+    assert wanted | {"loadgen/worker.py", "loadgen/sampler.py", "loadgen/sse.py"} <= found
+    assert not {f for f in found if f.startswith(("engine/", "ingest/", "stats/", "figures/", "report/"))}
+
+
+def test_an_edit_gives_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "PROJECT", tmp_path)
+    file = tmp_path / "a.py"
+    file.write_text("A = 1\n")
+    before = sha256_of_code([file])
+    assert sha256_of_code([file]) == before
+    file.write_text("A = 2\n")
+    assert sha256_of_code([file]) != before
+
+
+def test_every_import_of_ours_is_seen() -> None:
+    """Import statements are picked out of the text for speed; a parse of the whole file must find the same."""
+    for path in sorted(imports.PACKAGE.rglob("*.py")):
+        source = path.read_text()
+        quick, whole = (_imported(tree) for tree in (imports._imports(source), ast.parse(source)))
+        assert quick == {name for name in whole if name.startswith(("connector_tax", "."))}, path
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith(("connector_tax", "."))}
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        (
+            "def f():\n    from connector_tax.a import (\n        b,\n        c,  # why\n    )\n",
+            {"connector_tax.a.b", "connector_tax.a.c"},
+        ),
+        (
+            "from connector_tax.a import (\n    b,  # a bracket) in a comment\n    c,\n)\n",
+            {"connector_tax.a.b", "connector_tax.a.c"},
+        ),
+        ("import connector_tax.a as a\n", {"connector_tax.a"}),
+        ("from . import a\nfrom ..b import c\n", {"..a", "..b.c"}),
+        ("import connector_taxes\nimport os\n", set()),
+    ],
+)
+def test_imports_are_found_however_they_are_written(source: str, wanted: set[str]) -> None:
+    assert _imported(imports._imports(source)) == wanted
+
+
+def test_what_is_started_by_name_is_followed() -> None:
+    """``python -m connector_tax.loadgen.worker`` is no import."""
+    assert imports.PACKAGE / "loadgen" / "worker.py" in closure("connector_tax.loadgen.pool")
+
+
+def test_an_entry_that_is_nowhere_is_refused() -> None:
+    with pytest.raises(FileNotFoundError, match="no such module of ours"):
+        closure("connector_tax.nowhere")
+    with pytest.raises(FileNotFoundError, match=r"scripts/nowhere\.py: no such file"):
+        closure("scripts/nowhere.py")
