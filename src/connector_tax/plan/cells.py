@@ -106,7 +106,8 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
         max_cell_s=cell.max_cell_s + config.phase_c.warmup_s,
         sessions=file.path,
         sessions_sha256=file.sha256,
-        # Turns depend on one another; a look would see the quick conversations.
+        # Turns depend on one another; a look would see the quick conversations. So it is as long as the longest.
+        min_completed=cell.max_completed or cell.min_completed,
         stop_half_width=None,
         max_completed=None,
     )

@@ -12,24 +12,34 @@ LAUNCH_S = {"vllm": 90.0, "emulator": 2.0}
 RELEASE_S = {"vllm": 30.0, "emulator": 0.5}
 
 
-def expected_cell_s(cell: CellSpec, requests_per_s: float) -> float:
-    """Warm-up, then the window's floor or the time to its completions, whichever is longer; with a stopping rule the most."""
-    window_s = max(cell.duration_s, (cell.max_completed or cell.min_completed) / requests_per_s)
+def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False) -> float:
+    """Warm-up, then the window's floor or the time to its completions, whichever is longer.
+
+    Args:
+        most: with a stopping rule, up to its last look and not to the first.
+    """
+    completed = (cell.max_completed or cell.min_completed) if most else cell.min_completed
+    window_s = max(cell.duration_s, completed / requests_per_s)
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 
-def expected_run_s(config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates) -> float:
+def expected_run_s(
+    config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates, *, most: bool = False
+) -> float:
     """One (configuration, phase): launch, cells, release; 0 where it has no cells.
 
     Args:
         rates: of the other phases, or a guess while Phase A still runs.
+        most: every cell up to its last look.
     """
     cells = cells_of(config, connector_id, phase, rates)
     if not cells:
         return 0.0
     kind = config.engine.kind
     # Sessions have a rate of their own; their turns come at the reference rate.
-    cells_s = sum(expected_cell_s(c, c.rate_per_s if phase != "c" else rates.ref_safe_per_s) for c in cells)
+    cells_s = sum(
+        expected_cell_s(c, c.rate_per_s if phase != "c" else rates.ref_safe_per_s, most=most) for c in cells
+    )
     return LAUNCH_S[kind] + cells_s + RELEASE_S[kind]
 
 

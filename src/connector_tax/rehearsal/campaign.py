@@ -80,7 +80,9 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
                 continue
             # Runs are simulated side by side; their clocks say that they came one after the other.
             slots = run_order(virtual, phase)
-            slot_ns = s_to_ns(max(expected_run_s(virtual, c, phase, _rates(virtual, folder)) for c in slots))
+            slot_ns = s_to_ns(
+                max(expected_run_s(virtual, c, phase, _rates(virtual, folder), most=True) for c in slots)
+            )
             jobs = [
                 pool.submit(_rehearse_run, virtual, folder, c, phase, seed, start_ns + k * slot_ns)
                 for k, c in enumerate(slots)

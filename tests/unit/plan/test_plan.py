@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from connector_tax.config import CampaignConfig, PhaseCConfig, SessionFile, load_campaign
-from connector_tax.plan import campaign_document, cells_of, config_of, run_order, run_spec_hash, spec_hash
+from connector_tax.plan import (
+    campaign_document,
+    cells_of,
+    config_of,
+    run_order,
+    run_spec_hash,
+    spec_hash,
+    until_overload,
+)
 from connector_tax.plan.duration import expected_cell_s
 from connector_tax.records.cell import PHASES, CellSpec, Shape
 from connector_tax.records.rates import ReferenceRates
@@ -72,7 +80,7 @@ def test_analysis_settings_touch_no_measurement(config: CampaignConfig) -> None:
 
 def test_the_order_is_a_seeded_permutation_of_its_own_per_phase(config: CampaignConfig) -> None:
     orders = [run_order(config, phase) for phase in PHASES]
-    assert all(sorted(o) == sorted(config.connector_ids) for o in orders)
+    assert all(sorted(o) == sorted(config.members(phase)) for o, phase in zip(orders, PHASES, strict=True))
     assert orders == [run_order(config, phase) for phase in PHASES]
     assert len(set(orders)) > 1
     assert run_order(replace(config, seed=config.seed + 1), "a") != orders[0]
@@ -85,9 +93,52 @@ def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:
 
 
 def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig) -> None:
-    """Warm-up plus 200 completions: 410 s at 0.5 req/s, 70 s from 4 req/s on, as the design has it."""
-    expected = [expected_cell_s(c, c.rate_per_s) for c in cells_of(config, "plain", "a")]
-    assert expected == [410, 210, 110, 70, 70, 70, 70]
+    """Warm-up plus 50 completions, or the window's floor; up to the last look 200: 410 s at 0.5 req/s."""
+    cells = cells_of(config, "plain", "a")
+    assert [expected_cell_s(c, c.rate_per_s) for c in cells] == [110, 70, 70, 70, 70, 70, 70]
+    most = [expected_cell_s(c, c.rate_per_s, most=True) for c in cells]
+    assert most == [410, 210, 110, 70, 70, 70, 70]
+
+
+def test_plain_is_launched_twice_in_a_block_and_phases_a_and_b_are_blocks(config: CampaignConfig) -> None:
+    """Its second launch in Phase B measures Phase A's shape, which is what a block is asked for."""
+    assert [p for p in config.phases if "plain_again" in config.members(p)] == ["a", "b", "r1", "r2"]
+    assert "plain_again" not in replace(config, repeats=0).members("a")
+    assert cells_of(config, "plain_again", "a") == cells_of(config, "plain", "a")
+    rates = ReferenceRates(2.0, 2.0)
+    (again,) = cells_of(config, "plain_again", "b", rates)
+    assert again in cells_of(config, "plain", "b", rates)
+    assert again.shape == config.phase_a_shape
+
+
+def test_a_shape_has_its_own_rate_where_the_reference_rate_is_too_much(config: CampaignConfig) -> None:
+    long, prime = Shape(32768, 256), Shape(512, 256)
+    rates = ReferenceRates(2.0, 4.0, {long: 0.25}, {long: 0.5})
+    b = {c.shape: c.rate_per_s for c in cells_of(config, "nixl_both", "b", rates)}
+    assert b.pop(long) == 0.25 and set(b.values()) == {2.0}
+    again = {c.shape: c.rate_per_s for c in cells_of(config, "nixl_both", "b_prime", rates)}
+    assert (again[long], again[prime]) == (0.5, 4.0)
+    document = {"ref_safe_per_s": 2, "ref_load_per_s": 4, "shapes": {"32768x256": {"rate_per_s": 0.25}}}
+    assert ReferenceRates.of_document(document).safe_per_s(long) == 0.25
+
+
+def test_a_block_takes_so_many_requests_and_no_more(config: CampaignConfig) -> None:
+    (cell,) = cells_of(config, "plain", "r1", ReferenceRates(2.0, 2.0))
+    assert (cell.min_completed, cell.duration_s, cell.max_completed) == (50, 25.0, None)
+    (long,) = cells_of(replace(config, repeat_requests=None), "plain", "r1", ReferenceRates(2.0, 2.0))
+    assert (long.min_completed, long.duration_s, long.max_completed) == (50, 60.0, 200)
+
+
+def test_a_sweep_ends_after_its_first_overloaded_rate(config: CampaignConfig) -> None:
+    cells = cells_of(config, "plain", "a")
+    at_4_and_8 = {"r4_4096x256", "r8_4096x256"}
+    swept = until_overload(config, cells, lambda c: c.cell_id in at_4_and_8)
+    assert [c.rate_per_s for c in swept] == [0.5, 1, 2, 4]
+    twice = replace(config, phase_a_stop_after_overloaded=2)
+    assert until_overload(twice, cells, lambda c: c.cell_id in at_4_and_8)[-1].rate_per_s == 8
+    assert until_overload(twice, cells, lambda c: c.cell_id in {"r1_4096x256", "r4_4096x256"}) == cells
+    everything = replace(config, phase_a_stop_after_overloaded=None)
+    assert until_overload(everything, cells, lambda c: True) == cells
 
 
 def test_the_recorders_cost_is_measured_by_a_pair_side_by_side(config: CampaignConfig) -> None:
@@ -115,8 +166,8 @@ def with_conversations(config: CampaignConfig) -> CampaignConfig:
 
 
 def test_phase_c_is_there_only_with_conversations(config: CampaignConfig) -> None:
-    assert config.phases == ("a", "b", "b_prime")
-    assert with_conversations(config).phases == PHASES
+    assert config.phases == ("a", "b", "b_prime", "r1", "r2")
+    assert with_conversations(config).phases == (*PHASES, "r1", "r2")
 
 
 def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignConfig) -> None:

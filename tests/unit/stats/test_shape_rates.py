@@ -1,0 +1,67 @@
+"""A shape of Phase B is measured at the reference rate where everyone holds it, else at a power-of-two fraction."""
+
+from dataclasses import replace
+
+import pytest
+
+from connector_tax.ingest.step_costs import StepCosts
+from connector_tax.records.cell import Shape
+from connector_tax.stats.capacity import Capacity, Limits
+from connector_tax.stats.reference import shape_rates
+
+OWN, SHORT, LONG = Shape(4096, 256), Shape(512, 64), Shape(32768, 256)
+LIMITS = Limits(in_flight=256, kv_tokens=280_000, batched_tokens=8192)
+# 8 ms a step, 65 us a prompt token, 120 us a decoding sequence.
+COSTS = StepCosts(8000.0, 65.0, 120.0, 0.025, 0.0, 0.03)
+PLAIN = Capacity("step records", LIMITS, OWN, {}, costs=COSTS)
+
+
+def test_what_a_request_takes_is_its_prompt_and_its_share_of_steps() -> None:
+    """By hand: 4096 x 65 us; 280,000 / 4,352 = 64 sequences together; 256 tokens x (8000 / 64 + 120 + 0.025 x 4,224) us."""
+    assert PLAIN.request_s(OWN) == pytest.approx((4096 * 65 + 256 * (8000 / 64 + 120 + 105.6)) / 1e6)
+
+
+def test_long_prompts_are_asked_at_a_rate_that_uses_no_more_than_phase_a_does() -> None:
+    found = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": PLAIN})
+    assert [found[str(s)]["rate_per_s"] for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.25]
+    allowed = 2.0 / (PLAIN.per_s(OWN) or 0)
+    assert found["32768x256"]["plain_use"] <= allowed < 2 * found["32768x256"]["plain_use"]
+    assert found["32768x256"]["plain_use_at_reference"] > 1
+    assert found["32768x256"]["not_held_by"] == ["plain"]
+
+
+def test_one_configuration_that_does_not_hold_a_shape_lowers_it_for_all() -> None:
+    """All are measured at the same rate, or their taxes would compare loads."""
+    shape = Shape(4096, 512)
+    assert shape_rates([shape], OWN, 1.0, {"plain": PLAIN})["4096x512"]["rate_per_s"] == 1.0
+    slow = replace(PLAIN, costs=replace(COSTS, per_prefill_token_us=130.0, per_decode_seq_us=400.0))
+    found = shape_rates([shape], OWN, 1.0, {"plain": PLAIN, "slow": slow})["4096x512"]
+    assert (found["rate_per_s"], found["not_held_by"]) == (0.5, ["slow"])
+
+
+def test_a_prompt_that_was_timed_counts_where_attention_makes_it_longer_than_its_tokens_say() -> None:
+    timed = replace(PLAIN, prompt_s={32768: 6.0})
+    assert shape_rates([LONG], OWN, 2.0, {"plain": timed})["32768x256"]["rate_per_s"] == 0.0625
+
+
+def test_without_step_records_prompts_that_were_timed_and_the_throughput_seen_say_it() -> None:
+    """2.8 req/s at most and 0.27 s a prompt leave 0.34 ms a token; eight times the context is taken as eight times that."""
+    probed = Capacity(
+        "probe", LIMITS, OWN, {4096: 0.27, 32768: 2.2, 512: 0.04}, decode_s=(1 / 2.8 - 0.27) / 256
+    )
+    assert probed.per_s(OWN) == pytest.approx(2.8)
+    found = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": probed})
+    assert [found[str(s)]["rate_per_s"] for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.125]
+    assert found["512x64"]["known_from"] == "probe"
+
+
+def test_where_nothing_is_known_shapes_are_measured_at_the_reference_rate() -> None:
+    nothing = Capacity("nothing", LIMITS, OWN, {})
+    found = shape_rates([LONG], OWN, 2.0, {"plain": nothing})["32768x256"]
+    assert found == {
+        "rate_per_s": 2.0,
+        "plain_use": None,
+        "plain_use_at_reference": None,
+        "not_held_by": [],
+        "known_from": "nothing",
+    }
