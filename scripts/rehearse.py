@@ -6,8 +6,10 @@ from pathlib import Path
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import load_campaign
 from connector_tax.doors import run_door
+from connector_tax.files import read_json
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.campaign import analyse, rehearse
-from connector_tax.rehearsal.outlook import outlook, power_lines
+from connector_tax.rehearsal.outlook import hours_lines, outlook, power_lines
 
 
 def main() -> None:
@@ -19,21 +21,30 @@ def main() -> None:
     parser.add_argument(
         "--earlier", type=Path, help="a measured campaign's folder: what its variance would find"
     )
+    parser.add_argument(
+        "--hours",
+        type=float,
+        help="how these are best divided between blocks of launches and requests; wants --analyze",
+    )
     args = parser.parse_args()
+    if args.hours is not None and not args.analyze:
+        parser.error("--hours wants --analyze: what launches differ by is taken from the analysed rehearsal")
     root, times = rehearse(load_campaign(args.configfile), args.root, seed=args.seed)
     if args.analyze:
         analyse(root)
-    print(outlook(root, times))
+    print(outlook(root, times, args.hours))
     if args.earlier is not None:
-        print(
-            "\n".join(
-                [
-                    "",
-                    f"by the variance of {args.earlier}:",
-                    *power_lines(CampaignFolder(args.earlier).aggregate),
-                ]
-            )
-        )
+        lines = [
+            "",
+            f"by the variance of {args.earlier}:",
+            *power_lines(CampaignFolder(args.earlier).aggregate),
+        ]
+        if args.hours is not None:
+            earlier = read_json(CampaignFolder(args.earlier).aggregate)
+            rates = ReferenceRates.of_document(read_json(CampaignFolder(root).reference_rates))
+            config = load_campaign(args.configfile)
+            lines += ["", *hours_lines(earlier, config, rates, times, args.hours)]
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":

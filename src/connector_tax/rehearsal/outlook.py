@@ -1,46 +1,141 @@
 """What a rehearsal tells: duration by phase, and the width of each tax's interval."""
 
 from pathlib import Path
+from typing import Any
 
 from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import CampaignConfig
 from connector_tax.files import read_json
-from connector_tax.records.cell import phase_label
+from connector_tax.plan import cells_of, config_of
+from connector_tax.plan.duration import LAUNCH_S, RELEASE_S
+from connector_tax.records.cell import is_repeat, phase_label
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.campaign import PhaseTime
+from connector_tax.rehearsal.split import Costs, proposal, spreads_of
 from connector_tax.units import duration_text
 
 
-def outlook(root: Path, times: list[PhaseTime]) -> str:
-    """Lines for a person. A tax smaller than the half-width printed would be lost in the interval."""
+def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> str:
+    """Lines for a person. A tax smaller than the half-width printed would be lost in the interval.
+
+    Args:
+        hours: also how these are best divided between blocks of launches and requests.
+    """
     folder = CampaignFolder(root)
     rates = read_json(folder.reference_rates)
     lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
-    for t in times:
-        lines.append(
-            f"phase {phase_label(t.phase):<3} {t.runs} runs, {duration_text(t.cells_s)} of cells and about "
-            f"{duration_text(t.overhead_s)} of launches and releases"
-        )
-    together_s = sum(t.total_s for t in times)
-    lines.append(f"together about {duration_text(together_s)}, preflight not counted")
-    budget_h = read_json(folder.campaign_file)["config"]["analysis"]["time_budget_h"]
-    if together_s > budget_h * 3600:
-        lines.append(
-            f"That is more than analysis.time_budget_h ({budget_h:g} h). Cells that cannot complete cell.min_completed "
-            "in time run to cell.max_cell_s: shorten the longest shapes, or lower one of the two."
-        )
+    lines += _time_lines(times, float(read_json(folder.campaign_file)["config"]["analysis"]["time_budget_h"]))
     if not rates["b_prime_needed"]:
         lines.append("Phase B' is not needed: ref_load equals ref_safe")
     lines.append(f"ref_safe {rates['ref_safe_per_s']:g} req/s, ref_load {rates['ref_load_per_s']:g} req/s")
+    lower = {k: e["rate_per_s"] for k, e in rates.get("shapes", {}).items() if e["not_held_by"]}
+    if lower:
+        shown = ", ".join(f"{shape} at {rate:g}" for shape, rate in lower.items())
+        lines.append(f"shapes of Phase B below ref_safe, since the engine does not hold it: {shown} req/s")
     if folder.aggregate.exists():
-        lines += ["", f"{'headline tax at ref_safe':<28} {'TTFT p90':>22} {'TPOT p90':>22}"]
-        lines += _taxes(folder)
-        lines.append("+- is the 95 % interval of one launch each; what differs between launches comes on top")
+        aggregate = read_json(folder.aggregate)
+        lines += [
+            "",
+            *_answers(aggregate),
+            "",
+            f"{'headline tax at ref_safe':<28} {'TTFT p90':>22} {'TPOT p90':>22}",
+        ]
+        lines += _taxes(aggregate)
         lines += ["", *power_lines(folder.aggregate)]
+        if hours is not None:
+            config = config_of(read_json(folder.campaign_file))
+            lines += ["", *hours_lines(aggregate, config, ReferenceRates.of_document(rates), times, hours)]
     size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
     lines += [
         "",
         f"{root} holds {size_mib:.0f} MiB of simulated results; remove it when you have seen enough",
     ]
     return "\n".join(lines)
+
+
+def _time_lines(times: list[PhaseTime], budget_h: float) -> list[str]:
+    lines = []
+    for t in times:
+        name = t.phase if t.phase == "preflight" else f"phase {phase_label(t.phase)}"
+        lines.append(
+            f"{name:<9} {t.runs} launches, {duration_text(t.cells_s)} of requests and about "
+            f"{duration_text(t.overhead_s)} of launches and releases"
+        )
+    together_s = sum(t.total_s for t in times)
+    overloaded_s = sum(t.overloaded_s for t in times)
+    lines.append(f"together about {duration_text(together_s)}")
+    lines.append(
+        f"of that in cells behind a growing queue: {duration_text(overloaded_s)} ({overloaded_s / together_s:.1%})"
+    )
+    if together_s > budget_h * 3600:
+        lines.append(
+            f"That is more than analysis.time_budget_h ({budget_h:g} h). Fewer repeats, fewer or shorter shapes, a lower "
+            "cell.max_completed or a wider cell.stop_half_width make it shorter; --hours says what is best given up."
+        )
+    return lines
+
+
+def _answers(aggregate: dict[str, Any]) -> list[str]:
+    """What each hypothesis comes to, and cells that would lack a percentile."""
+    lines = [
+        f"{h['id']} {h['subject']}: {h['outcome']}" + (f" ({h['label']})" if h["label"] else "")
+        for h in aggregate["hypotheses"]
+    ]
+    lost = [
+        f"{c['config']} {phase_label(c['phase'])} {c['cell_id']}"
+        for c in aggregate["cells"]
+        if "overloaded" not in c["flags"]
+        and any(c.get(name, {}).get("p90", {}).get("point") is None for name in ("ttft_ms", "tpot_ms"))
+    ]
+    overloaded = sum("overloaded" in c["flags"] for c in aggregate["cells"])
+    lines.append(
+        f"{len(aggregate['cells'])} cells, {overloaded} overloaded; without a p90 beside those: {', '.join(lost) or 'none'}"
+    )
+    return lines
+
+
+def hours_lines(
+    aggregate: dict[str, Any],
+    config: CampaignConfig,
+    rates: ReferenceRates,
+    times: list[PhaseTime],
+    hours: float,
+) -> list[str]:
+    """How to divide ``hours``, by the spreads of a campaign with blocks, rehearsed or measured.
+
+    Args:
+        times: of the plan, as rehearsed.
+    """
+    kind = "vllm"
+    own = {t.phase: t for t in times}
+    blocks = [t for phase, t in own.items() if is_repeat(phase)]
+    fixed_s = sum(t.total_s for t in times) - sum(t.total_s for t in blocks)
+    at = list(dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s)))
+    # Requests are still on their way when sending ends: as long as one takes, at most, which is in the rehearsed drain.
+    drain_s = _drain_s(config, rates, blocks)
+    costs = Costs(
+        fixed_s=fixed_s,
+        launch_s=LAUNCH_S[kind] + RELEASE_S[kind] + len(at) * config.cell.warmup_s + drain_s,
+        request_s=sum(1 / rate for rate in at),
+        launches=len(config.connector_ids) + 1,
+        blocks_beside=sum(PLAIN_AGAIN in config.members(p) for p in ("a", "b")),
+        requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
+    )
+    return proposal(spreads_of(aggregate), costs, hours)
+
+
+def _drain_s(config: CampaignConfig, rates: ReferenceRates, blocks: list[PhaseTime]) -> float:
+    """Seconds of a block's launch beyond warm-ups and windows, as rehearsed; 0 where no block was."""
+    runs = sum(t.runs for t in blocks)
+    if not runs:
+        return 0.0
+    block = next(p for p in config.phases if is_repeat(p))
+    planned_s = sum(
+        cell.warmup_s + max(cell.duration_s, cell.min_completed / cell.rate_per_s)
+        for cell in cells_of(config, "plain", block, rates)
+    )
+    return max(0.0, sum(t.cells_s for t in blocks) / runs - planned_s)
 
 
 def power_lines(aggregate: Path) -> list[str]:
@@ -63,12 +158,25 @@ def power_lines(aggregate: Path) -> list[str]:
     return lines
 
 
-def _taxes(folder: CampaignFolder) -> list[str]:
+def _taxes(aggregate: dict[str, Any]) -> list[str]:
+    """Over blocks where there are enough, else of one launch, which is said."""
     rows: dict[str, dict[str, str]] = {}
-    for tax in read_json(folder.aggregate)["taxes"]:
+    for tax in aggregate["taxes"]:
         if tax["headline"] and tax["reference"] == "ref_safe" and tax["metric"] in ("ttft_p90", "tpot_p90"):
             shown = "unavailable"
             if None not in (tax["point"], tax["low"], tax["high"]):
                 shown = f"{tax['point']:+.1%} +- {(tax['high'] - tax['low']) / 2:.1%}"
             rows.setdefault(tax["config"], {})[tax["metric"]] = shown
-    return [f"{c:<28} {r.get('ttft_p90', ''):>22} {r.get('tpot_p90', ''):>22}" for c, r in rows.items()]
+    over = [e for e in aggregate["repeats"] if e["reference"] == "ref_safe"]
+    for entry in over:
+        for tax in entry["taxes"]:
+            rows.setdefault(tax["config"], {})[entry["metric"]] = (
+                f"{tax['point']:+.1%} +- {(tax['high'] - tax['low']) / 2:.1%}"
+            )
+    lines = [f"{c:<28} {r.get('ttft_p90', ''):>22} {r.get('tpot_p90', ''):>22}" for c, r in rows.items()]
+    if over:
+        return [*lines, f"+- is half of the 95 % interval over {over[0]['blocks']} blocks of launches"]
+    return [
+        *lines,
+        "+- is half of the 95 % interval of one launch each; what differs between launches comes on top (repeats)",
+    ]

@@ -39,6 +39,7 @@ class Launch:
         start_h: hours since the first launch of all, by UTC.
         log_latency: of the percentile in milliseconds; NaN where it is unavailable.
         within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
+        requests: behind it.
         host: what the host did meanwhile; None where nobody says.
     """
 
@@ -48,6 +49,7 @@ class Launch:
     log_latency: float
     within_sd: float
     host: HostState | None = None
+    requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: s
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
     # What looking made wider is not what requests differ by.
     within = float(np.log(finite).std(ddof=1)) / look_factor(own.cell.spec) if finite.size > 1 else math.nan
-    return Launch(block, config, start_h, math.log(estimate.point), within, host)
+    return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
 
 
 def _utc_ns(own: CellEstimates) -> int:
@@ -237,6 +239,8 @@ def summarise(launches: dict[tuple[str, str], Launch], confidence: float) -> dic
             "half_width": (again.high - again.low) / 2,
         },
         "between_launch_sd": _between_launch_sd(launches, blocks, again.sd),
+        "within_launch_sd": _within_launch_sd(launches, blocks),
+        "requests": float(np.median([x.requests for x in _plains(launches, blocks)])),
         "drift": _drift(launches, blocks, confidence),
         "taxes": [
             {
@@ -268,11 +272,17 @@ def _between_launch_sd(
     launches: dict[tuple[str, str], Launch], blocks: list[str], sd_again: float
 ) -> float | None:
     """Of one launch's log percentile, beyond what its own requests leave open; from plain against plain."""
+    within = _within_launch_sd(launches, blocks)
+    # The difference of two launches holds twice the variance of one.
+    return None if within is None else math.sqrt(max(0.0, sd_again**2 / 2 - within**2))
+
+
+def _within_launch_sd(launches: dict[tuple[str, str], Launch], blocks: list[str]) -> float | None:
+    """Root mean square over plain's launches; None where one is not known."""
     within = [x.within_sd for x in _plains(launches, blocks)]
     if any(math.isnan(w) for w in within):
         return None
-    # The difference of two launches holds twice the variance of one.
-    return math.sqrt(max(0.0, sd_again**2 / 2 - float(np.mean(np.square(within)))))
+    return math.sqrt(float(np.mean(np.square(within))))
 
 
 def _drift(

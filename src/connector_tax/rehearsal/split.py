@@ -1,0 +1,140 @@
+"""How many blocks of launches, and how many requests in each: what a number of hours buys the headline.
+
+Two levels of chance: what launches differ by, and what requests of one launch leave open. A block is a launch of every
+configuration and two of plain; the variance of a block's log ratio is one and a half times that of a launch. Source: Kalibera & Jones
+2013, "Rigorous benchmarking in reasonable time", section 4 (repetition counts by level from variances and costs).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import stats
+
+# A block's own launch, and the mean of plain's two.
+LAUNCHES_IN_A_RATIO = 1.5
+REQUESTS = (20, 30, 50, 75, 100, 150, 200, 300, 400)
+FEWEST_BLOCKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of one metric; standard deviations of a log percentile.
+
+    Attributes:
+        between: of launches.
+        within: of one launch's cell of ``requests`` requests.
+    """
+
+    metric: str
+    between: float
+    within: float
+    requests: float
+
+    def variance(self, requests: float) -> float:
+        """Of one launch's log percentile over so many requests."""
+        return self.between**2 + self.within**2 * self.requests / requests
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds.
+
+    Attributes:
+        fixed_s: of everything but the blocks of repeats.
+        launch_s: of a launch and its release, and of a cell's warm-up and drain.
+        request_s: per request of a block's cells, at all reference rates together.
+        launches: in a block.
+        blocks_beside: blocks that the other phases are.
+        requests_beside: in each of those.
+    """
+
+    fixed_s: float
+    launch_s: float
+    request_s: float
+    launches: int
+    blocks_beside: int
+    requests_beside: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One way to spend the hours.
+
+    Attributes:
+        half_widths: metric -> expected half-width of the headline's 95 % interval, of the log ratio.
+    """
+
+    repeats: int
+    requests: int
+    hours: float
+    half_widths: dict[str, float]
+
+    @property
+    def worst(self) -> float:
+        return max(self.half_widths.values())
+
+
+def spreads_of(aggregate: Mapping[str, Any]) -> list[Spread]:
+    """From a campaign with blocks; empty without. All configurations together say what launches differ by."""
+    found = []
+    for entry in aggregate.get("repeats", []):
+        if entry["reference"] != "ref_safe" or entry.get("within_launch_sd") is None or not entry["taxes"]:
+            continue
+        of_ratio = sum(tax["sd"] ** 2 for tax in entry["taxes"]) / len(entry["taxes"])
+        within = entry["within_launch_sd"]
+        between = math.sqrt(max(0.0, of_ratio / LAUNCHES_IN_A_RATIO - within**2))
+        found.append(Spread(entry["metric"], between, within, entry["requests"]))
+    return found
+
+
+def splits(spreads: list[Spread], costs: Costs, hours: float) -> list[Split]:
+    """Every number of requests with as many blocks as fit; those with too few blocks for an interval are left out."""
+    found = []
+    for requests in REQUESTS:
+        block_s = costs.launches * (costs.launch_s + requests * costs.request_s)
+        repeats = max(0, math.floor((hours * 3600 - costs.fixed_s) / block_s))
+        n = repeats + costs.blocks_beside
+        if n < FEWEST_BLOCKS or repeats == 0:
+            continue
+        t = float(stats.t.ppf(0.975, n - 1))
+        widths = {
+            s.metric: t
+            * math.sqrt(
+                LAUNCHES_IN_A_RATIO
+                * (repeats * s.variance(requests) + costs.blocks_beside * s.variance(costs.requests_beside))
+            )
+            / n
+            for s in spreads
+        }
+        found.append(Split(repeats, requests, (costs.fixed_s + repeats * block_s) / 3600, widths))
+    return found
+
+
+def proposal(spreads: list[Spread], costs: Costs, hours: float) -> list[str]:
+    """Lines for a person: what each split gives, and the one to take."""
+    if not spreads:
+        return ["no blocks of launches there (repeats), so nothing is known of what launches differ by"]
+    found = splits(spreads, costs, hours)
+    if not found:
+        return [
+            f"{hours:g} h leave no room for {FEWEST_BLOCKS} blocks: everything else takes {costs.fixed_s / 3600:.1f} h. "
+            "Shorten Phase B, or measure fewer configurations."
+        ]
+    words = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+    lines = [
+        f"{words.get(s.metric, s.metric)}: launches differ by {s.between:.1%}, {s.requests:g} requests of one leave {s.within:.1%} open"
+        for s in spreads
+    ]
+    heads = "".join(f"{words.get(s.metric, s.metric):>12}" for s in spreads)
+    lines += [f"what {hours:g} h buy: half of the headline's expected 95 % interval", ""]
+    lines.append(f"{'repeats':>8} {'requests':>9} {'hours':>6} {heads}")
+    best = min(found, key=lambda s: (round(s.worst, 4), s.hours))
+    for split in found:
+        widths = "".join(f"{split.half_widths[s.metric]:>12.1%}" for s in spreads)
+        lines.append(
+            f"{split.repeats:>8} {split.requests:>9} {split.hours:>6.1f} {widths}{'  <-' if split is best else ''}"
+        )
+    lines.append(f"so: repeats: {best.repeats}, repeat_requests: {best.requests}")
+    return lines
