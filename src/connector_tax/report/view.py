@@ -7,6 +7,7 @@ from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
     all_cells,
+    chosen_taxes,
     configs,
     interval,
     label_of,
@@ -14,13 +15,14 @@ from connector_tax.figures.lookup import (
     mapping,
     number,
     percentile,
+    random_arrivals,
     reference_rate,
     rows,
     saturation_rate,
     source_note,
     usable,
 )
-from connector_tax.figures.words import rate, with_interval
+from connector_tax.figures.words import RANDOM_WORDS, rate, with_interval
 from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
@@ -73,6 +75,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "outputs": outputs_view(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
+        "arrivals": RANDOM_WORDS if random_arrivals(aggregate) else "",
         "cells": [_cell(aggregate, c) for c in sorted(all_cells(aggregate), key=_cell_place(aggregate))],
         "problems": [
             {k: str(p.get(k) or "") for k in ("where", "what")} for p in rows(aggregate.get("problems"))
@@ -132,8 +135,8 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
     # Those with a reason in place of a number stand there with it.
     told = {
         (str(t.get("config")), str(t.get("metric"))): t
-        for t in rows(aggregate.get("taxes"))
-        if t.get("reference") == reference and t.get("phase") == "a"
+        for t in chosen_taxes(aggregate)
+        if t.get("reference") == reference
     }
     named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
     order = [c.id for c in configs(aggregate) if c.id in named]

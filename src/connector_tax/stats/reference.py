@@ -22,8 +22,8 @@ def select_reference_rates(data: CampaignData) -> dict[str, Any]:
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
     ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
-    highest at which plain is not saturated. Where there is none, the lowest measured rate stands in
-    and ``fallback_lowest_rate`` says so.
+    highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
+    something did. Where there is none, the lowest measured rate stands in and ``fallback_lowest_rate`` says so.
 
     Raises:
         AnalysisError: plain has no usable Phase A cell.
@@ -39,12 +39,14 @@ def select_reference_rates(data: CampaignData) -> dict[str, Any]:
     limit = min((s.saturation_rate_per_s or float("inf") for s in by_config.values()), default=float("inf"))
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
     safe = [r for r in common if r < limit]
-    plain_limit = by_config["plain"].saturation_rate_per_s or float("inf")
-    load = [r for r in rates if r < plain_limit]
+    plain = by_config["plain"]
+    load = [r for r in rates if not plain.saturated(r)]
     if not safe:
         flags.append("fallback_lowest_rate")
     if not load:
         flags.append("fallback_lowest_rate_load")
+    elif max(load) in plain.non_monotonic:
+        flags.append("non_monotonic_load")
     ref_safe = max(safe, default=min(common or rates))
     ref_load = max(load, default=min(rates))
     return {
