@@ -114,7 +114,7 @@ def _heatmap(
                 lines.append(rate(at))
             widest = max(map(len, lines))
             axes.text(
-                column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 12.5 / widest),
+                column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 11.5 / widest),
                 color="#FFFFFF" if dark else "#000000", linespacing=1.35,
                 bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if value.covers_zero else None,
             )  # fmt: skip

@@ -19,6 +19,7 @@ from connector_tax.figures.lookup import (
     configs,
     interval,
     label_of,
+    main_taxes,
     mapping,
     number,
     reference_rate,
@@ -38,6 +39,7 @@ from connector_tax.figures.style import (
 from connector_tax.figures.words import (
     clean,
     counted,
+    launches_behind,
     left_out,
     listing,
     percent,
@@ -89,6 +91,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         _panel(axes, metric, found, order)
     panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
     panels[0].set_ylim(len(order) - 0.5, -0.5)
+    with_flags = any("flags" in s.parts for found in stacks.values() for s in found.values())
     legend = [
         Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
@@ -96,7 +99,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         Line2D([], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax"),
     ]
     title = _title(aggregate, stacks)
-    set_claim(figure, title, source_note(aggregate), legend)
+    set_claim(figure, title, source_note(aggregate), legend if with_flags else legend[1:])
     return Drawn(figure, title, _caption(aggregate, stacks), _rows(stacks))
 
 
@@ -148,6 +151,8 @@ def _panel(axes: Axes, metric: str, found: Mapping[str, _Stack], order: list[str
             start += value.point
         if not stack.parts:
             _say(axes, row - 0.1, "parts not told apart")
+        elif "flags" not in stack.parts:
+            _say(axes, row + OFFSETS[0], "flags not told apart")
         y = row + OFFSETS[-1]
         error_bar(axes, y, stack.total, horizontal=True, colour="#111111")
         axes.plot([stack.total.point], [y], "|", color="#111111", markersize=10, markeredgewidth=1.8)
@@ -235,6 +240,14 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
         f"ends; whiskers are 95 % intervals of that part; {counted([s.n for found in stacks.values() for s in found.values()])}.",
+        launches_behind(
+            [
+                row
+                for m in stacks
+                for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
+                if c in stacks[m]
+            ]
+        ),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
@@ -246,10 +259,10 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
 def _two_words(two: Mapping[str, str]) -> str:
     if not two:
         return ""
-    reasons = listing(list(dict.fromkeys(two.values())), 6)
+    named = "; ".join(f"{config}, since {why}" for config, why in two.items())
     return (
         f"In two parts, framework = the no-op connector's whole tax, implementation = the rest, with what settings cost in either: "
-        f"{listing(list(two), 9)} ({reasons})."
+        f"{named}."
     )
 
 

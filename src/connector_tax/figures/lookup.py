@@ -150,6 +150,12 @@ def saturation_rate(aggregate: Aggregate, config_id: str) -> float | None:
     return number(mapping(mapping(aggregate.get("saturation")).get(config_id)).get("saturation_rate_per_s"))
 
 
+def non_monotonic(aggregate: Aggregate, config_id: str) -> list[float]:
+    """Rates above its saturation rate at which no criterion fired."""
+    found = mapping(mapping(aggregate.get("saturation")).get(config_id)).get("non_monotonic")
+    return [r for v in found if (r := number(v)) is not None] if isinstance(found, list) else []
+
+
 def tax_rows(
     aggregate: Aggregate, *, metric: str, reference: str, phase: str | None = None
 ) -> list[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from connector_tax.figures.lookup import (
     label_of,
     main_taxes,
     mapping,
+    non_monotonic,
     number,
     percentile,
     random_arrivals,
@@ -31,7 +32,7 @@ from connector_tax.report.host import host_drift_view, host_view
 from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.processes import processes_view
-from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, last_look, outputs_view
+from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
 from connector_tax.report.tax_text import LATENCY_METRICS, stands_in, tax_text, tokens
 
@@ -276,7 +277,9 @@ def _configs(aggregate: Aggregate) -> list[Text]:
                 "reason": config.reason,
                 "install": str(mapping(raw.get(config.id)).get("install") or ""),
                 "cells": f"{sum(map(usable, cells))} of {len(cells)} usable" if cells else "none",
-                "saturation": rate(knee) if knee is not None else ("none measured" if measured else ""),
+                "saturation": knee_text(knee, non_monotonic(aggregate, config.id))
+                if knee is not None
+                else ("none measured" if measured else ""),
             }
         )
     return result

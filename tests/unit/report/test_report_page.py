@@ -290,6 +290,8 @@ def test_random_arrivals_are_said_beside_the_saturation_rates(aggregate: dict[st
 
 def test_a_reference_rate_above_a_saturated_one_is_flagged(aggregate: dict[str, Any]) -> None:
     aggregate["reference_rates"]["flags"] = ["non_monotonic_load"]
+    aggregate["saturation"]["plain"] |= {"saturation_rate_per_s": 1, "non_monotonic": [2, 4]}
+    assert "1 req/s; not at 2 req/s and 4 req/s" in words(page(aggregate))
     assert "plain is saturated at a rate below ref_load and keeps up at ref_load itself" in words(
         page(aggregate)
     )
