@@ -1,8 +1,7 @@
 """Taxes over one length, each averaged over the same set of the other: a trend must not mix shapes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ class ShapeTax:
     @property
     def why_not(self) -> str:
         """Why it is in no mean; empty where only queueing would keep it out."""
-        return self.estimate.reason or ("unavailable" if self.estimate.point is None else "")
+        return "" if self.estimate.point is not None else self.estimate.reason or "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def trend_of(shapes: list[ShapeTax], *, queueing_allowed: bool) -> Trend:
     return queued if len(queued.lost) < len(calm.lost) else calm
 
 
-def _trend(shapes: list[ShapeTax], counts: Any) -> Trend:
+def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
     grid = {(s.length, s.other): s for s in shapes}
     lengths, others = (sorted({key[k] for key in grid}) for k in (0, 1))
     there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}

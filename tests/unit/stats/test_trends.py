@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.stats.evidence import evidence_of
+from connector_tax.stats.taxes import Tax
 from connector_tax.stats.trends import ShapeTax, Trend, trend_of
 
 
@@ -59,3 +61,21 @@ def test_a_shape_that_did_not_keep_up_counts_where_a_length_would_else_be_lost()
     assert strict.lost == {4: "plain or the connector did not keep up"}
     some = trend_of(grid({}, {(4, 30)}), queueing_allowed=True)
     assert (some.queueing, some.averaged_over) == ((), (10, 20))
+
+
+def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_is_left() -> None:
+    """At 32768 prompt tokens plain is behind at every output length; its rate there is a quarter of the others'."""
+    found = [
+        Tax("x", "ref_safe", "b", "", 0.5 if i == 32768 else 2.0, i, o, metric, Estimate(0.1, np.full(50, 0.1), 200), 200,
+            ("plain",) if i == 32768 else ())
+        for metric in ("ttft_p90", "tpot_p90") for i in (512, 32768) for o in (64, 256)
+    ]  # fmt: skip
+    evidence = evidence_of(found, [], {}, {"connectors": [{"id": "x", "kv_transfer_config": None}]}, 0.95)
+    h6, h5 = evidence.by_output["x"], evidence.by_input["x"]
+    assert (h6.averaged_over, h6.queueing) == ((512,), ())
+    assert h6.left_out == {32768: "plain or the connector did not keep up at 64, 256"}
+    assert h6.rates_per_s == {64: (2.0,), 256: (2.0,)}
+    assert (h5.lost, h5.queueing) == ({}, (32768,))
+    assert h5.rates_per_s == {512: (2.0,), 32768: (0.5,)}
+    assert h5.rates_differ
+    assert not h6.rates_differ
