@@ -9,7 +9,7 @@ from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_
 PHASES = {"b": "B", "b_prime": "B'"}
 RANDOM_WORDS = (
     "Arrivals are random, so throughput is held against what was sent and growth of TTFT p90 is not judged: saturation is "
-    "found later and less surely than with fixed arrivals."
+    "found less surely than with fixed arrivals."
 )
 MINUS = "\N{MINUS SIGN}"
 
