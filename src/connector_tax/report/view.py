@@ -7,7 +7,6 @@ from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
     all_cells,
-    chosen_taxes,
     configs,
     interval,
     label_of,
@@ -136,8 +135,8 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
     # Those with a reason in place of a number stand there with it.
     told = {
         (str(t.get("config")), str(t.get("metric"))): t
-        for t in chosen_taxes(aggregate)
-        if t.get("reference") == reference
+        for t in rows(aggregate.get("taxes"))
+        if t.get("reference") == reference and t.get("phase") == "a"
     }
     named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
     order = [c.id for c in configs(aggregate) if c.id in named]
@@ -164,8 +163,9 @@ def _main_tax(row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> 
     """The number, and which launch it is of where that is not Phase A's; without one Phase A's reason."""
     if row is None:
         return tax_text(told)
-    text = tax_text(row)
-    return text | {"n": ", ".join(filter(None, (text["n"], stands_in(row))))}
+    text, instead = tax_text(row), stands_in(row)
+    reason = str((told or {}).get("reason") or "") if row.get("blocks") is None and instead else ""
+    return text | {"n": ", ".join(filter(None, (text["n"], instead, reason)))}
 
 
 def _repeats(aggregate: Aggregate) -> list[Text]:
