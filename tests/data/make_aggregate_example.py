@@ -202,6 +202,15 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def main_taxes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Phase A's, of one launch each."""
+    return [
+        {k: v for k, v in tax.items() if k != "headline"} | {"blocks": None}
+        for tax in found
+        if tax["headline"]
+    ]
+
+
 def outcome(point: float, half: float) -> dict[str, Any]:
     verdict = "tax" if point > half else "gain" if point < -half else "no_tax_found"
     ends = {"point": round(point, 4), "low": round(point - half, 4), "high": round(point + half, 4)}
@@ -246,7 +255,8 @@ HYPOTHESES: list[tuple[Any, ...]] = [
       "parts": {"mooncake_both": span(0.31, 0.045), "lmcache_only": span(0.09, 0.045)}, "tolerance": 0.3},
      "The sum misses tax(multi) by 9 %.", 0.002, 0.006),
     ("H5", "TTFT tax grows with input length", "mooncake_both", "supported", "monotonic",
-     {"slope_per_doubling": span(0.03, 0.01), "by_length": {"512": span(0.22, 0.045), "32768": span(0.42, 0.045)}},
+     {"slope_per_doubling": span(0.03, 0.01), "by_length": {"512": span(0.22, 0.045), "32768": span(0.42, 0.045)},
+      "rates_per_s": {"512": [2], "32768": [2]}, "averaged_over": [64, 256, 1024], "left_out": {}},
      "Sign +; 22 % to 42 %.", 0.004, 0.008),
     ("H6", "TPOT tax grows with output length", "mooncake_both", "not testable", None, {},
      "not testable (the 1024-token cells hold too few requests).", None, None),
@@ -268,6 +278,7 @@ def decomposition() -> list[dict[str, Any]]:
                     "config": config,
                     "metric": metric,
                     "settings": ["disable_hybrid_kv_cache_manager"] if flags else [],
+                    "parts": 3,
                     "total": span(total, 0.045),
                     "flags": span(flags, 0.02 if flags else 0.0),
                     "framework": span(framework, 0.02),
@@ -335,6 +346,7 @@ def main() -> None:
             "engine_kind": "vllm",
             "model": "example/model-7b",
             "engine_args": {"max_model_len": 40960, "enable_prefix_caching": True},
+            "arrival": "fixed",
             "order": {"a": ran, "b": ran, "b_prime": PRIORITY},
             "seed": 20260526,
             "created_utc": "2026-11-20T08:00:00Z",
@@ -358,6 +370,7 @@ def main() -> None:
         "reference_rates": {"schema": 1, "ref_safe_per_s": 2, "ref_load_per_s": 4, "b_prime_needed": True,
                             "flags": [], "participating": ran, "saturation": sat},
         "taxes": taxes(cells),
+        "main_taxes": main_taxes(taxes(cells)),
         "decomposition": decomposition(),
         "attribution": attribution(),
         "engine_diff": {

@@ -1,5 +1,6 @@
 """kill -9 at any moment: finished cells stay and are never measured again, and nothing is left behind."""
 
+import json
 import os
 import random
 import signal
@@ -88,6 +89,13 @@ def test_killing_the_engine_costs_one_launch_and_no_finished_cell(project: Proje
     assert {k: after[k] for k in before} == before
     assert len(after) == 6
     assert settled(project) == []
+    # Each try of a run stands in its receipt with what it took, the one that died among them.
+    runs = [json.loads(p.read_text())["launches"] for p in project.results.glob("*/phase_a/receipt.json")]
+    assert sorted(len(launches) for launches in runs)[-1] == 2
+    assert all(launch["elapsed_s"] > 0 for launches in runs for launch in launches)
+    assert all([x["attempt"] for x in launches] == list(range(1, len(launches) + 1)) for launches in runs)
+    status = json.loads((project.results / "preflight" / "preflight_status.json").read_text())
+    assert status["elapsed_s"] > 0
 
 
 def test_an_engine_that_always_dies_in_a_cell_ends_as_an_invalid_cell(project: Project) -> None:
@@ -108,8 +116,6 @@ def test_an_engine_that_always_dies_in_a_cell_ends_as_an_invalid_cell(project: P
     project.configure(use)
     done = project.snakemake("phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
-    import json
-
     cell = json.loads(next(project.results.glob("*_mortal/phase_a/cells/*/cell.json")).read_text())
     assert cell["verdict"] == "invalid"
     assert cell["reasons"][0].startswith("engine died")

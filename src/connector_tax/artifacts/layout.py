@@ -27,6 +27,11 @@ class CampaignFolder:
         return self.preflight / "preflight_status.json"
 
     @property
+    def preflight_launches(self) -> Path:
+        """How long each preflight took."""
+        return self.preflight / "launches.json"
+
+    @property
     def start_lock(self) -> Path:
         """Held by the Snakemake process that works on the campaign; holds its pid."""
         return self.root / ".start.lock"
@@ -96,6 +101,11 @@ class RunFolder:
     @property
     def receipt(self) -> Path:
         return self.path / "receipt.json"
+
+    @property
+    def launches(self) -> Path:
+        """How long each launch of this run took."""
+        return self.path / "launches.json"
 
     @property
     def config(self) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from connector_tax.artifacts.cells import file_entry, read_cell
+from connector_tax.artifacts.launches import Launch, read_launches
 from connector_tax.artifacts.layout import RunFolder
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json, to_json, write_text_if_changed
@@ -18,7 +19,11 @@ ReceiptStatus = Literal["measured", "skipped", "not_needed", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What ``receipt.json`` says; ``cells`` as written, one dictionary per cell."""
+    """What ``receipt.json`` says; ``cells`` as written, one dictionary per cell.
+
+    Attributes:
+        launches: how long each took; none in receipts from before they were timed.
+    """
 
     status: ReceiptStatus
     reason: str | None
@@ -28,6 +33,7 @@ class Receipt:
     step_timing_available: bool
     engine: dict[str, Any]
     cells: tuple[dict[str, Any], ...]
+    launches: tuple[Launch, ...] = ()
 
 
 def write_receipt(
@@ -67,6 +73,7 @@ def write_receipt(
         "phase": run.phase,
         "step_timing_available": step_timing_available,
         "engine": engine or {},
+        "launches": read_launches(run.launches),
         "cells": cells,
     }
     write_text_if_changed(run.receipt, to_json(value))
@@ -92,4 +99,5 @@ def read_receipt(run: RunFolder) -> Receipt:
         step_timing_available=value["step_timing_available"],
         engine=value["engine"],
         cells=tuple(value["cells"]),
+        launches=tuple(value.get("launches") or ()),
     )

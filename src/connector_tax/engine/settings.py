@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from connector_tax.records.settings import CONSEQUENCES
 from connector_tax.steptime import headers_of
 
 Settings = dict[str, Any]
@@ -33,12 +34,23 @@ def resolved_settings(step_files: list[Path], log_text: str) -> Settings:
 
 
 def differences(plain: Settings, own: Settings) -> dict[str, dict[str, Any]]:
-    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not tell."""
+    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not tell.
+
+    What follows from other settings is no setting: another number of KV blocks is no difference.
+    """
     return {
         name: {"plain": plain.get(name), "own": own.get(name)}
-        for name in sorted({*plain, *own})
+        for name in sorted({*plain, *own} - CONSEQUENCES)
         if plain.get(name) != own.get(name)
     }
+
+
+def pinned(plain: Settings, own: Settings) -> dict[str, dict[str, Any]]:
+    """What a matched launch is given beside the differences, so that both have the same room for KV blocks."""
+    name = "cache_config.num_gpu_blocks"
+    if own.get(name) is None or plain.get(name) == own[name]:
+        return {}
+    return {name: {"plain": plain.get(name), "own": own[name]}}
 
 
 def matching_flags(changes: dict[str, dict[str, Any]]) -> tuple[list[str], dict[str, str], list[str]]:
@@ -59,7 +71,7 @@ def matching_flags(changes: dict[str, dict[str, Any]]) -> tuple[list[str], dict[
             ]
         elif name == "log.kv_cache_layout" and value is not None:
             environment["VLLM_KV_CACHE_LAYOUT"] = value
-        elif name != "log.kv_cache_tokens":  # follows from the others
+        else:
             unmatched.append(name)
     return arguments, environment, unmatched
 

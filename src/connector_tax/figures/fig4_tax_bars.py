@@ -27,7 +27,16 @@ from connector_tax.figures.style import (
     percent_ticks,
     set_claim,
 )
-from connector_tax.figures.words import clean, counted, left_out, percent, rate, short_label, with_interval
+from connector_tax.figures.words import (
+    clean,
+    counted,
+    launches_behind,
+    left_out,
+    percent,
+    rate,
+    short_label,
+    with_interval,
+)
 
 METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 BAR = 0.38
@@ -167,9 +176,11 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
         if (n := number(row.get(k)))
     ]
     flags = reference_flags(aggregate)
+    behind = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
         f"Bars with lines are 95 % intervals; {counted(sizes)}.".replace("Bars with lines", "Whiskers"),
+        *([behind] if behind else []),
     ]
     if len(references) == 2:
         parts.append("The gap between the two bars of a connector is what queueing adds to its tax.")
@@ -183,7 +194,18 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
 
 
 def _rows(taxes: Taxes, references: list[str]) -> list[dict[str, Any]]:
-    keys = ("rate_per_s", "input_tokens", "output_tokens", "point", "low", "high", "n", "n_plain")
+    keys = (
+        "rate_per_s",
+        "input_tokens",
+        "output_tokens",
+        "phase",
+        "blocks",
+        "point",
+        "low",
+        "high",
+        "n",
+        "n_plain",
+    )
     return [
         {"config": config, "metric": metric, "reference": reference, **{k: row.get(k) for k in keys}}
         for (metric, reference), found in taxes.items()

@@ -1,4 +1,7 @@
-"""Figure 5: the TTFT tax over prompt and output length, one heatmap per connector (phase B)."""
+"""Figure 5: the TTFT tax over prompt and output length, one heatmap per connector (phase B).
+
+A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +51,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     inputs = sorted({i for grid in grids.values() for i, _ in grid})
     outputs = sorted({o for grid in grids.values() for _, o in grid})
 
+    rates = _rates(grids)
     columns = min(PER_ROW, len(order))
     lines = -(-len(order) // columns)
     width = max(8.0, 1.6 + 2.75 * columns * max(1.0, len(outputs) / 3))
@@ -63,7 +67,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         if position >= len(order):
             axes.set_axis_off()
             continue
-        _heatmap(axes, grids[order[position]], inputs, outputs, norm, colours)
+        _heatmap(axes, grids[order[position]], inputs, outputs, norm, colours, len(rates) > 1)
         axes.set_title(short_label(label_of(aggregate, order[position])), loc="left")
         if position % columns == 0:
             axes.set_ylabel("prompt length (tokens)")
@@ -88,6 +92,7 @@ def _heatmap(
     outputs: list[int],
     norm: Normalize,
     colours: matplotlib.colors.Colormap,
+    with_rates: bool,
 ) -> None:
     for row, tokens_in in enumerate(inputs):
         for column, tokens_out in enumerate(outputs):
@@ -103,9 +108,13 @@ def _heatmap(
             red, green, blue = colour[:3]
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
             ends = [percent(e).removesuffix(" %") if e is not None else "?" for e in (value.low, value.high)]
-            brackets = f"[{ends[0]}, {ends[1]}]"
+            lines = [percent(value.point), f"[{ends[0]}, {ends[1]}]"]
+            at = number(grid[tokens_in, tokens_out].get("rate_per_s"))
+            if with_rates and at is not None:
+                lines.append(rate(at))
+            widest = max(map(len, lines))
             axes.text(
-                column, row, f"{percent(value.point)}\n{brackets}", ha="center", va="center", fontsize=7.5 * min(1, 12.5 / len(brackets)),
+                column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 11.5 / widest),
                 color="#FFFFFF" if dark else "#000000", linespacing=1.35,
                 bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if value.covers_zero else None,
             )  # fmt: skip
@@ -126,6 +135,12 @@ def _tile(axes: Axes, column: int, row: int, colour: Any, hatch: str = "") -> No
     axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="#FFFFFF", linewidth=1.5))
 
 
+def _rates(grids: dict[str, Grid]) -> list[float]:
+    """Those that occur, in order."""
+    found = (number(row.get("rate_per_s")) for grid in grids.values() for row in grid.values())
+    return sorted({r for r in found if r is not None})
+
+
 def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     """The largest tax and where, over the configurations and shapes whose interval lies above zero."""
     found = [
@@ -136,9 +151,11 @@ def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
         return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells)"
     config, shape, value, row = max(clear, key=lambda f: f[2].point)
     queueing = ", where a side did not keep up" if row.get("overloaded") else ""
+    own = number(row.get("rate_per_s"))
+    at = f" at {rate(own)}" if own is not None and len(_rates(grids)) > 1 else ""
     return (
         f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells; the largest is {with_interval(value)}, "
-        f"{clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output tokens{queueing}"
+        f"{clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output tokens{at}{queueing}"
     )
 
 
@@ -146,10 +163,9 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
     found = [row for grid in grids.values() for row in grid.values()]
     sizes = [int(n) for row in found for k in ("n", "n_plain") if (n := number(row.get(k)))]
     queued = sum(bool(row.get("overloaded")) for row in found)
-    at = reference_rate(aggregate, "ref_safe")
     return " ".join(
         [
-            f"Tax of TTFT p90 against plain at ref_safe{f' ({rate(at)})' if at is not None else ''}, phase B.",
+            f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
             "In brackets the 95 % interval in percent; hatched where it covers zero.",
             f"{counted(sizes).replace('point', 'cell')}.",
             f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
@@ -159,6 +175,17 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             left_out(aggregate, "b"),
         ]
     ).replace("  ", " ")
+
+
+def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
+    at, rates = reference_rate(aggregate, "ref_safe"), _rates(grids)
+    safe = f"ref_safe{f' ({rate(at)})' if at is not None else ''}"
+    if len(rates) < 2:
+        return f"at {safe}"
+    return (
+        f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}: {safe} where every configuration holds the shape, else a lower "
+        "one, the same for all configurations"
+    )
 
 
 def _rows(grids: dict[str, Grid], order: list[str]) -> list[dict[str, Any]]:

@@ -1,4 +1,8 @@
-"""Figure 7: each tax in three parts: settings that the connector switches, vLLM's framework, the connector's own code."""
+"""Figure 7: each tax in three parts: settings that the connector switches, vLLM's framework, the connector's own code.
+
+Where no launch of plain had the connector's settings, in the two parts of the published experiment: the no-op connector's
+tax, and what the connector adds to it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +19,7 @@ from connector_tax.figures.lookup import (
     configs,
     interval,
     label_of,
+    main_taxes,
     mapping,
     number,
     reference_rate,
@@ -34,6 +39,7 @@ from connector_tax.figures.style import (
 from connector_tax.figures.words import (
     clean,
     counted,
+    launches_behind,
     left_out,
     listing,
     percent,
@@ -49,6 +55,8 @@ PARTS = {
     "framework": "vLLM's connector framework",
     "implementation": "its own code",
 }
+TWO_PARTS = ("framework", "implementation")
+REST = "what it adds to the no-op connector, settings that it switches among it"
 FLAGS_COLOUR = "#F0E442"
 # Rows of one connector: its three parts, then the whole.
 OFFSETS = (-0.3, -0.1, 0.1, 0.3)
@@ -57,7 +65,11 @@ BAR = 0.17
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """One connector's tax on one latency; ``parts`` is empty where they cannot be told apart."""
+    """One connector's tax on one latency; ``parts`` is empty where they cannot be told apart.
+
+    Attributes:
+        why_not: why there are not three parts.
+    """
 
     total: Interval
     n: int
@@ -79,6 +91,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         _panel(axes, metric, found, order)
     panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
     panels[0].set_ylim(len(order) - 0.5, -0.5)
+    with_flags = any("flags" in s.parts for found in stacks.values() for s in found.values())
     legend = [
         Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
@@ -86,7 +99,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         Line2D([], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax"),
     ]
     title = _title(aggregate, stacks)
-    set_claim(figure, title, source_note(aggregate), legend)
+    set_claim(figure, title, source_note(aggregate), legend if with_flags else legend[1:])
     return Drawn(figure, title, _caption(aggregate, stacks), _rows(stacks))
 
 
@@ -97,9 +110,10 @@ def _stacks(aggregate: Aggregate) -> Stacks:
         metric, total = str(row.get("metric")), interval(row.get("total"))
         if metric not in METRICS or total is None:
             continue
-        parts = {p: v for p in PARTS if (v := interval(row.get(p))) is not None}
+        wanted = TWO_PARTS if row.get("parts") == 2 else tuple(PARTS)
+        parts = {p: v for p in wanted if (v := interval(row.get(p))) is not None}
         missing = next((mapping(row.get(p)).get("reason") for p in PARTS if p not in parts), None)
-        whole = len(parts) == len(PARTS)
+        whole = len(parts) == len(wanted)
         n = int(number(mapping(row.get("total")).get("n")) or 0)
         stack = _Stack(total, n, parts if whole else {}, str(missing or ""))
         found.setdefault(metric, {})[str(row.get("config"))] = stack
@@ -129,11 +143,16 @@ def _panel(axes: Axes, metric: str, found: Mapping[str, _Stack], order: list[str
             _say(axes, row, "not available")
             continue
         start = 0.0
-        for offset, (part, value) in zip(OFFSETS, stack.parts.items(), strict=False):
+        for offset, part in zip(OFFSETS, PARTS, strict=False):
+            value = stack.parts.get(part)
+            if value is None:
+                continue
             ends += _bar(axes, row + offset, config, part, start, value)
             start += value.point
         if not stack.parts:
             _say(axes, row - 0.1, "parts not told apart")
+        elif "flags" not in stack.parts:
+            _say(axes, row + OFFSETS[0], "flags not told apart")
         y = row + OFFSETS[-1]
         error_bar(axes, y, stack.total, horizontal=True, colour="#111111")
         axes.plot([stack.total.point], [y], "|", color="#111111", markersize=10, markeredgewidth=1.8)
@@ -190,27 +209,61 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         )
     part = max(stack.parts, key=lambda p: stack.parts[p].point)
     if stack.parts[part].low is None or (stack.parts[part].low or 0) <= 0:
-        return f"No part of {whole} is told apart from zero; the largest is {PARTS[part]}"
+        return f"No part of {whole} is told apart from zero; the largest is {_words(stack, part)}"
     share = stack.parts[part].point / stack.total.point
     much = "almost all" if share > 0.9 else "most" if share > 0.5 else "the largest part"
-    return f"Of {whole}, {much} is {PARTS[part]}: {with_interval(stack.parts[part])}"
+    return f"Of {whole}, {much} is {_words(stack, part)}: {with_interval(stack.parts[part])}"
+
+
+def _words(stack: _Stack, part: str) -> str:
+    return REST if part == "implementation" and "flags" not in stack.parts else PARTS[part]
 
 
 def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
     at = reference_rate(aggregate, "ref_safe")
     whole = sorted(
-        {c for found in stacks.values() for c, s in found.items() if s.parts and s.parts["flags"].point == 0}
+        {
+            c
+            for found in stacks.values()
+            for c, s in found.items()
+            if "flags" in s.parts and s.parts["flags"].point == 0
+        }
     )
+    two = {
+        c: s.why_not
+        for found in stacks.values()
+        for c, s in found.items()
+        if s.parts and "flags" not in s.parts
+    }
     torn = {c: s.why_not for found in stacks.values() for c, s in found.items() if not s.parts}
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
         f"ends; whiskers are 95 % intervals of that part; {counted([s.n for found in stacks.values() for s in found.values()])}.",
+        launches_behind(
+            [
+                row
+                for m in stacks
+                for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
+                if c in stacks[m]
+            ]
+        ),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
+        _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
         left_out(aggregate, "a"),
     ]
     return " ".join(p for p in parts if p)
+
+
+def _two_words(two: Mapping[str, str]) -> str:
+    if not two:
+        return ""
+    named = "; ".join(f"{config}, since {why}" for config, why in two.items())
+    return (
+        f"In two parts, framework = the no-op connector's whole tax, implementation = the rest, with what settings cost in either: "
+        f"{named}."
+    )
 
 
 def _rows(stacks: Stacks) -> list[dict[str, Any]]:

@@ -27,7 +27,16 @@ from connector_tax.figures.style import (
     percent_ticks,
     set_claim,
 )
-from connector_tax.figures.words import clean, counted, left_out, percent, rate, short_label, with_interval
+from connector_tax.figures.words import (
+    clean,
+    counted,
+    launches_behind,
+    left_out,
+    percent,
+    rate,
+    short_label,
+    with_interval,
+)
 
 # The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
 # on hosts without a GPU.
@@ -101,7 +110,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         for k in ("n", "n_plain")
         if (n := number(rows[c].get(k)))
     ]
-    return Drawn(figure, title, _caption(aggregate, sizes), _rows(bars))
+    behind = launches_behind([rows[c] for c in (*stack.part_ids, stack.whole_id)])
+    return Drawn(figure, title, _caption(aggregate, sizes, behind), _rows(bars))
 
 
 def _stack(values: dict[str, Interval], whole: str, parts: tuple[str, str]) -> _Stack | None:
@@ -163,10 +173,11 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     )
 
 
-def _caption(aggregate: Aggregate, sizes: list[int]) -> str:
+def _caption(aggregate: Aggregate, sizes: list[int], behind: str) -> str:
     at = reference_rate(aggregate, "ref_safe")
     return " ".join(
         [
+            *([behind] if behind else []),
             f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
             "Whiskers are 95 % intervals; that of the sum adds the ends of its parts and is therefore wide rather than narrow;",
             f"{counted(sizes).replace('point', 'bar')}.",

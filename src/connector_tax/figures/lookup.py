@@ -141,8 +141,19 @@ def reference_flags(aggregate: Aggregate) -> list[str]:
     return [str(f) for f in flags] if isinstance(flags, list) else []
 
 
+def random_arrivals(aggregate: Aggregate) -> bool:
+    """Whether two of the three criteria of saturation mean something else in this campaign."""
+    return mapping(aggregate.get("provenance")).get("arrival") in ("poisson", "gamma")
+
+
 def saturation_rate(aggregate: Aggregate, config_id: str) -> float | None:
     return number(mapping(mapping(aggregate.get("saturation")).get(config_id)).get("saturation_rate_per_s"))
+
+
+def non_monotonic(aggregate: Aggregate, config_id: str) -> list[float]:
+    """Rates above its saturation rate at which no criterion fired."""
+    found = mapping(mapping(aggregate.get("saturation")).get(config_id)).get("non_monotonic")
+    return [r for v in found if (r := number(v)) is not None] if isinstance(found, list) else []
 
 
 def tax_rows(
@@ -162,15 +173,22 @@ def tax_rows(
 
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Mapping[str, Any]]:
-    """Per configuration, the one tax that stands for ``reference``: Phase A, else B' or B at Phase A's shape."""
-    shape = phase_a_shape(aggregate)
-    best: dict[str, Mapping[str, Any]] = {}
-    for phase in ("b", "b_prime", "a"):
-        for row in tax_rows(aggregate, metric=metric, reference=reference, phase=phase):
-            if shape is None or (row.get("input_tokens"), row.get("output_tokens")) == shape:
-                best[str(row.get("config"))] = row
+    """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
+    found = {
+        str(row.get("config")): row
+        for row in chosen_taxes(aggregate)
+        if row.get("metric") == metric and row.get("reference") == reference and interval(row) is not None
+    }
     order = [c.id for c in configs(aggregate)]
-    return {k: best[k] for k in sorted(best, key=lambda k: (order.index(k) if k in order else len(order), k))}
+    place = {k: order.index(k) if k in order else len(order) for k in found}
+    return {k: found[k] for k in sorted(found, key=lambda k: (place[k], k))}
+
+
+def chosen_taxes(aggregate: Aggregate) -> list[Mapping[str, Any]]:
+    """``main_taxes``; of an aggregate that was made before there were any, the taxes of Phase A's cells."""
+    if "main_taxes" in aggregate:
+        return rows(aggregate.get("main_taxes"))
+    return [t for t in rows(aggregate.get("taxes")) if t.get("headline")]
 
 
 def phase_a_shape(aggregate: Aggregate) -> tuple[Any, Any] | None:

@@ -16,6 +16,7 @@ from connector_tax.figures.lookup import (
     number,
     percentile,
     phase_a_shape,
+    random_arrivals,
     reference_rate,
     saturation_rate,
     source_note,
@@ -32,12 +33,25 @@ from connector_tax.figures.style import (
     rate_axis,
     set_claim,
 )
-from connector_tax.figures.words import clean, counted, left_out, milliseconds, rate, short_label
+from connector_tax.figures.words import (
+    RANDOM_WORDS,
+    clean,
+    counted,
+    left_out,
+    milliseconds,
+    rate,
+    short_label,
+)
 
 CRITERIA = {
     "throughput": ("x", "throughput below 95 % of requested"),
     "waiting": ("+", "median of waiting requests above 1"),
     "ttft_growth": ("1", "TTFT p90 above 1.5x that at half the rate"),
+}
+# Growth is not judged where arrivals are random.
+RANDOM_CRITERIA = {
+    "throughput": ("x", "throughput below 95 % of what was sent"),
+    "waiting": CRITERIA["waiting"],
 }
 # Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
 SIDESTEP = 1.022
@@ -72,7 +86,7 @@ def draw_rate_lines(aggregate: Aggregate, *, quantity: str, name: str, axis_labe
         )
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     if strip is not None:
-        _strip(strip, list(lines), fired)
+        _strip(strip, list(lines), fired, CRITERIA if not random_arrivals(aggregate) else RANDOM_CRITERIA)
     (strip or axes).set_xlabel("requested send rate (req/s)")
     title = _title(aggregate, lines, name)
     set_claim(figure, title, source_note(aggregate))
@@ -131,6 +145,7 @@ def _strip(
     axes: Axes,
     order: Sequence[ConfigView],
     fired: Mapping[ConfigView, Sequence[tuple[Mapping[str, Any], list[str]]]],
+    words: Mapping[str, tuple[str, str]],
 ) -> None:
     """One row per configuration: which criteria fired at which rate."""
     for row, config in enumerate(order):
@@ -150,7 +165,7 @@ def _strip(
         Line2D(
             [], [], linestyle="none", marker=m, color="#333333", markersize=7, markeredgewidth=1.4, label=text
         )
-        for m, text in CRITERIA.values()
+        for m, text in words.values()
     ]
     axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, title="saturated because",
@@ -200,6 +215,8 @@ def _caption(
         if knees
         else "No configuration saturates at a measured rate.",
     ]
+    if random_arrivals(aggregate):
+        parts.append(RANDOM_WORDS)
     if lost:
         parts.append(
             f"No point, because the percentile falls on a request that failed or was dropped: {'; '.join(lost)}."

@@ -1,10 +1,16 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells
+from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells, number
 
+PHASES = {"b": "B", "b_prime": "B'"}
+RANDOM_WORDS = (
+    "Arrivals are random, so throughput is held against what was sent and growth of TTFT p90 is not judged: saturation is "
+    "found less surely than with fixed arrivals."
+)
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -79,6 +85,26 @@ def counted(counts: Sequence[int]) -> str:
         return "n unknown"
     low, high = min(counts), max(counts)
     return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + " requests per point"
+
+
+def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
+    """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
+    blocks = sorted({int(n) for row in chosen if (n := number(row.get("blocks"))) is not None})
+    over = {str(row.get("config")) for row in chosen if row.get("blocks") is not None}
+    others = sorted({str(row.get("config")) for row in chosen} - over)
+    sentences = []
+    if blocks:
+        most = f" (one launch: {listing(others, 9)})" if others else ""
+        sentences.append(f"Over {' and '.join(map(str, blocks))} blocks of launches{most}.")
+    stand_ins = {
+        str(row.get("config")): str(row.get("phase"))
+        for row in chosen
+        if row.get("blocks") is None and row.get("phase") not in ("a", None)
+    }
+    if stand_ins:
+        named = [f"{c} (phase {PHASES.get(p, p)})" for c, p in sorted(stand_ins.items())]
+        sentences.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
+    return " ".join(sentences)
 
 
 def left_out(aggregate: Aggregate, phase: str) -> str:

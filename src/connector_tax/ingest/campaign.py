@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from connector_tax.artifacts.launches import Launch, read_launches
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
@@ -18,6 +19,7 @@ from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cel
 from connector_tax.ingest.checks import Checked, check_files
 from connector_tax.ingest.form import (
     ENGINE_DIFF,
+    LAUNCHES,
     PREFLIGHT,
     RECEIPT,
     REFERENCE_RATES,
@@ -41,12 +43,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it has one."""
+    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it has one.
+
+    Attributes:
+        launches: how long each took, oldest first; none where they were not timed.
+    """
 
     folder: RunFolder
     receipt: Receipt | None
     cells: tuple[CellData, ...]
     outputs: list[dict[str, Any]] | None = None
+    launches: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,21 @@ def _read_run(
     on_disk = {c.cell_id for c in folder.finished_cells()}
     for cell_id in sorted({c["cell_id"] for c in receipt.cells} - on_disk if receipt is not None else ()):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
-    return RunData(folder, receipt, tuple(cells), _outputs(folder, campaign.campaign, problems))
+    outputs = _outputs(folder, campaign.campaign, problems)
+    return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
+
+
+def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
+    """As the receipt has them, or of a run that has not ended its own file."""
+    try:
+        found = list(receipt.launches) if receipt is not None else read_launches(folder.launches)
+        if fault := misfit(found, LAUNCHES, "launches"):
+            raise ArtifactError(fault)
+        return tuple(found)
+    except UNREADABLE as error:
+        where = folder.receipt if receipt is not None else folder.launches
+        problems.append(Problem(str(where), f"its launches are taken as not timed: {_said(error)}"))
+        return ()
 
 
 def _unreadable(cell: CellFolder, error: Exception) -> Problem:

@@ -27,6 +27,7 @@ RECEIPT: Form = {
     "step_timing_available": bool,
     "cells": [{"cell_id": str, "files": dict}],
 }
+LAUNCHES: Form = [{"attempt": int, "elapsed_s": (*NUMBER, type(None))}]
 PREFLIGHT: Form = {"configs": {...: {"decision": str}}}
 REFERENCE_RATES: Form = {"ref_safe_per_s": NUMBER, "ref_load_per_s": NUMBER, "b_prime_needed": bool}
 ENGINE_DIFF: Form = {"configs": dict}

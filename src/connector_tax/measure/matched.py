@@ -5,7 +5,7 @@ from typing import Any
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
-from connector_tax.engine.settings import Settings, differences, matching_flags
+from connector_tax.engine.settings import Settings, differences, matching_flags, pinned
 from connector_tax.files import read_json
 from connector_tax.records.connector import ConnectorSpec
 
@@ -39,6 +39,7 @@ def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[Co
     arguments, environment, unmatched = matching_flags(changes)
     if not arguments and not environment:
         return None, f"no flag sets what {connector.matches} changes: {', '.join(unmatched)}"
+    arguments = [*matching_flags(pinned(plain, own))[0], *arguments]
     words = f"as {connector.matches}: {', '.join(sorted(changes))}"
     if unmatched:
         words += f"; not matched: {', '.join(unmatched)}"

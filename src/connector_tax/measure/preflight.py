@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from connector_tax.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, EngineConfig
 from connector_tax.config.checked import PROJECT_ROOT
@@ -66,7 +67,11 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     folder = CampaignFolder(campaign_file.parent)
     check_model(config.engine)
     identity = engine_identity(config.engine)
-    with measuring_alone(folder.root, config.campaign, config.engine.gpu):
+    with (
+        measuring_alone(folder.root, config.campaign, config.engine.gpu),
+        # One that is verified by hand is no part of the campaign's time.
+        timed_launch(folder.preflight_launches) if only is None else nullcontext(),
+    ):
         timing = ensure_patched(config.engine)
         if only is not None:
             _verify_only(config, folder, only, identity)
@@ -95,6 +100,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             "schema": SCHEMA,
             "step_timing_available": timing.available,
             "step_timing_reason": timing.reason,
+            "elapsed_s": elapsed_s(read_launches(folder.preflight_launches)),
             "engine": identity["versions"],
             "configs": {i: asdict(d) for i, d in decisions.items()},
         },

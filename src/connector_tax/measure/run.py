@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.artifacts.cells import read_cell, reusable
+from connector_tax.artifacts.launches import timed_launch
 from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
@@ -163,7 +164,11 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         cpus=placement.engine if placement is not None else (),
     )
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
-    with worker_pool(config.cell.workers, placement) as pool, running_engine(request) as engine:
+    with (
+        timed_launch(run.run.launches, attempt),
+        worker_pool(config.cell.workers, placement) as pool,
+        running_engine(request) as engine,
+    ):
         engine.wait_ready()
         gpu = visible_gpu(config.engine, connector)
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, gpu):

@@ -5,7 +5,6 @@ from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
-    Interval,
     all_cells,
     interval,
     label_of,
@@ -18,6 +17,8 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import hold_together, listing, percent, rate, with_interval
+from connector_tax.records.cell import is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.report.tax_text import stands_in
 
 SUBJECT = "mooncake_both"
@@ -25,6 +26,13 @@ FLAGS = {
     "fallback_lowest_rate": (
         "fallback_lowest_rate: no measured rate is free of saturation, so the lowest rate stands in for the "
         "reference rate and the tax holds queueing"
+    ),
+    "fallback_lowest_rate_load": (
+        "fallback_lowest_rate_load: plain is saturated at every measured rate, so the lowest stands in for ref_load"
+    ),
+    "non_monotonic_load": (
+        "non_monotonic_load: plain is saturated at a rate below ref_load and keeps up at ref_load itself; Figure 1 shows which "
+        "criterion fired"
     ),
 }
 
@@ -44,8 +52,6 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
 
     subject = SUBJECT if SUBJECT in values else max(values, key=lambda c: values[c].point)
     row, value = taxes[subject], values[subject]
-    blocks, repeated = _over_blocks(aggregate, subject)
-    value = repeated or value
     at = reference_rate(aggregate, "ref_safe")
     name = label_of(aggregate, subject)
     where = "at ref_safe" + (f" ({rate(at)})" if at is not None else "")
@@ -63,13 +69,12 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
             sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."
     if source_note(aggregate).startswith("Embedded engine"):
         sentence = f"On the embedded engine: {sentence}"
-    own = f"one launch: {with_interval(values[subject])}, "
     details = [
-        ("" if repeated is None else f"Over {blocks} blocks of launches; {own}")
+        _over_blocks(aggregate, row)
         + f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "
         f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."
     ]
-    if instead := stands_in(row):
+    if (instead := stands_in(row)) and row.get("blocks") is None:
         details.append(f"Measured {instead}: Phase A's cell does not count.")
     if flagged := _flags_of_its_cells(aggregate, row):
         details.append(
@@ -94,21 +99,32 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
 
 
 def _flags_of_its_cells(aggregate: Aggregate, tax: Mapping[str, Any]) -> list[str]:
-    """Of the connector's cell and of plain's, in the order of the alphabet."""
+    """Of the connector's cells and of plain's, in the order of the alphabet."""
+    over_blocks = tax.get("blocks") is not None
     found = {
         str(flag)
-        for cell in all_cells(aggregate, str(tax.get("phase")))
-        if cell.get("cell_id") == tax.get("cell_id") and cell.get("config") in ("plain", tax.get("config"))
+        for cell in all_cells(aggregate)
+        if (is_repeat(str(cell.get("phase"))) if over_blocks else cell.get("phase") == tax.get("phase"))
+        and cell.get("cell_id") == tax.get("cell_id")
+        and cell.get("config") in ("plain", PLAIN_AGAIN, tax.get("config"))
         for flag in cell.get("flags") or []
     }
     return sorted(found)
 
 
-def _over_blocks(aggregate: Aggregate, config: str) -> tuple[int, Interval | None]:
-    """How many blocks of launches, and the tax of TTFT p90 at ref_safe over them, where there are any."""
-    for entry in rows(aggregate.get("repeats")):
-        if (entry.get("reference"), entry.get("metric")) == ("ref_safe", "ttft_p90"):
-            for tax in rows(entry.get("taxes")):
-                if tax.get("config") == config:
-                    return int(number(entry.get("blocks")) or 0), interval(tax)
-    return 0, None
+def _over_blocks(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
+    """How many blocks of launches, and Phase A's launch by itself beside them; nothing where one launch is all there is."""
+    blocks = number(tax.get("blocks"))
+    if blocks is None:
+        return ""
+    keys = ("config", "reference", "metric")
+    one = next(
+        (
+            v
+            for t in rows(aggregate.get("taxes"))
+            if t.get("headline") and all(t.get(k) == tax.get(k) for k in keys) and (v := interval(t))
+        ),
+        None,
+    )
+    beside = "" if one is None else f"; one launch: {with_interval(one)}"
+    return f"Over {blocks:.0f} blocks of launches{beside}. In all "

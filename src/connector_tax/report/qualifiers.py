@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
+from connector_tax.figures.words import listing, rate
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
 FLAG_MEANINGS = {
@@ -45,6 +46,11 @@ def last_look(cell: Mapping[str, Any]) -> list[str]:
         for name, v in mapping(looks[-1].get("half_widths")).items()
     ]
     return [f"ended at the look of {looks[-1].get('n_planned')}: {', '.join(widths)}"]
+
+
+def knee_text(knee: float, above: list[float]) -> str:
+    """Not monotonic: what fired at the lower rate may have been chance."""
+    return rate(knee) + (f"; not at {listing([rate(r) for r in above], 9)}" if above else "")
 
 
 def outputs_view(aggregate: Aggregate) -> list[Text]:

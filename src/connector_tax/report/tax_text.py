@@ -47,8 +47,10 @@ def _sizes(row: Mapping[str, Any]) -> str:
 
 
 def stands_in(row: Mapping[str, Any]) -> str:
-    """Where the number of another launch stands for Phase A's, which does not count; else nothing."""
-    phase = str(row.get("phase"))
+    """Over how many blocks it was taken, or whose launch stands for Phase A's, which does not count; else nothing."""
+    phase, blocks = str(row.get("phase")), number(row.get("blocks"))
+    if blocks is not None:
+        return f"over {blocks:.0f} blocks of launches"
     return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_label(phase)}'s launch"
 
 

@@ -12,15 +12,17 @@ from connector_tax.figures.lookup import (
     label_of,
     main_taxes,
     mapping,
+    non_monotonic,
     number,
     percentile,
+    random_arrivals,
     reference_rate,
     rows,
     saturation_rate,
     source_note,
     usable,
 )
-from connector_tax.figures.words import rate, with_interval
+from connector_tax.figures.words import RANDOM_WORDS, rate, with_interval
 from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
@@ -29,7 +31,7 @@ from connector_tax.report.host import host_drift_view, host_view
 from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.processes import processes_view
-from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, last_look, outputs_view
+from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
 from connector_tax.report.tax_text import LATENCY_METRICS, stands_in, tax_text, tokens
 
@@ -73,6 +75,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "outputs": outputs_view(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
+        "arrivals": RANDOM_WORDS if random_arrivals(aggregate) else "",
         "cells": [_cell(aggregate, c) for c in sorted(all_cells(aggregate), key=_cell_place(aggregate))],
         "problems": [
             {k: str(p.get(k) or "") for k in ("where", "what")} for p in rows(aggregate.get("problems"))
@@ -160,8 +163,9 @@ def _main_tax(row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> 
     """The number, and which launch it is of where that is not Phase A's; without one Phase A's reason."""
     if row is None:
         return tax_text(told)
-    text = tax_text(row)
-    return text | {"n": ", ".join(filter(None, (text["n"], stands_in(row))))}
+    text, instead = tax_text(row), stands_in(row)
+    reason = str((told or {}).get("reason") or "") if row.get("blocks") is None and instead else ""
+    return text | {"n": ", ".join(filter(None, (text["n"], instead, reason)))}
 
 
 def _repeats(aggregate: Aggregate) -> list[Text]:
@@ -273,7 +277,9 @@ def _configs(aggregate: Aggregate) -> list[Text]:
                 "reason": config.reason,
                 "install": str(mapping(raw.get(config.id)).get("install") or ""),
                 "cells": f"{sum(map(usable, cells))} of {len(cells)} usable" if cells else "none",
-                "saturation": rate(knee) if knee is not None else ("none measured" if measured else ""),
+                "saturation": knee_text(knee, non_monotonic(aggregate, config.id))
+                if knee is not None
+                else ("none measured" if measured else ""),
             }
         )
     return result

@@ -4,11 +4,8 @@ import csv
 import io
 from typing import Any
 
-import numpy as np
-
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem
-from connector_tax.intervals.bootstrap import Estimate, combine
 from connector_tax.intervals.looks import look_factor
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
@@ -16,7 +13,7 @@ from connector_tax.records.cell import CellSpec, is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import attribute
-from connector_tax.stats.cells import CellEstimates, cell_json, estimate_cells
+from connector_tax.stats.cells import STEP_COLUMNS, CellEstimates, cell_json, estimate_cells
 from connector_tax.stats.completeness import (
     LostCell,
     absent_configs,
@@ -27,13 +24,15 @@ from connector_tax.stats.completeness import (
 )
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
+from connector_tax.stats.evidence import evidence_of
 from connector_tax.stats.host import host_flags
-from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.stats.hypotheses import judge_hypotheses
+from connector_tax.stats.main_taxes import MainTax, launch_taxes, main_taxes
 from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import headline_taxes, host_drift, repeats
+from connector_tax.stats.repeats import host_drift, repeats
 from connector_tax.stats.taxes import METRICS, Tax, difference, lost_taxes, taxes_of
 
 SCHEMA_VERSION = 1
@@ -56,13 +55,14 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     }
     absent, lost = absent_configs(data), lost_cells(data)
     taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent])
-    headline = _at_ref_safe(estimates, rates)
     changed = (data.engine_diff or {}).get("configs", {})
     outputs, output_problems = compare_outputs(data)
     blocks = repeats(estimates, rates, confidence)
+    shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
+    one_launch = launch_taxes(taxes, rates, shape)
     rng = stream(config["seed"], "repeats")
-    repeated = headline_taxes(estimates, rates, "ttft_p90", settings["bootstrap_draws"], rng)
-    verdicts = judge_hypotheses(_evidence(taxes, repeated, absent, config, confidence))
+    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng)
+    verdicts = judge_hypotheses(evidence_of(taxes, chosen, absent, config, confidence))
     return {
         "schema_version": SCHEMA_VERSION,
         "campaign": data.document["campaign"],
@@ -75,14 +75,15 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "saturation": {i: s.to_json() for i, s in saturation.items()},
         "reference_rates": rates,
         "taxes": [t.to_json(confidence) for t in taxes],
-        "attribution": _attribution(headline, config["seed"], confidence),
+        "main_taxes": [m.to_json(confidence) for m in chosen],
+        "attribution": _attribution(_at_ref_safe(estimates, rates), config["seed"], confidence),
         "engine_diff": changed,
-        "decomposition": decompose(headline, changed, confidence),
+        "decomposition": decompose(chosen, changed, confidence),
         "repeats": blocks,
         "host_drift": host_drift(estimates, rates, confidence),
-        "power": outlook(taxes, blocks, confidence),
+        "power": outlook([m.tax for m in one_launch], blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
-        "amplification": _amplification(taxes, confidence),
+        "amplification": _amplification(chosen, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
         "criteria": judge_criteria(data, verdicts),
@@ -203,9 +204,9 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
     return found
 
 
-def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
-    """Tax at ref_load minus tax at ref_safe, from the headline cells."""
-    found = {(t.config, t.reference, t.metric): t.estimate for t in taxes if t.headline}
+def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
+    """Tax at ref_load minus tax at ref_safe; of blocks the two are drawn apart, so the interval is rather too wide."""
+    found = {(m.tax.config, m.tax.reference, m.tax.metric): m.estimate for m in chosen}
     rows = []
     for config, reference, metric in found:
         load = found.get((config, "ref_load", metric))
@@ -222,69 +223,6 @@ def _amplification(taxes: list[Tax], confidence: float) -> list[dict[str, Any]]:
     return rows
 
 
-def _evidence(
-    taxes: list[Tax],
-    repeated: dict[str, Estimate],
-    absent: dict[str, str],
-    config: dict[str, Any],
-    confidence: float,
-) -> Evidence:
-    """Taxes of several launches stand in for those of one where there are enough of them."""
-    safe = [t for t in taxes if t.reference == "ref_safe"]
-    shapes = [t for t in safe if t.phase == "b"]
-    return Evidence(
-        headline={t.config: t.estimate for t in safe if t.headline and t.metric == "ttft_p90"} | repeated,
-        by_input=_by_length([t for t in shapes if t.metric == "ttft_p90"], "input_tokens"),
-        by_output=_by_length([t for t in shapes if t.metric == "tpot_p90"], "output_tokens"),
-        absent=absent,
-        stacks=_stacks(config),
-        confidence=confidence,
-        members=frozenset(c["id"] for c in config["connectors"]),
-        overloaded={
-            "TTFT p90": _overloaded([t for t in shapes if t.metric == "ttft_p90"], "input_tokens"),
-            "TPOT p90": _overloaded([t for t in shapes if t.metric == "tpot_p90"], "output_tokens"),
-        },
-    )
-
-
-def _overloaded(taxes: list[Tax], attribute: str) -> dict[str, frozenset[int]]:
-    """config -> lengths at one of whose shapes it or plain did not keep up."""
-    found: dict[str, frozenset[int]] = {}
-    for tax in taxes:
-        if tax.overloaded:
-            found[tax.config] = found.get(tax.config, frozenset()) | {getattr(tax, attribute)}
-    return found
-
-
-def _by_length(taxes: list[Tax], attribute: str) -> dict[str, dict[int, Estimate]]:
-    """config -> length -> mean tax over the other length; only where every one of them is available."""
-    grouped: dict[str, dict[int, list[Estimate]]] = {}
-    for tax in taxes:
-        grouped.setdefault(tax.config, {}).setdefault(getattr(tax, attribute), []).append(tax.estimate)
-    return {c: {k: _mean(es) for k, es in by.items()} for c, by in grouped.items()}
-
-
-def _mean(estimates: list[Estimate]) -> Estimate:
-    points = [e.point for e in estimates if e.point is not None]
-    if len(points) < len(estimates):
-        return next(e for e in estimates if e.point is None)
-    replicates, n = combine(*estimates)
-    return Estimate(sum(points) / len(points), np.mean(replicates, axis=0), n)
-
-
-def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """MultiConnector configurations whose children were measured by themselves, too."""
-    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
-    found = {}
-    for connector in config["connectors"]:
-        kv = connector["kv_transfer_config"] or {}
-        children = kv.get("kv_connector_extra_config", {}).get("connectors", [])
-        parts = [by_kv.get(str(child)) for child in children]
-        if parts and all(parts):
-            found[connector["id"]] = tuple(p for p in parts if p)
-    return found
-
-
 def _provenance(data: CampaignData) -> dict[str, Any]:
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document["clock"]["utc_ns"]).document if cells else {}
@@ -294,6 +232,7 @@ def _provenance(data: CampaignData) -> dict[str, Any]:
         "engine_kind": config["engine"]["kind"],
         "model": config["engine"]["model"],
         "engine_args": config["engine"]["args"],
+        "arrival": config["cell"]["arrival"],
         "versions": engine.get("versions", {}),
         "gpu": engine.get("gpu", []),
         "host": engine.get("host", {}),
@@ -323,14 +262,16 @@ def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
     row.pop("host", None)
     row["flags"] = ";".join(cell["flags"])
     row["reasons"] = ";".join(cell["reasons"])
+    row["saturation_fired"] = ";".join(k for k, v in cell.get("saturation_criteria", {}).items() if v)
     for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
         for q, numbers in cell.get(name, {}).items():
             row[f"{name[:-3]}_{q}_ms"] = numbers["point"]
             row[f"{name[:-3]}_{q}_low_ms"] = numbers["low"]
             row[f"{name[:-3]}_{q}_high_ms"] = numbers["high"]
     if cell.get("step", {}).get("available"):
-        for name in ("step_duration_us", "connector_total_us"):
-            row[f"{name[:-3]}_p50_us"] = cell["step"][name]["p50"]["point"]
+        for name in STEP_COLUMNS:
+            for q in ("p50", "p90"):
+                row[f"{name[:-3]}_{q}_us"] = cell["step"][name][q]["point"]
     host = cell.get("host") or {}
     row |= {f"host_{name}": host.get(name) for name in HOST_COLUMNS}
     row |= {f"gpu_{name}": (host.get("gpu") or {}).get(name) for name in GPU_COLUMNS}

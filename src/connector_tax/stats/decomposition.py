@@ -1,7 +1,8 @@
 """A tax in three parts: flags that the connector switches, vLLM's connector framework, the connector's own code.
 
 flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation = the rest,
-so that the three add up to the tax. A connector that changes no setting has no flags part.
+so that the three add up to the tax. A connector that changes no setting has no flags part. Where the flags of either are not
+known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest.
 """
 
 from typing import Any
@@ -9,70 +10,85 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.taxes import LATENCY_METRICS, difference, relative
+from connector_tax.records.settings import CONSEQUENCES
+from connector_tax.stats.main_taxes import MainTax, estimates_at
+from connector_tax.stats.taxes import LATENCY_METRICS, difference
 
 NOOP = "noop_connector"
 MATCHED = "plain_matched_"
+PARTS = ("flags", "framework", "implementation")
+Taxes = dict[str, Estimate]
+Changes = dict[str, list[str] | None]
 
 
-def decompose(
-    cells: dict[str, CellEstimates], engine_diff: dict[str, Any], confidence: float
-) -> list[dict[str, Any]]:
+def decompose(chosen: list[MainTax], engine_diff: dict[str, Any], confidence: float) -> list[dict[str, Any]]:
     """Rows of ``decomposition`` in ``aggregate.json``, one per connector and latency.
 
     Args:
-        cells: configuration -> its Phase A cell at ref_safe.
+        chosen: the main taxes; those at ref_safe are split.
         engine_diff: configuration -> settings changed against plain; None where they were not seen.
     """
-    plain = cells.get("plain")
-    if plain is None:
-        return []
-    rows = []
-    for config, own in cells.items():
-        if config in ("plain", NOOP) or config.startswith(MATCHED):
-            continue
-        for metric in LATENCY_METRICS:
-            total = _tax(metric, own, plain)
-            flags = _flags(config, metric, cells, engine_diff)
-            noop = cells.get(NOOP)
-            framework = (
-                difference(
-                    _tax(metric, noop, plain), _flags(NOOP, metric, cells, engine_diff), of_second="its flags"
-                )
-                if noop is not None
-                else unavailable(f"{NOOP} has no usable cell here")
-            )
-            implementation = difference(
-                difference(total, flags, of_second="flags"), framework, of_second="framework"
-            )
-            parts = {"total": total, "flags": flags, "framework": framework, "implementation": implementation}
-            rows.append(
-                {
-                    "config": config,
-                    "metric": metric,
-                    "settings": sorted(engine_diff.get(config) or {}),
-                    **{name: part.to_json(confidence) for name, part in parts.items()},
-                }
-            )
-    return rows
+    changed: Changes = {
+        config: None if found is None else sorted(set(found) - CONSEQUENCES)
+        for config, found in engine_diff.items()
+    }
+    by_metric = {metric: estimates_at(chosen, "ref_safe", metric) for metric in LATENCY_METRICS}
+    configs = list(dict.fromkeys(c for taxes in by_metric.values() for c in taxes))
+    return [
+        _row(config, metric, by_metric[metric], changed, confidence)
+        for config in configs
+        if config != NOOP and not config.startswith(MATCHED)
+        for metric in LATENCY_METRICS
+        if config in by_metric[metric]
+    ]
 
 
-def _tax(metric: str, own: CellEstimates, plain: CellEstimates) -> Estimate:
-    name, q = LATENCY_METRICS[metric]
-    return relative(own.latency(name, q), plain.latency(name, q))
+def _row(config: str, metric: str, taxes: Taxes, changed: Changes, confidence: float) -> dict[str, Any]:
+    parts, split = _in_three(config, taxes, changed), 3
+    if any(part.point is None for part in parts.values()):
+        two = _in_two(config, taxes)
+        known = two["implementation"].point is not None
+        # Why there are no flags stays; the other two are the published experiment's.
+        parts, split = ({**parts, **two}, 2) if known else (parts, 0)
+    return {
+        "config": config,
+        "metric": metric,
+        "settings": changed.get(config) or [],
+        "parts": split,
+        "total": taxes[config].to_json(confidence),
+        **{name: parts[name].to_json(confidence) for name in PARTS},
+    }
 
 
-def _flags(
-    config: str, metric: str, cells: dict[str, CellEstimates], engine_diff: dict[str, Any]
-) -> Estimate:
-    matched = cells.get(MATCHED + config)
-    if matched is not None:
-        return _tax(metric, matched, cells["plain"])
-    changed = engine_diff.get(config)
-    if changed == {}:
-        draws = cells["plain"].latency(*LATENCY_METRICS[metric]).replicates.size
-        return Estimate(0.0, np.zeros(draws), cells["plain"].latency(*LATENCY_METRICS[metric]).n)
-    if changed is None:
+def _in_three(config: str, taxes: Taxes, changed: Changes) -> Taxes:
+    flags = _flags(config, taxes, changed)
+    framework = difference(_noop(taxes), _flags(NOOP, taxes, changed), of_second="its flags")
+    rest = difference(taxes[config], flags, of_second="flags")
+    return {
+        "flags": flags,
+        "framework": framework,
+        "implementation": difference(rest, framework, of_second="framework"),
+    }
+
+
+def _in_two(config: str, taxes: Taxes) -> Taxes:
+    """Without the flags, which then lie in either."""
+    noop = _noop(taxes)
+    return {"framework": noop, "implementation": difference(taxes[config], noop, of_second=NOOP)}
+
+
+def _noop(taxes: Taxes) -> Estimate:
+    return taxes.get(NOOP) or unavailable(f"{NOOP} has no usable cell here")
+
+
+def _flags(config: str, taxes: Taxes, changed: Changes) -> Estimate:
+    if MATCHED + config in taxes:
+        return taxes[MATCHED + config]
+    found = changed.get(config)
+    if found is None:
         return unavailable("its engine settings are not known")
-    return unavailable(f"it changes engine settings, and {MATCHED}{config} was not measured")
+    if found:
+        return unavailable(f"it changes engine settings, and {MATCHED}{config} was not measured")
+    own = taxes.get(config)
+    draws, n = (own.replicates.size, own.n) if own is not None else (0, 0)
+    return Estimate(0.0, np.zeros(draws), n)

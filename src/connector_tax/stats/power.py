@@ -34,9 +34,12 @@ def smallest_detectable(
 
 
 def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:
-    """``power`` in ``aggregate.json``: of each headline tax at ref_safe, what would have been found.
+    """``power`` in ``aggregate.json``: of each main tax at ref_safe, what would have been found.
 
     ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where blocks were launched.
+
+    Args:
+        taxes: the chosen ones of one launch each.
     """
     spread = {
         (tax["config"], entry["metric"]): tax["sd"]
@@ -46,7 +49,7 @@ def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) 
     }
     found = []
     for tax in taxes:
-        if not tax.headline or tax.reference != "ref_safe" or tax.metric not in LATENCY_METRICS:
+        if tax.reference != "ref_safe" or tax.metric not in LATENCY_METRICS:
             continue
         error = _log_error(tax.estimate)
         sd = spread.get((tax.config, tax.metric))

@@ -34,8 +34,9 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
     ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
-    highest at which plain is not saturated. Where there is none, the lowest measured rate stands in
-    and ``fallback_lowest_rate`` says so. ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
+    highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
+    something did. Where there is none, the lowest measured rate stands in and ``fallback_lowest_rate`` says so.
+    ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
 
     Args:
         shapes: whether those are wanted; they take the step records of Phase A where there are any.
@@ -61,6 +62,8 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         flags.append("fallback_lowest_rate")
     if not load:
         flags.append("fallback_lowest_rate_load")
+    elif max(load) in plain.non_monotonic:
+        flags.append("non_monotonic_load")
     ref_safe = max(safe, default=min(common or rates))
     ref_load = max(load, default=min(rates))
     return {

@@ -114,11 +114,12 @@ def headline_taxes(
     metric: str,
     draws: int,
     rng: np.random.Generator,
+    reference: str = "ref_safe",
 ) -> dict[str, Estimate]:
-    """Taxes at ref_safe with draws of their joint distribution (multivariate t), for what is asked of several at once."""
+    """Taxes at a reference rate with draws of their joint distribution (multivariate t), for what is asked of several at once."""
     if rates is None:
         return {}
-    launches = _launches(estimates, float(rates["ref_safe_per_s"]), metric)
+    launches = _launches(estimates, float(rates[f"{reference}_per_s"]), metric)
     blocks = _complete_blocks(launches)
     together: dict[tuple[str, ...], list[str]] = {}
     for config, own in _own_blocks(launches, blocks).items():

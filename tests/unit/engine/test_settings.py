@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from connector_tax.engine.settings import differences, matching_flags, resolved_settings
+from connector_tax.engine.settings import differences, matching_flags, pinned, resolved_settings
 
 LOG = """
 (EngineCore pid=1) INFO [utils.py:347] Using LBHNC KV cache layout.
@@ -32,23 +32,29 @@ def test_only_what_differs_is_a_difference() -> None:
 
 def test_flags_take_plain_to_where_the_connector_is() -> None:
     changes = differences(
-        {"scheduler_config.disable_hybrid_kv_cache_manager": False, "cache_config.num_gpu_blocks": 100},
+        {"scheduler_config.disable_hybrid_kv_cache_manager": False},
         {
             "scheduler_config.disable_hybrid_kv_cache_manager": True,
             "scheduler_config.async_scheduling": False,
-            "cache_config.num_gpu_blocks": 90,
             "compilation_config.cudagraph_mode": "CUDAGraphMode.PIECEWISE",
             "log.kv_cache_layout": "HND",
-            "log.kv_cache_tokens": "1,440",
             "parallel_config.distributed_executor_backend": "mp",
         },
     )
     arguments, environment, unmatched = matching_flags(changes)
     assert arguments == [
-        *("--num-gpu-blocks-override", "90"),
         *("--compilation-config", '{"cudagraph_mode": "PIECEWISE"}'),
         "--no-async-scheduling",
         "--disable-hybrid-kv-cache-manager",
     ]
     assert environment == {"VLLM_KV_CACHE_LAYOUT": "HND"}
     assert unmatched == ["parallel_config.distributed_executor_backend"]
+
+
+def test_another_number_of_kv_blocks_is_no_difference_but_is_pinned() -> None:
+    """A connector that holds GPU memory leaves fewer; a matched launch gets the same room all the same."""
+    plain = {"cache_config.num_gpu_blocks": 100, "log.kv_cache_tokens": "1,600"}
+    own = {"cache_config.num_gpu_blocks": 90, "log.kv_cache_tokens": "1,440"}
+    assert differences(plain, own) == {}
+    assert matching_flags(pinned(plain, own)) == (["--num-gpu-blocks-override", "90"], {}, [])
+    assert pinned(plain, plain) == {}

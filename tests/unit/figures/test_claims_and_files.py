@@ -30,7 +30,7 @@ def title(name: str, aggregate: dict[str, Any]) -> str:
 
 
 def set_tax(aggregate: dict[str, Any], config: str, point: float, half: float) -> None:
-    for tax in aggregate["taxes"]:
+    for tax in (*aggregate["taxes"], *aggregate["main_taxes"]):
         if tax["config"] == config and tax["unit"] == "ratio":
             tax |= {"point": point, "low": point - half, "high": point + half}
 
@@ -186,7 +186,8 @@ def test_a_figure_that_is_left_out_leaves_no_old_picture(example: dict[str, Any]
     """The folder is replaced as a whole; the index has the reason."""
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "fig6_step_cdf.svg").write_text("old")
-    poor = {**example, "step_timing_available": False, "cells": [], "taxes": [], "decomposition": []}
+    poor = {**example, "step_timing_available": False}
+    poor |= {"cells": [], "taxes": [], "main_taxes": [], "decomposition": []}
     (tmp_path / "aggregate.json").write_text(json.dumps(poor))
     entries = draw_figures(tmp_path)
     assert not any(e["drawn"] for e in entries)

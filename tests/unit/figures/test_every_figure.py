@@ -51,11 +51,12 @@ def test_a_whole_aggregate_gives_every_figure(name: str, example: dict[str, Any]
 
 def _drop_config(config: str) -> Mutilation:
     def apply(a: dict[str, Any]) -> None:
-        for key in ("cells", "taxes", "amplification", "decomposition", "attribution"):
+        for key in ("cells", "taxes", "main_taxes", "amplification", "decomposition", "attribution"):
             a[key] = [x for x in a[key] if x["config"] != config]
         a["configs"][config] |= {"status": "skipped", "reason": f"skipped: no module for {config}"}
         if config == "noop_connector":
             for row in a["decomposition"]:
+                row["parts"] = 0
                 row["framework"] = row["implementation"] = {
                     **NOTHING,
                     "reason": "noop_connector has no usable cell here",
@@ -72,7 +73,7 @@ def _null_percentiles(a: dict[str, Any]) -> None:
 
 
 def _null_taxes(a: dict[str, Any]) -> None:
-    for tax in a["taxes"]:
+    for tax in (*a["taxes"], *a["main_taxes"]):
         tax |= {**NOTHING, "available": False, "reason": "no percentile"}
     for row in a["decomposition"]:
         row["total"] = NOTHING
@@ -82,14 +83,16 @@ def _no_steps(a: dict[str, Any]) -> None:
     a["step_timing_available"] = False
     for cell in a["cells"]:
         cell["step"] = {"available": False, "reason": "patch does not fit"}
-    a["taxes"] = [t for t in a["taxes"] if t["unit"] == "ratio"]
+    for key in ("taxes", "main_taxes"):
+        a[key] = [t for t in a[key] if t["unit"] == "ratio"]
     a["attribution"] = []
 
 
 def _steps_only_promised(a: dict[str, Any]) -> None:
     for cell in a["cells"]:
         cell["step"] = {"available": False, "reason": "no row in this cell"}
-    a["taxes"] = [t for t in a["taxes"] if t["unit"] == "ratio"]
+    for key in ("taxes", "main_taxes"):
+        a[key] = [t for t in a[key] if t["unit"] == "ratio"]
     a["attribution"] = []
 
 
@@ -98,7 +101,7 @@ def _no_phase(*phases: str) -> Mutilation:
         a["cells"] = [c for c in a["cells"] if c["phase"] not in phases]
         a["taxes"] = [t for t in a["taxes"] if t["phase"] not in phases]
         if "a" in phases:
-            a["decomposition"], a["attribution"] = [], []
+            a["decomposition"], a["attribution"], a["main_taxes"] = [], [], []
 
     return apply
 
@@ -112,11 +115,11 @@ def _only_plain(a: dict[str, Any]) -> None:
 def _all_invalid(a: dict[str, Any]) -> None:
     for cell in a["cells"]:
         cell |= {"verdict": "invalid", "usable": False, "reasons": ["client stalled"]}
-    a["taxes"] = []
+    a["taxes"] = a["main_taxes"] = []
 
 
 def _no_reference(a: dict[str, Any]) -> None:
-    a["reference_rates"], a["taxes"], a["saturation"] = None, [], {}
+    a["reference_rates"], a["taxes"], a["main_taxes"], a["saturation"] = None, [], [], {}
 
 
 def _one_reference(a: dict[str, Any]) -> None:
@@ -129,18 +132,21 @@ def _parts(a: dict[str, Any]) -> list[dict[str, Any]]:
     return split + [v for e in a["attribution"] for v in (e["difference_us"], *e["parts"])]
 
 
+def _in_two(row: dict[str, Any], reason: str) -> None:
+    rest = row["total"]["point"] - row["framework"]["point"]
+    row |= {"parts": 2, "flags": {**NOTHING, "reason": reason}}
+    row["implementation"] = {"point": rest, "low": rest - 0.01, "high": rest + 0.01, "n": 200}
+
+
 def _settings_not_seen(a: dict[str, Any]) -> None:
     for row in a["decomposition"]:
-        row["flags"] = row["implementation"] = {**NOTHING, "reason": "its engine settings are not known"}
+        _in_two(row, "its engine settings are not known")
 
 
 def _one_matched_baseline_missing(a: dict[str, Any]) -> None:
     for row in a["decomposition"]:
         if row["config"] == "lmcache_only":
-            row["flags"] = row["implementation"] = {
-                **NOTHING,
-                "reason": "plain_matched_lmcache_only was not measured",
-            }
+            _in_two(row, "plain_matched_lmcache_only was not measured")
 
 
 def _open_intervals(a: dict[str, Any]) -> None:
@@ -150,36 +156,36 @@ def _open_intervals(a: dict[str, Any]) -> None:
         for key in ("ttft_ms", "tpot_ms"):
             for value in cell[key].values():
                 value["high"] = None
-    for tax in a["taxes"]:
+    for tax in (*a["taxes"], *a["main_taxes"]):
         tax["high"] = None
 
 
 def _no_intervals(a: dict[str, Any]) -> None:
-    for tax in (*a["taxes"], *_parts(a)):
+    for tax in (*a["taxes"], *a["main_taxes"], *_parts(a)):
         tax["low"] = tax["high"] = None
 
 
 def _negative(a: dict[str, Any]) -> None:
-    for tax in (*a["taxes"], *_parts(a)):
+    for tax in (*a["taxes"], *a["main_taxes"], *_parts(a)):
         for key in ("point", "low", "high"):
             tax[key] = -0.5 * tax[key] if tax[key] is not None else None
         tax["low"], tax["high"] = tax["high"], tax["low"]
 
 
 def _zero(a: dict[str, Any]) -> None:
-    for tax in (*a["taxes"], *_parts(a)):
+    for tax in (*a["taxes"], *a["main_taxes"], *_parts(a)):
         tax |= {"point": 0.0, "low": 0.0, "high": 0.0}
 
 
 def _enormous(a: dict[str, Any]) -> None:
-    for tax in a["taxes"]:
+    for tax in (*a["taxes"], *a["main_taxes"]):
         if tax["config"] == "mooncake_both" and tax["point"] is not None:
             tax |= {"point": 812.4, "low": 700.0, "high": None}
 
 
 def _one_cell(a: dict[str, Any]) -> None:
     a["cells"] = [c for c in a["cells"] if c["config"] == "plain" and c["phase"] == "a"][:1]
-    a["taxes"] = []
+    a["taxes"] = a["main_taxes"] = []
 
 
 def _bare_cells(a: dict[str, Any]) -> None:
@@ -206,6 +212,7 @@ def _wrong_types(a: dict[str, Any]) -> None:
     a |= {
         "cells": None,
         "taxes": {},
+        "main_taxes": "none",
         "configs": [],
         "saturation": 3,
         "reference_rates": "none",
@@ -290,18 +297,92 @@ def test_without_the_noop_connector_figure_7_goes(example: dict[str, Any]) -> No
 
 
 def test_figure_7_splits_what_can_be_split(example: dict[str, Any]) -> None:
-    """A connector whose settings have no baseline keeps its whole tax; the caption says why it has no parts."""
+    """A connector whose settings have no baseline keeps the published experiment's two parts; the caption says why."""
     aggregate = copy.deepcopy(example)
     _one_matched_baseline_missing(aggregate)
-    result = drawn("fig7_decomposition", aggregate)
+    result = drawn("fig7_decomposition", aggregate, render=True)
     assert isinstance(result, Drawn)
-    parts = {(r["config"], r["part"]) for r in result.data_rows}
-    assert ("lmcache_only", "total") in parts
-    assert ("lmcache_only", "flags") not in parts
-    assert ("nixl_both", "flags") in parts
-    assert "lmcache_only is not split: plain_matched_lmcache_only was not measured" in result.caption
+    rows = {(r["config"], r["metric"], r["part"]): r["tax"] for r in result.data_rows}
+    own = {part: tax for (c, m, part), tax in rows.items() if (c, m) == ("lmcache_only", "ttft_p90")}
+    assert own == {"total": 0.09, "framework": 0.02, "implementation": pytest.approx(0.07)}
+    assert ("nixl_both", "ttft_p90", "flags") in rows
+    assert "In two parts" in result.caption
+    assert "lmcache_only, since plain_matched_lmcache_only was not measured" in result.caption
+    assert _texts(result).count("flags not told apart") == 2
+
+
+def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[str, Any]) -> None:
+    """As on a GPU, where every real connector changes a setting."""
+    aggregate = copy.deepcopy(example)
     _settings_not_seen(aggregate)
+    result = drawn("fig7_decomposition", aggregate, render=True)
+    assert isinstance(result, Drawn)
+    assert {r["part"] for r in result.data_rows} == {"framework", "implementation", "total"}
+    assert "almost all is what it adds to the no-op connector" in result.title
+    for row in aggregate["decomposition"]:
+        row |= {"parts": 0, "implementation": {**NOTHING, "reason": "noop_connector: its cell died"}}
     assert "its engine settings are not known" in omitted("fig7_decomposition", aggregate)
+
+
+def _in_three_rates(a: dict[str, Any]) -> None:
+    slower = {512: 2.0, 4096: 2.0, 32768: 0.25}
+    for row in (*a["taxes"], *a["cells"]):
+        if row["phase"] == "b":
+            row["rate_per_s"] = slower[row["input_tokens"]]
+
+
+def test_figure_5_names_the_rate_of_every_cell_where_rates_differ(example: dict[str, Any]) -> None:
+    """And none of them where all cells have one rate."""
+    assert "req/s" not in _texts(drawn("fig5_shape_heatmaps", example, render=True))
+    aggregate = copy.deepcopy(example)
+    _in_three_rates(aggregate)
+    result = drawn("fig5_shape_heatmaps", aggregate, render=True)
+    assert isinstance(result, Drawn)
+    texts = _texts(result)
+    n_cells = len(result.data_rows)
+    assert texts.count("\n2 req/s") + texts.count("\n0.25 req/s") == n_cells
+    assert "output tokens at 0.25 req/s" in result.title
+    assert "at the rate in each cell, 0.25 to 2 req/s: ref_safe (2 req/s) where every" in result.caption
+
+
+def _texts(result: Drawn | Omitted) -> str:
+    assert isinstance(result, Drawn)
+    return "|".join(text.get_text() for axes in result.figure.axes for text in axes.texts)
+
+
+def test_figures_4_7_and_8_say_which_launches_are_behind_their_bars(example: dict[str, Any]) -> None:
+    """Over blocks, and of which connector another phase stands in."""
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["main_taxes"]:
+        if row["unit"] == "ratio":
+            row |= {"phase": None, "blocks": 5}
+        if row["config"] == "lmcache_only":
+            row |= {"phase": "b", "blocks": None}
+    for name in ("fig4_tax_bars", "fig7_decomposition", "fig8_additivity"):
+        result = drawn(name, aggregate)
+        assert isinstance(result, Drawn)
+        assert "Over 5 blocks of launches (one launch: lmcache_only)." in result.caption
+        assert "lmcache_only (phase B)." in result.caption
+
+
+def test_an_aggregate_from_before_main_taxes_has_phase_as_own(example: dict[str, Any]) -> None:
+    old = {k: v for k, v in example.items() if k != "main_taxes"}
+    for name in ("fig4_tax_bars", "fig8_additivity"):
+        ours, theirs = drawn(name, example), drawn(name, old)
+        assert isinstance(ours, Drawn) and isinstance(theirs, Drawn)
+        assert [r["low"] for r in ours.data_rows] == [r["low"] for r in theirs.data_rows]
+
+
+def test_with_random_arrivals_the_figures_say_what_the_criteria_are(example: dict[str, Any]) -> None:
+    aggregate = copy.deepcopy(example)
+    aggregate["provenance"]["arrival"] = "poisson"
+    for name in ("fig1_ttft_vs_rate", "fig2_tpot_vs_rate"):
+        result = drawn(name, aggregate)
+        assert isinstance(result, Drawn)
+        assert "throughput is held against what was sent" in result.caption
+        ordinary = drawn(name, example)
+        assert isinstance(ordinary, Drawn)
+        assert "what was sent" not in ordinary.caption
 
 
 def test_figure_8_takes_the_other_stack_where_mooncake_cannot_run(example: dict[str, Any]) -> None:

@@ -51,9 +51,23 @@ def test_what_the_connector_changed_becomes_flags(tmp_path: Path) -> None:
     assert words == f"as lmcache_only: {HMA}, x; not matched: x"
 
 
+def test_a_baseline_has_room_for_as_many_kv_blocks(tmp_path: Path) -> None:
+    blocks = "cache_config.num_gpu_blocks"
+    folder = seen(tmp_path, plain={HMA: False, blocks: 100}, lmcache_only={HMA: True, blocks: 90})
+    launched, words = matched_launch(folder, BASELINE)
+    assert launched is not None
+    assert launched.extra_args == ("--num-gpu-blocks-override", "90", "--disable-hybrid-kv-cache-manager")
+    assert words == f"as lmcache_only: {HMA}"
+
+
 @pytest.mark.parametrize(
     ("plain", "own", "reason"),
     [
+        (
+            {"cache_config.num_gpu_blocks": 100, "a": 1},
+            {"cache_config.num_gpu_blocks": 90, "a": 1},
+            "plain is its matched baseline",
+        ),
         ({"a": 1}, {"a": 1}, "plain is its matched baseline"),
         ({}, {"a": 1}, "not known"),
         ({"a": 1}, {"a": 2}, "no flag sets"),

@@ -111,27 +111,6 @@ def test_every_number_has_an_interval_or_a_reason(whole: tuple[Campaign, dict[st
         assert not complete or row["low"] <= row["point"] <= row["high"]
 
 
-def test_amplification_is_the_tax_at_load_less_that_at_safe(tmp_path: Path) -> None:
-    """Mooncake saturates between 4 and 8 req/s, plain does not: its tax at 8 is mostly queue."""
-    behaviours = {**TAXED, "mooncake_both": Behaviour(130, 13, 0.05, capacity_per_s=7, hooks_us=(1, 1, 1))}
-    campaign = Campaign(tmp_path, CONFIG, behaviours)
-    rates = campaign.measure_everything()
-    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"], rates["b_prime_needed"]) == (4, 8, True)
-    value = analysed(campaign)
-    row = next(
-        a for a in value["amplification"] if (a["config"], a["metric"]) == ("mooncake_both", "ttft_p90")
-    )
-    at = {
-        r: taxes(value, config="mooncake_both", metric="ttft_p90", reference=r, phase="a")[0]["point"]
-        for r in ("ref_safe", "ref_load")
-    }
-    assert row["point"] == pytest.approx(at["ref_load"] - at["ref_safe"])
-    assert row["low"] > 1
-    assert {(t["config"], t["reference"]) for t in taxes(value, phase="b_prime")} == {
-        ("mooncake_both", "ref_load")
-    }
-
-
 def test_hypotheses_follow_from_the_truth(whole: tuple[Campaign, dict[str, Any]]) -> None:
     value = whole[1]
     assert hypothesis(value, "H1", "mooncake_both")["label"] == "prior 45% kept"
@@ -151,9 +130,9 @@ def test_the_same_input_gives_the_same_bytes(whole: tuple[Campaign, dict[str, An
 
 
 def test_a_sound_campaign_passes_the_checklist(whole: tuple[Campaign, dict[str, Any]]) -> None:
-    """4 needs a stack that was not measured here; 7 is about the clock, and these cells are short."""
+    """4 needs a stack that was not measured here."""
     outcomes = {c["number"]: c["outcome"] for c in whole[1]["criteria"]}
-    assert outcomes == {1: "pass", 2: "pass", 3: "pass", 4: "not applicable", 5: "pass", 6: "pass", 7: "fail"}
+    assert outcomes == {1: "pass", 2: "pass", 3: "pass", 4: "not applicable", 5: "pass", 6: "pass", 7: "pass"}
     assert {c["status"] for c in whole[1]["configs"].values()} == {"measured"}
     assert whole[1]["problems"] == []
 
@@ -166,6 +145,28 @@ def test_the_csv_has_a_row_for_each_cell(whole: tuple[Campaign, dict[str, Any]])
     (tax,) = taxes(value, config="mooncake_both", metric="ttft_p90", phase="a", reference="ref_safe")
     assert float(row["tax_ttft_p90"]) == tax["point"]
     assert float(row["ttft_p90_low_ms"]) < float(row["ttft_p90_ms"]) < float(row["ttft_p90_high_ms"])
+
+
+def test_the_csv_has_steps_hooks_and_what_fired(tmp_path: Path) -> None:
+    """p50 and p90 of steps and of each hook in microseconds; which criteria of saturation fired, by name."""
+    slow = Behaviour(capacity_per_s=3, hooks_us=(5.0, 3.0, 2.0))
+    campaign = Campaign(tmp_path, CONFIG, {"nixl_both": slow})
+    campaign.measure("plain", "a")
+    campaign.measure("nixl_both", "a")
+    value = analysed(campaign)
+    rows = {
+        (r["config"], float(r["rate_per_s"])): r for r in csv.DictReader(io.StringIO(aggregate_csv(value)))
+    }
+    own, cell = (
+        rows["nixl_both", 4.0],
+        next(c for c in value["cells"] if (c["config"], c["rate_per_s"]) == ("nixl_both", 4)),
+    )
+    assert own["saturation_fired"] == "throughput;waiting;ttft_growth"
+    assert rows["nixl_both", 2.0]["saturation_fired"] == rows["plain", 8.0]["saturation_fired"] == ""
+    hooks = {"build_meta": 5, "get_finished": 3, "start_load_kv": 2, "connector_total": 10}
+    for q in ("p50", "p90"):
+        assert float(own[f"step_duration_{q}_us"]) == cell["step"]["step_duration_us"][q]["point"]
+        assert {name: float(own[f"{name}_{q}_us"]) for name in hooks} == pytest.approx(hooks)
 
 
 def test_without_step_timing_everything_else_comes_out(tmp_path: Path) -> None:
@@ -245,7 +246,11 @@ def test_without_plain_there_is_no_ratio_and_a_reason(copied: Campaign) -> None:
     assert "differs from its checksum" in damaged["reasons"][0]
     assert value["configs"]["plain"]["status"] == "partial"
     h5 = hypothesis(value, "H5", "mooncake_both")
-    assert "64 tokens: plain has no usable cell" in h5["sentence"]
+    assert h5["numbers"]["averaged_over"] == [16]
+    assert (
+        "averaged over output lengths 16 (8 left out: plain has no usable cell at this rate and shape at 64)"
+        in h5["sentence"]
+    )
 
 
 def test_a_phase_that_is_gone_is_no_measured_configuration(copied: Campaign) -> None:

@@ -1,64 +1,94 @@
 """A tax in three parts that add up, worked out by hand."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.stats.decomposition import decompose
+from connector_tax.stats.main_taxes import MainTax
+from connector_tax.stats.taxes import Tax
 
-
-def cell(latency_ms: float) -> Any:
-    """Every percentile is ``latency_ms``, and so is every resample."""
-    estimate = Estimate(latency_ms, np.full(50, latency_ms), 200)
-    return SimpleNamespace(latency=lambda name, q: estimate)
-
-
-PLAIN, NOOP, OWN, MATCHED = cell(100.0), cell(104.0), cell(130.0), cell(110.0)
 CHANGED = {"scheduler_config.disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}
+FEWER_BLOCKS = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
+NOOP, OWN, MATCHED = 0.04, 0.30, 0.10
 
 
-def parts(cells: dict[str, Any], diff: dict[str, Any]) -> dict[str, Any]:
-    row = next(r for r in decompose(cells, diff, 0.95) if r["metric"] == "ttft_p90")
+def parts(points: dict[str, float | None], diff: dict[str, Any]) -> dict[str, Any]:
+    """Every resample of a tax is its point; None is a tax without a number."""
+    chosen = [_main(config, point) for config, point in points.items()]
+    row = next(r for r in decompose(chosen, diff, 0.95) if r["metric"] == "ttft_p90")
     assert row["config"] == "x"
-    return {name: row[name] for name in ("total", "flags", "framework", "implementation")}
+    return row
+
+
+def _main(config: str, point: float | None) -> MainTax:
+    estimate = unavailable("its cell died") if point is None else Estimate(point, np.full(50, point), 200)
+    return MainTax(
+        Tax(config, "ref_safe", "a", "r2_4096x256", 2.0, 4096, 256, "ttft_p90", estimate, 200), 200
+    )
+
+
+def points_of(row: dict[str, Any]) -> dict[str, float]:
+    return {name: row[name]["point"] for name in ("total", "flags", "framework", "implementation")}
 
 
 def test_flags_framework_and_implementation_add_up() -> None:
-    """130 against 100 is 30 %: 10 % by flags, 4 % by the framework, 16 % by the connector."""
-    cells = {"plain": PLAIN, "noop_connector": NOOP, "x": OWN, "plain_matched_x": MATCHED}
-    found = parts(cells, {"x": CHANGED, "noop_connector": {}})
-    points = {name: part["point"] for name, part in found.items()}
-    assert points == pytest.approx({"total": 0.3, "flags": 0.1, "framework": 0.04, "implementation": 0.16})
+    """30 % in all: 10 % by flags, 4 % by the framework, 16 % by the connector."""
+    taxes = {"noop_connector": NOOP, "x": OWN, "plain_matched_x": MATCHED}
+    found = parts(taxes, {"x": CHANGED, "noop_connector": {}})
+    assert points_of(found) == pytest.approx(
+        {"total": 0.3, "flags": 0.1, "framework": 0.04, "implementation": 0.16}
+    )
     assert found["implementation"]["low"] == pytest.approx(0.16)
+    assert (found["parts"], found["settings"]) == (3, list(CHANGED))
 
 
 def test_a_connector_that_changes_no_setting_has_no_flags_part() -> None:
-    found = parts({"plain": PLAIN, "noop_connector": NOOP, "x": OWN}, {"x": {}, "noop_connector": {}})
+    found = parts({"noop_connector": NOOP, "x": OWN}, {"x": {}, "noop_connector": {}})
     assert found["flags"]["point"] == 0
     assert found["implementation"]["point"] == pytest.approx(0.26)
 
 
+def test_another_number_of_kv_blocks_is_no_changed_setting() -> None:
+    """Also where an older preflight wrote it down as one."""
+    found = parts({"noop_connector": NOOP, "x": OWN}, {"x": FEWER_BLOCKS, "noop_connector": FEWER_BLOCKS})
+    assert (found["parts"], found["settings"]) == (3, [])
+    assert found["flags"]["point"] == 0
+
+
 @pytest.mark.parametrize(
-    ("cells", "diff", "part", "reason"),
+    ("diff", "reason"),
     [
-        (
-            {"noop_connector": NOOP},
-            {"x": CHANGED, "noop_connector": {}},
-            "flags",
-            "plain_matched_x was not measured",
-        ),
-        ({"noop_connector": NOOP}, {"noop_connector": {}}, "flags", "settings are not known"),
-        ({}, {"x": {}}, "framework", "noop_connector has no usable cell"),
+        ({"x": CHANGED, "noop_connector": {}}, "plain_matched_x was not measured"),
+        ({"noop_connector": {}}, "settings are not known"),
+        ({"x": {}, "noop_connector": CHANGED}, None),
     ],
 )
-def test_a_part_that_cannot_be_had_says_why(
-    cells: dict[str, Any], diff: dict[str, Any], part: str, reason: str
+def test_without_a_matched_baseline_there_are_the_two_parts_of_the_published_experiment(
+    diff: dict[str, Any], reason: str | None
 ) -> None:
-    found = parts({"plain": PLAIN, "x": OWN, **cells}, diff)
+    """4 % by the no-op connector and 26 % beside it, with the settings in either."""
+    found = parts({"noop_connector": NOOP, "x": OWN}, diff)
+    assert found["parts"] == 2
+    assert (found["framework"]["point"], found["implementation"]["point"]) == pytest.approx((0.04, 0.26))
+    if reason is not None:
+        assert found["flags"]["point"] is None
+        assert reason in found["flags"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("taxes", "part", "reason"),
+    [
+        ({"x": OWN}, "framework", "noop_connector has no usable cell"),
+        ({"x": OWN, "noop_connector": None}, "framework", "its cell died"),
+        ({"x": None, "noop_connector": NOOP}, "implementation", "its cell died"),
+    ],
+)
+def test_a_part_that_cannot_be_had_says_why(taxes: dict[str, float | None], part: str, reason: str) -> None:
+    found = parts(taxes, {"x": CHANGED, "noop_connector": {}})
+    assert found["parts"] == 0
     assert found[part]["point"] is None
     assert reason in found[part]["reason"]
-    assert found["implementation"]["point"] is None
-    assert found["total"]["point"] == pytest.approx(0.3)
+    assert found["total"]["point"] == taxes["x"]

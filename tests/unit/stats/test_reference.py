@@ -1,6 +1,8 @@
 """From Phase A's files to the two reference rates."""
 
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import read_campaign
+from connector_tax.plan import cells_of
+from connector_tax.records.request import RequestRecord
 from connector_tax.stats.reference import select_reference_rates
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -90,3 +94,31 @@ def test_without_plain_there_is_no_baseline(tmp_path: Path) -> None:
     campaign.measure("nixl_both", "a")
     with pytest.raises(AnalysisError, match="plain has no usable Phase A cell"):
         select_reference_rates(read_campaign(tmp_path))
+
+
+def _slow_to_start(requests: list[RequestRecord]) -> list[RequestRecord]:
+    """Every first token comes after twice the time, and every last one when it came before."""
+    return [
+        replace(r, t_first_token_ns=2 * (r.t_first_token_ns or 0) - r.t_sched_ns)
+        if r.t_first_token_ns is not None
+        else r
+        for r in requests
+    ]
+
+
+def test_one_criterion_by_chance_at_a_low_rate_leaves_ref_load_where_plain_keeps_up(tmp_path: Path) -> None:
+    """TTFT doubled at 4 req/s alone: plain keeps up at 8, and that it is above a saturated rate is flagged.
+
+    ref_safe stays below every saturation rate.
+    """
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    campaign.measure("plain", "a")
+    (spec,) = (s for s in cells_of(CONFIG, "plain", "a") if s.rate_per_s == 4)
+    shutil.rmtree(campaign.run("plain", "a").cell(spec.cell_id).path)
+    campaign.cell("plain", spec, change=_slow_to_start)
+    campaign.receipt("plain")
+    found = select_reference_rates(read_campaign(tmp_path, phases=("a",), steps=False))
+    assert found["saturation"]["plain"]["fired"] == {"2": [], "4": ["ttft_growth"], "8": []}
+    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (2, 8)
+    assert found["saturation"]["plain"]["non_monotonic"] == [8]
+    assert found["flags"] == ["non_monotonic_load"]

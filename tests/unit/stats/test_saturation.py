@@ -65,16 +65,34 @@ def test_a_healthy_rate_above_a_saturated_one_is_flagged() -> None:
     assert found.non_monotonic == (4,)
 
 
+def test_growth_is_not_judged_where_arrivals_are_random() -> None:
+    """At random twice the load is far more than half as long again in the queue, and the engine keeps up."""
+    points = [RatePoint(r, 1.0, 0.0, ttft, random_arrivals=True) for r, ttft in ((2, 100.0), (4, 900.0))]
+    found = judge_saturation(points)
+    assert (found.criteria[4]["ttft_growth"], found.numbers[4]["ttft_growth"]) == (None, None)
+    assert found.saturation_rate_per_s is None
+    lost = [points[0], RatePoint(4, 1.0, 0.0, None, random_arrivals=True)]
+    assert judge_saturation(lost).criteria[4]["ttft_growth"] is None
+
+
 STEP_US = 10_000
 
 
-def sweep(rates: list[float], *, output_tokens: int, at_once: int, warmup_s: float, seed: int) -> Saturation:
+def sweep(
+    rates: list[float],
+    *,
+    output_tokens: int,
+    at_once: int,
+    warmup_s: float,
+    seed: int,
+    arrival: str = "fixed",
+) -> Saturation:
     """Phase A against an engine in which every step takes 10 ms, whatever is in it, give or take 3 %."""
     costs = EngineCosts(STEP_US, 0, 0, 0, 40, 20, 0.03, 0.01, at_once, 10_000, 16)
     model = EngineModel(costs, NO_CONNECTOR, max_num_batched_tokens=8192, seed=seed)
     points, now_ns = [], 0
     for rate in rates:
-        load = ("a", rate, 16, output_tokens, "fixed", warmup_s, 20.0, 50, 60.0, 20.0, 256, seed, 10, 100)
+        load = ("a", rate, 16, output_tokens, arrival, warmup_s, 20.0, 50, 60.0, 20.0, 256, seed, 10, 100)
         spec = CellSpec(*load)  # type: ignore[arg-type]
         cell = simulate_cell(spec, model, now_ns)
         now_ns = cell.window.drained_ns
@@ -110,3 +128,20 @@ def test_an_engine_that_takes_three_times_the_warm_up_for_a_request_is_healthy()
         found = sweep([2, 4, 8], output_tokens=300, at_once=64, warmup_s=1.0, seed=seed)
         assert found.saturation_rate_per_s is None
         assert all(n["waiting_p50"] == 0 for n in found.numbers.values())
+
+
+@pytest.mark.parametrize("arrival", ["poisson", "gamma"])
+def test_random_arrivals_are_held_against_what_was_sent(arrival: str) -> None:
+    """Twenty engines with three times the room: fewer than 95 % of the nominal rate come by chance, and all are served."""
+    ratios = []
+    for seed in range(20):
+        found = sweep([4, 8], output_tokens=10, at_once=32, warmup_s=1.0, seed=seed, arrival=arrival)
+        assert found.saturation_rate_per_s is None
+        ratios += [n["throughput_ratio"] for n in found.numbers.values()]
+    assert all(r is not None and r > 0.95 for r in ratios)
+
+
+def test_an_engine_that_falls_behind_random_arrivals_is_saturated() -> None:
+    """Two places that serve ten requests per second each, against 32."""
+    found = sweep([8, 32], output_tokens=10, at_once=2, warmup_s=1.0, seed=1, arrival="poisson")
+    assert {"throughput", "waiting"} <= set(found.fired(32))

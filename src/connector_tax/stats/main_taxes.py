@@ -1,0 +1,167 @@
+"""The one tax that stands for a configuration at a reference rate: chosen here once, read everywhere.
+
+Over blocks of launches where there are enough; else that of Phase A's cell; where that has none, that of the cell of the same
+rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures and the headline all take this one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.records.cell import is_repeat
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.stats.cells import CellEstimates
+from connector_tax.stats.repeats import headline_taxes
+from connector_tax.stats.saturation import overload_criteria
+from connector_tax.stats.taxes import LATENCY_METRICS, Tax
+
+# Phase A comes first: the reference rates were chosen with it.
+PHASES_IN_ORDER = ("a", "b", "b_prime")
+REFERENCES = ("ref_safe", "ref_load")
+Rates = dict[str, Any]
+Cells = dict[tuple[str, str, str], CellEstimates]
+
+
+@dataclass(frozen=True, slots=True)
+class MainTax:
+    """The chosen tax.
+
+    Attributes:
+        tax: where it was measured. Over blocks: the place of Phase A's cell, ``estimate`` over blocks, and the requests of all
+            blocks on either side as ``n`` and ``n_plain``.
+        n: requests or steps with the connector.
+        blocks: how many blocks of launches; None where one launch measured it.
+        bounds: of its interval, where they are not those of its resamples.
+    """
+
+    tax: Tax
+    n: int
+    blocks: int | None = None
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        return self.tax.estimate
+
+    def to_json(self, confidence: float) -> dict[str, Any]:
+        """As in ``taxes``, and where it is from."""
+        value = {k: v for k, v in self.tax.to_json(confidence).items() if k != "headline"}
+        value |= {"n": self.n, "blocks": self.blocks}
+        if self.blocks is not None:
+            value["phase"] = None
+        if self.bounds is not None:
+            low, high = self.bounds
+            word = "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
+            value |= {"low": low, "high": high, "verdict": word}
+        return value
+
+
+def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) -> list[MainTax]:
+    """Of one launch each: Phase A's where it has a number, else Phase B's or B's at the same rate and shape.
+
+    Where none has, Phase A's stands with its reason.
+
+    Args:
+        shape: Phase A's prompt and output length.
+    """
+    best: dict[tuple[str, str, str], Tax] = {}
+    for tax in sorted(taxes, key=_place):
+        if (tax.input_tokens, tax.output_tokens) != shape or tax.phase not in PHASES_IN_ORDER:
+            continue
+        # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the same.
+        for name in _references_at(rates, tax.rate_per_s):
+            key = (tax.config, name, tax.metric)
+            if tax.phase == "a" and tax.reference != name:
+                continue
+            if key not in best or (best[key].estimate.point is None and tax.estimate.point is not None):
+                best[key] = replace(tax, reference=name)
+    return [MainTax(tax, tax.estimate.n) for tax in best.values()]
+
+
+def _place(tax: Tax) -> int:
+    return PHASES_IN_ORDER.index(tax.phase) if tax.phase in PHASES_IN_ORDER else len(PHASES_IN_ORDER)
+
+
+def main_taxes(
+    of_launches: list[MainTax],
+    blocks: list[dict[str, Any]],
+    cells: Cells,
+    rates: Rates | None,
+    draws: int,
+    rng: np.random.Generator,
+) -> list[MainTax]:
+    """``of_launches``, with the tax over blocks wherever there is one.
+
+    Args:
+        blocks: ``repeats`` of ``aggregate.json``.
+    """
+    found = {(m.tax.config, m.tax.reference, m.tax.metric): m for m in of_launches}
+    for entry in blocks:
+        reference, metric = entry["reference"], entry["metric"]
+        drawn = headline_taxes(cells, rates, metric, draws, rng, reference)
+        for row in entry["taxes"]:
+            # Equal rates have one entry of blocks, which holds for both.
+            for name in _references_at(rates, entry["rate_per_s"]):
+                key = (row["config"], name, metric)
+                own = _over_blocks(entry, row, drawn[row["config"]], cells)
+                if own is not None:
+                    found[key] = replace(own, tax=replace(own.tax, reference=name))
+    return list(found.values())
+
+
+def _references_at(rates: Rates | None, rate_per_s: float) -> Iterator[str]:
+    return (r for r in REFERENCES if rates is not None and rates[f"{r}_per_s"] == rate_per_s)
+
+
+def _over_blocks(
+    entry: dict[str, Any], row: dict[str, Any], estimate: Estimate, cells: Cells
+) -> MainTax | None:
+    """None where no cell of a block says what shape it has."""
+    sides = {"own": (row["config"],), "plain": ("plain", PLAIN_AGAIN)}
+    name, q = LATENCY_METRICS[entry["metric"]]
+    measured = {
+        side: [
+            own
+            for (config, phase, _), own in cells.items()
+            if config in ids
+            and phase in row["by_block"]
+            and is_repeat(phase)
+            and own.cell.spec.rate_per_s == entry["rate_per_s"]
+        ]
+        for side, ids in sides.items()
+    }
+    if not measured["own"]:
+        return None
+    spec = measured["own"][0].cell.spec
+    overloaded = tuple(
+        side
+        for side, own in measured.items()
+        if any(any(overload_criteria(c.cell).values()) for c in own)
+    )  # fmt: skip
+    counts = {side: sum(c.latency(name, q).n for c in own) for side, own in measured.items()}
+    tax = Tax(
+        config=row["config"],
+        reference=entry["reference"],
+        phase="a",
+        cell_id=spec.cell_id,
+        rate_per_s=spec.rate_per_s,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        metric=entry["metric"],
+        estimate=estimate,
+        n_plain=counts["plain"],
+        overloaded=overloaded,
+    )
+    return MainTax(tax, counts["own"], entry["blocks"], (row["low"], row["high"]))
+
+
+def estimates_at(chosen: list[MainTax], reference: str, metric: str) -> dict[str, Estimate]:
+    """Configuration -> its tax there."""
+    return {
+        m.tax.config: m.estimate
+        for m in chosen
+        if (m.tax.reference, m.tax.metric) == (reference, metric)
+    }  # fmt: skip

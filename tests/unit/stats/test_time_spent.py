@@ -1,0 +1,137 @@
+"""Criterion 7: time that was spent, by what launches wrote down."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.artifacts.launches import read_launches, timed_launch
+from connector_tax.files import read_json, write_json
+from connector_tax.ingest import read_campaign
+from connector_tax.stats.criteria import judge_criteria
+from connector_tax.stats.hypotheses import NOT_TESTABLE, Verdict
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
+
+CONFIG = campaign_config(**{**SMALL, "connectors": ["plain", "nixl_both"], "phase_b_prime": {"configs": [], "shapes": []},
+                            "repeats": 3, "analysis": {"time_budget_h": 6}})  # fmt: skip
+RATES = (4.0, 4.0)
+
+
+def launches(*elapsed_s: float | None) -> list[dict[str, Any]]:
+    return [
+        {"attempt": k, "started_utc": "2026-11-20T08:00:00Z", "elapsed_s": e}
+        for k, e in enumerate(elapsed_s, start=1)
+    ]
+
+
+def measure(
+    campaign: Campaign, connector: str, phase: str, *elapsed_s: float | None, receipt: bool = True
+) -> None:
+    """One run whose launches took so long; none wrote anything where there are none."""
+    run = campaign.run(connector, phase)
+    if elapsed_s:
+        write_json(run.launches, {"schema": 1, "launches": launches(*elapsed_s)})
+    rates = None if phase == "a" else RATES
+    campaign.measure(connector, phase, rates=rates, receipt=receipt, attempt=max(1, len(elapsed_s)))
+
+
+def preflight(campaign: Campaign, elapsed_s: float) -> None:
+    path = campaign.folder.preflight_status
+    write_json(path, read_json(path) | {"elapsed_s": elapsed_s})
+
+
+def seventh(campaign: Campaign) -> dict[str, Any]:
+    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, None, {}, "") for k in range(1, 7)]
+    found: dict[str, Any] = judge_criteria(read_campaign(campaign.root, steps=False), verdicts)[6]
+    return found
+
+
+def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path) -> None:
+    """20 min, 2 h in two tries and 2 h 30 min: under six hours; with two hours in blocks over them."""
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    preflight(campaign, 1200)
+    measure(campaign, "plain", "a", 1800, 5400)
+    measure(campaign, "plain", "b", 9000)
+    for block in ("r1", "r2"):
+        measure(campaign, "plain", block, 3600)
+    found = seventh(campaign)
+    assert found["outcome"] == "pass"
+    assert found["evidence"] == (
+        "4 h 50 min without what lay between launches: preflight 20 min, Phase A 2 h 00 min, Phase B 2 h 30 min. "
+        "With 2 blocks of repeated launches 6 h 50 min."
+    )
+    preflight(campaign, 1200 + 4260)
+    assert seventh(campaign)["outcome"] == "fail"
+
+
+def test_an_interruption_between_two_launches_is_not_time_spent(tmp_path: Path) -> None:
+    """A week between Phase A and Phase B, by the clocks of their cells."""
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    measure(campaign, "plain", "a", 600)
+    campaign._now_ns += 7 * 24 * 3600 * 10**9
+    measure(campaign, "plain", "b", 600)
+    found = seventh(campaign)
+    assert found["outcome"] == "pass"
+    assert found["evidence"].startswith("20 min without what lay between launches")
+    assert "Preflight was not timed." in found["evidence"]
+
+
+def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: Path) -> None:
+    """Receipts without launches: from the first cell of a run to its last, and that is said."""
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    for connector in ("plain", "nixl_both"):
+        measure(campaign, connector, "a")
+        path = campaign.run(connector, "a").receipt
+        receipt = read_json(path)
+        del receipt["launches"]
+        write_json(path, receipt)
+    found = seventh(campaign)
+    assert found["outcome"] == "pass"
+    assert "2 of 2 runs have a launch that was not timed, and only its cells count." in found["evidence"]
+    cells = [c.window for c in read_campaign(campaign.root, steps=False).runs[0].cells]
+    one_run_s = (max(w.drained_ns for w in cells) - min(w.t0_ns for w in cells)) / 1e9
+    assert f"Phase A {round(2 * one_run_s / 60)} min" in found["evidence"]
+
+
+def test_a_launch_that_was_killed_counts_by_its_cells_and_the_next_by_its_clock(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    measure(campaign, "plain", "a", None, 3600, receipt=False)
+    found = seventh(campaign)
+    assert "Phase A 1 h 00 min" in found["evidence"]
+    assert "1 of 1 runs have a launch that was not timed" in found["evidence"]
+
+
+def test_nothing_launched_is_not_judged(tmp_path: Path) -> None:
+    assert seventh(Campaign(tmp_path, CONFIG))["outcome"] == "not applicable"
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_a_launch_is_written_down_however_it_ends(tmp_path: Path, ends: str) -> None:
+    """Tries add up; one that is still under way, or was killed, has no duration."""
+    file = tmp_path / "launches.json"
+    with timed_launch(file, 1):
+        assert [x["elapsed_s"] for x in read_launches(file)] == [None]
+    if ends == "well":
+        with timed_launch(file):
+            pass
+    else:
+        with pytest.raises(ValueError), timed_launch(file):
+            raise ValueError
+    found = read_launches(file)
+    assert [x["attempt"] for x in found] == [1, 2]
+    assert all(x["elapsed_s"] >= 0 and x["started_utc"].endswith("Z") for x in found)
+
+
+def test_damaged_launches_are_named_and_taken_as_not_timed(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    measure(campaign, "plain", "a", 600, receipt=False)
+    file = campaign.run("plain", "a").launches
+    write_json(file, {"launches": [{"attempt": 1, "elapsed_s": "600"}]})
+    data = read_campaign(campaign.root, steps=False)
+    (problem,) = data.problems
+    assert problem.where.endswith("phase_a/launches.json")
+    assert "launches[0].elapsed_s is no int" in problem.what
+    assert "1 of 1 runs have a launch that was not timed" in seventh(campaign)["evidence"]
