@@ -79,7 +79,9 @@ def _time_lines(times: list[PhaseTime], budget_h: float) -> list[str]:
 def _answers(aggregate: dict[str, Any]) -> list[str]:
     """What each hypothesis comes to, and cells that would lack a percentile."""
     lines = [
-        f"{h['id']} {h['subject']}: {h['outcome']}" + (f" ({h['label']})" if h["label"] else "")
+        f"{h['id']} {h['subject']}: {h['outcome']}"
+        + (f", {h['kind']}" if h["kind"] else "")
+        + (f" ({h['label']})" if h["label"] else "")
         for h in aggregate["hypotheses"]
     ]
     lost = [

@@ -7,6 +7,7 @@ from connector_tax.figures.lookup import Interval, mapping
 from connector_tax.figures.words import clean, listing, percent, with_interval
 from connector_tax.report.compare import Change, Comparison, Number, Side
 from connector_tax.report.compare_context import differences, embedded, notes
+from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 SCHEMA = 1
 METRIC_WORDS = {
@@ -62,7 +63,8 @@ def _columns(change: Change) -> tuple[str, ...]:
 def _number(found: Number, unit: str) -> str:
     if found.value is None:
         return f"not available ({clean(found.reason)})"
-    return with_interval(found.value, unit) + (" did not keep up" if found.overloaded else "")
+    launches = "" if found.source == "blocks" else f" {OF_ONE_LAUNCH}"
+    return with_interval(found.value, unit) + launches + (" did not keep up" if found.overloaded else "")
 
 
 def _change(change: Change) -> str:
@@ -167,6 +169,7 @@ def _number_json(found: Number) -> dict[str, Any]:
         **value,
         "reason": None if found.value is not None else found.reason,
         "source": found.source,
+        "kind": "over blocks" if found.source == "blocks" else OF_ONE_LAUNCH,
         "overloaded": found.overloaded,
     }
 

@@ -17,9 +17,8 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import hold_together, listing, percent, rate, with_interval
-from connector_tax.records.cell import is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.report.tax_text import stands_in
+from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
 
 SUBJECT = "mooncake_both"
 FLAGS = {
@@ -67,6 +66,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         )
         if value.point < 0:
             sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."
+        if row.get("kind") == OF_ONE_LAUNCH:
+            sentence = f"{sentence.rstrip('.')}, {OF_ONE_LAUNCH}."
     if source_note(aggregate).startswith("Embedded engine"):
         sentence = f"On the embedded engine: {sentence}"
     details = [
@@ -104,7 +105,7 @@ def _flags_of_its_cells(aggregate: Aggregate, tax: Mapping[str, Any]) -> list[st
     found = {
         str(flag)
         for cell in all_cells(aggregate)
-        if (is_repeat(str(cell.get("phase"))) if over_blocks else cell.get("phase") == tax.get("phase"))
+        if (over_blocks or cell.get("phase") == tax.get("phase"))
         and cell.get("cell_id") == tax.get("cell_id")
         and cell.get("config") in ("plain", PLAIN_AGAIN, tax.get("config"))
         for flag in cell.get("flags") or []

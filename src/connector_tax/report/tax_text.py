@@ -8,6 +8,7 @@ from connector_tax.figures.words import with_interval
 from connector_tax.records.cell import is_phase, phase_label
 
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
+OF_ONE_LAUNCH = "of one launch"
 VERDICT_WORDS = {"no_tax_found": "no tax found"}
 
 OVERLOADED = {True: "did not keep up", False: ""}
@@ -35,9 +36,15 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
         "range": f"[{rest}" if rest else "",
         "n": _sizes(row),
         "overloaded": OVERLOADED[bool(row.get("overloaded"))],
-        "verdict": VERDICT_WORDS.get(verdict, verdict.replace("_", " ")),
+        "verdict": verdict_words(verdict, row.get("kind")),
         "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
     }
+
+
+def verdict_words(verdict: str, kind: object) -> str:
+    """``tax``, ``no tax found``; a tax or gain of one launch says so, since another launch may differ."""
+    word = VERDICT_WORDS.get(verdict, verdict.replace("_", " "))
+    return f"{word}, {OF_ONE_LAUNCH}" if kind == OF_ONE_LAUNCH and verdict in ("tax", "gain") else word
 
 
 def _sizes(row: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from connector_tax.report.parts import decomposition_view, settings_view, two_pa
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
-from connector_tax.report.tax_text import LATENCY_METRICS, stands_in, tax_text, tokens
+from connector_tax.report.tax_text import LATENCY_METRICS, OF_ONE_LAUNCH, stands_in, tax_text, tokens
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -109,7 +109,7 @@ def _hypothesis(value: Mapping[str, Any], alpha: float) -> Text:
         "id": str(value.get("id") or ""),
         "title": str(value.get("title") or ""),
         "subject": str(value.get("subject") or ""),
-        "outcome": outcome,
+        "outcome": f"{outcome}, {OF_ONE_LAUNCH}" if value.get("kind") == OF_ONE_LAUNCH else outcome,
         "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
         "label": str(value.get("label") or ""),
         "sentence": str(value.get("sentence") or ""),

@@ -286,4 +286,6 @@ def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
             row[f"tax_{metric}"] = same[0]["point"]
             row[f"tax_{metric}_low"] = same[0]["low"]
             row[f"tax_{metric}_high"] = same[0]["high"]
+            row[f"tax_{metric}_verdict"] = same[0]["verdict"]
+            row["tax_kind"] = same[0]["kind"]
     return row

@@ -34,6 +34,11 @@ def evidence_of(
         stacks=_stacks(config),
         confidence=confidence,
         members=frozenset(c["id"] for c in config["connectors"]),
+        over_blocks=frozenset(
+            m.tax.config
+            for m in chosen
+            if m.blocks is not None and (m.tax.reference, m.tax.metric) == ("ref_safe", "ttft_p90")
+        ),
     )
 
 

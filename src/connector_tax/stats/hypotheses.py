@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
-from connector_tax.stats.taxes import difference, verdict
+from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, verdict
 from connector_tax.stats.trends import Trend, averaged_text, values_text, why_no_trend
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
@@ -47,6 +47,7 @@ class Evidence:
         absent: config -> why it has no numbers; those of the campaign that have some are not in it.
         members: every configuration of the campaign.
         stacks: config of a MultiConnector -> the configurations it is made of.
+        over_blocks: those whose headline tax is taken over blocks of launches.
     """
 
     headline: Mapping[str, Estimate]
@@ -56,6 +57,7 @@ class Evidence:
     stacks: Mapping[str, tuple[str, ...]]
     confidence: float
     members: frozenset[str] = frozenset()
+    over_blocks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Verdict:
     """One hypothesis about one subject.
 
     Attributes:
+        kind: ``of one launch`` where an interval that decides holds no differences between launches, ``over blocks`` where all
+            do; None where nothing is decided.
         p_value: two-sided, of the threshold that decides; None where nothing is decided.
         p_holm: the same, adjusted for all the verdicts it is printed with (Holm 1979).
     """
@@ -75,6 +79,7 @@ class Verdict:
     sentence: str
     p_value: float | None = None
     p_holm: float | None = None
+    kind: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -82,6 +87,7 @@ class Verdict:
             "title": TITLES[self.id],
             "subject": self.subject,
             "outcome": self.outcome,
+            "kind": self.kind,
             "label": self.label,
             "numbers": self.numbers,
             "sentence": self.sentence,
@@ -112,7 +118,20 @@ def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
     for stack, parts in evidence.stacks.items():
         if stack != "multi_mooncake_lmcache" and stack in evidence.headline:
             found.append(_h4(evidence, stack, parts))
-    return _adjusted(found)
+    return _adjusted([_marked(verdict, evidence) for verdict in found])
+
+
+def _marked(found: Verdict, evidence: Evidence) -> Verdict:
+    """With what its intervals hold; one that is of one launch says so in its sentence."""
+    if found.outcome == NOT_TESTABLE:
+        return found
+    asked = {"H2": {"nixl_both"}, "H3": {NOOP}, "H4": set(found.numbers.get("parts", ()))}
+    subjects = {found.subject, *asked.get(found.id, set())}
+    # Phase B launches every configuration once.
+    if found.id not in ("H5", "H6") and subjects <= evidence.over_blocks:
+        return replace(found, kind="over blocks")
+    sentence = f"{found.sentence} This is of one launch each: what launches differ by is not in the interval."
+    return replace(found, kind=OF_ONE_LAUNCH, sentence=sentence)
 
 
 def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:

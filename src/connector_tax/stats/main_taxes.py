@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.records.cell import is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.repeats import headline_taxes
+from connector_tax.stats.repeats import headline_shape, headline_taxes, is_headline_cell
 from connector_tax.stats.saturation import overload_criteria
-from connector_tax.stats.taxes import LATENCY_METRICS, Tax
+from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
@@ -43,13 +42,18 @@ class MainTax:
     bounds: tuple[float, float] | None = None
 
     @property
+    def kind(self) -> str:
+        """What its interval holds: the requests of one launch, or what launches differ by as well."""
+        return OF_ONE_LAUNCH if self.blocks is None else f"over {self.blocks} blocks"
+
+    @property
     def estimate(self) -> Estimate:
         return self.tax.estimate
 
     def to_json(self, confidence: float) -> dict[str, Any]:
         """As in ``taxes``, and where it is from."""
         value = {k: v for k, v in self.tax.to_json(confidence).items() if k != "headline"}
-        value |= {"n": self.n, "blocks": self.blocks}
+        value |= {"n": self.n, "blocks": self.blocks, "kind": self.kind}
         if self.blocks is not None:
             value["phase"] = None
         if self.bounds is not None:
@@ -121,15 +125,13 @@ def _over_blocks(
 ) -> MainTax | None:
     """None where no cell of a block says what shape it has."""
     sides = {"own": (row["config"],), "plain": ("plain", PLAIN_AGAIN)}
+    shape, rate = headline_shape(cells), float(entry["rate_per_s"])
     name, q = LATENCY_METRICS[entry["metric"]]
     measured = {
         side: [
             own
             for (config, phase, _), own in cells.items()
-            if config in ids
-            and phase in row["by_block"]
-            and is_repeat(phase)
-            and own.cell.spec.rate_per_s == entry["rate_per_s"]
+            if config in ids and phase in row["by_block"] and is_headline_cell(own, phase, shape, rate)
         ]
         for side, ids in sides.items()
     }
@@ -155,7 +157,7 @@ def _over_blocks(
         n_plain=counts["plain"],
         overloaded=overloaded,
     )
-    return MainTax(tax, counts["own"], entry["blocks"], (row["low"], row["high"]))
+    return MainTax(tax, counts["own"], row["n"], (row["low"], row["high"]))
 
 
 def estimates_at(chosen: list[MainTax], reference: str, metric: str) -> dict[str, Estimate]:

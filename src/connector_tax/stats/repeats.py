@@ -18,7 +18,7 @@ from connector_tax.ingest.host import HostState
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.intervals.looks import look_factor
 from connector_tax.intervals.resampling import Floats
-from connector_tax.records.cell import is_repeat, phase_place
+from connector_tax.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.drift import straight_line
@@ -145,19 +145,32 @@ def _drawn_jointly(
     return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), n) for k, c in enumerate(configs)}
 
 
+def headline_shape(estimates: dict[tuple[str, str, str], CellEstimates]) -> Shape | None:
+    """Phase A's; None where nothing of it counts."""
+    return next((own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"), None)
+
+
+def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
+    """Whether it is a cell of a block: Phases A and B are some where plain was launched twice in them."""
+    spec = own.cell.spec
+    return (
+        (is_repeat(phase) or phase in ("a", "b"))
+        and spec.rate_per_s == rate_per_s
+        and (spec.shape == shape or (shape is None and is_repeat(phase)))
+        and spec.recorded is not False
+    )
+
+
 def _launches(
     estimates: dict[tuple[str, str, str], CellEstimates], rate: float, metric: str
 ) -> dict[tuple[str, str], Launch]:
     """(block, configuration) -> its launch."""
     name, q = LATENCY_METRICS[metric]
-    shapes = {own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"}
+    shape = headline_shape(estimates)
     cells = {
         (phase, config): own
         for (config, phase, _), own in estimates.items()
-        if (is_repeat(phase) or phase in ("a", "b"))
-        and own.cell.spec.rate_per_s == rate
-        and own.cell.spec.shape in shapes
-        and own.cell.spec.recorded is not False
+        if is_headline_cell(own, phase, shape, rate)
     }
     starts = {k: _utc_ns(own) for k, own in cells.items()}
     first = min(starts.values(), default=0)
@@ -260,6 +273,7 @@ def summarise(launches: dict[tuple[str, str], Launch], confidence: float) -> dic
 def _json(mean: Mean) -> dict[str, Any]:
     verdict = "tax" if mean.low > 0 else "gain" if mean.high < 0 else "no_tax_found"
     return {
+        "kind": f"over {mean.n} blocks",
         "point": mean.point,
         "low": mean.low,
         "high": mean.high,

@@ -17,6 +17,8 @@ from connector_tax.stats.saturation import overload_criteria
 LATENCY_METRICS = {"ttft_p90": ("ttft_ms", 90.0), "tpot_p90": ("tpot_ms", 90.0)}
 STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
 METRICS = (*LATENCY_METRICS, *STEP_METRICS)
+# What launches of the same program differ by is not in such an interval.
+OF_ONE_LAUNCH = "of one launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Tax:
             "metric": self.metric,
             "unit": "ratio" if self.metric in LATENCY_METRICS else "us",
             "headline": self.headline,
+            "kind": OF_ONE_LAUNCH,
             "point": self.estimate.point,
             "low": low,
             "high": high,
