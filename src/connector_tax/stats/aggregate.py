@@ -20,6 +20,7 @@ from connector_tax.stats.completeness import (
     LostCell,
     absent_configs,
     config_states,
+    failed_runs,
     lost_cells,
     missing_cells,
     missing_repeats,
@@ -88,7 +89,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "problems": [
             {"where": p.where, "what": p.what}
             for p in (
-                *(*data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+                *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
                 *missing_repeats(data, absent),
             )
         ],

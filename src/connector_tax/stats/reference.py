@@ -21,14 +21,19 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
 def select_reference_rates(data: CampaignData) -> dict[str, Any]:
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
-    ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
+    Over the configurations that completed Phase A: one that failed there has no say in the rates of the others. ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
     highest at which plain is not saturated. Where there is none, the lowest measured rate stands in
     and ``fallback_lowest_rate`` says so.
 
     Raises:
         AnalysisError: plain has no usable Phase A cell.
     """
-    by_config = saturation_by_config(data)
+    failed = {
+        r.folder.connector_id
+        for r in data.runs
+        if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
+    }
+    by_config = {c: s for c, s in saturation_by_config(data).items() if c not in failed}
     if "plain" not in by_config:
         raise AnalysisError(
             f"{data.document['campaign']}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
