@@ -5,7 +5,7 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
     die_at_start      raise while starting, as an engine that cannot run here
     slow_start:S      be ready S seconds late
     die_after:N       exit without a word when request N arrives
-    die_on_output:N   exit without a word when a request for N tokens arrives
+    die_on_output:N   say so in the log and exit when a request for N tokens arrives
     hang_after:N      stop stepping when request N arrives
     http500:K         answer every K-th request with HTTP 500, and say why in the log
     metrics500:K      answer every K-th question for /metrics with HTTP 500

@@ -137,6 +137,9 @@ class Server:
         if self._faults.die_after and number >= self._faults.die_after:
             os._exit(1)
         if max_tokens == self._faults.die_on_output:
+            print(
+                f"RuntimeError: {max_tokens} tokens kill this engine (on demand)", file=sys.stderr, flush=True
+            )
             os._exit(1)
         if self._faults.hang_after and number >= self._faults.hang_after:
             self.engine.hung = True

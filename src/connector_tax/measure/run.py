@@ -247,7 +247,8 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, gpu):
             idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
             missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt}, idle)
-        if not missing:
+        # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
+        if not missing and (not pending or engine.death() is None):
             _collect_outputs(run, engine)
         return missing
 
@@ -379,7 +380,8 @@ def _finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -
         status="measured" if failure is None else "failed",
         reason=failure,
         cell_ids=[c.cell_id for c in cells],
-        step_timing_available=bool(documents) and all("engine_step_" in " ".join(d["files"]) for d in recorded),
+        step_timing_available=bool(documents)
+        and all("engine_step_" in " ".join(d["files"]) for d in recorded),
         engine=documents[-1]["engine"] if documents else None,
     )
     if failure is None:

@@ -80,7 +80,9 @@ def _why_ended(run: RunData) -> str:
     """Of a run that ended without being measured; names the phase in which it failed."""
     assert run.receipt is not None
     failed = run.receipt.status == "failed"
-    return (f"failed in phase {phase_label(run.folder.phase)}: " if failed else "") + (run.receipt.reason or "")
+    return (f"failed in phase {phase_label(run.folder.phase)}: " if failed else "") + (
+        run.receipt.reason or ""
+    )
 
 
 def failed_runs(data: CampaignData) -> list[Problem]:
@@ -164,6 +166,8 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
             "reason": reason,
             "install": decisions.get(i, {}).get("install"),
             "note": connector["note"],
+            "ttft_is_no_tax": connector.get("ttft_is_no_tax"),
+            "copies_kv": connector.get("copies_kv"),
         }
     return out
 

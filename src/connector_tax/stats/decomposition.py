@@ -4,6 +4,8 @@ flags = matched plain against plain; framework = the no-op connector's tax less 
 so that the three add up to the tax. A connector that changes no setting has no flags part.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,13 +19,17 @@ MATCHED = "plain_matched_"
 
 
 def decompose(
-    cells: dict[str, CellEstimates], engine_diff: dict[str, Any], confidence: float
+    cells: dict[str, CellEstimates],
+    engine_diff: dict[str, Any],
+    confidence: float,
+    no_ttft: Mapping[str, str] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Rows of ``decomposition`` in ``aggregate.json``, one per connector and latency.
 
     Args:
         cells: configuration -> its Phase A cell at ref_safe.
         engine_diff: configuration -> settings changed against plain; None where they were not seen.
+        no_ttft: configuration -> why its TTFT is no tax.
     """
     plain = cells.get("plain")
     if plain is None:
@@ -34,6 +40,8 @@ def decompose(
             continue
         for metric in LATENCY_METRICS:
             total = _tax(metric, own, plain)
+            if metric == "ttft_p90" and config in no_ttft:
+                total = unavailable(no_ttft[config], total.n)
             flags = _flags(config, metric, cells, engine_diff)
             noop = cells.get(NOOP)
             framework = (
