@@ -79,4 +79,5 @@ def earlier_failure(
 
 
 def how_to_try_again(receipt: Path) -> str:
-    return f"The campaign goes on without it; to have it tried again, remove {receipt} and start again"
+    """Snakemake does not miss a receipt that was merely removed, as long as what was made from it is there."""
+    return f"The campaign goes on without it; to have it tried again, start with --forcerun {receipt}"
