@@ -86,6 +86,7 @@ def test_a_failure_in_phase_a_is_named_wherever_a_number_is_missed(campaign: Cam
     assert [p["where"] for p in value["problems"]] == ["2026-11-20_mooncake_both/phase_a"]
     criterion = next(c for c in value["criteria"] if c["number"] == 6)
     assert criterion["outcome"] == "pass", criterion
+    assert "1 failed and say why" in criterion["evidence"]
 
 
 def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:
@@ -122,6 +123,7 @@ def test_manifest_and_status_call_it_failed(campaign: Campaign) -> None:
     text = status_text(config, campaign.root.parent, Path("config/demo.yaml"))
     line = next(x for x in text.splitlines() if x.startswith("mooncake_both"))
     assert line.split()[1] == "failed"
+    assert f"failed mooncake_both in phase A: {CAUSE}" in text
 
 
 def test_a_connector_that_fakes_hits_has_taxes_of_everything_but_ttft(tmp_path: Path) -> None:
