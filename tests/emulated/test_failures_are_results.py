@@ -35,7 +35,9 @@ def slow_engine(project: Project) -> Path:
     model = project.root / "config" / "engine_model_demo.yaml"
     text = model.read_text()
     model.write_text(
-        text.replace("base_us: 2000", "base_us: 8000").replace("prefill_token_us: 30", "prefill_token_us: 80")
+        text.replace("base_us: 2000", "base_us: 8000").replace(
+            "prefill_token_us: 30", "prefill_token_us: 300"
+        )
     )
     return model
 
@@ -48,13 +50,13 @@ def with_faulty_connectors(project: Project) -> None:
 
 def short_campaign(config: dict[str, Any], *others: str) -> None:
     config["connectors"] = ["plain", *others]
-    config["phase_a"]["rates_per_s"] = [10, 20]
+    config["phase_a"]["rates_per_s"] = [4, 8]
     # The last of each three shapes is the one that kills.
     config["phase_b"] = {"input_tokens": [64], "output_tokens": [4, 8, 12]}
     config["phase_b_prime"] = {}
     config["accuracy"] = {"prompts": 1}
     config["engine"]["stop_grace_s"] = 1
-    config["cell"].update(max_cell_s=0.8)
+    config["cell"].update(duration_s=1.0, max_cell_s=1.6, min_completed=4)
 
 
 def read(path: Path) -> Any:
