@@ -352,8 +352,8 @@ def main() -> None:
         "step_timing_reason": None,
         "configs": {
             k: {
-                **{"label": v[0], "status": v[1], "reason": v[2], "install": None, "note": ""},
-                **{"ttft_is_no_tax": None, "copies_kv": None},
+                "label": v[0], "status": v[1], "reason": v[2], "install": None, "note": "",
+                "ttft_is_no_tax": None, "copies_kv": None,
             }
             for k, v in CONFIGS.items()
         },
