@@ -183,6 +183,7 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
             k: one[k] for k in ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens")
         }
         base |= {"reference": reference, "headline": phase == "a", "n": one["n_window"], "overloaded": []}
+        base["holds"] = None
         for metric, key in [("ttft_p90", "ttft_ms"), ("tpot_p90", "tpot_ms")]:
             point = one[key]["p90"]["point"] / plain[key]["p90"]["point"] - 1
             half = 0.045 if metric == "ttft_p90" else 0.018
@@ -362,7 +363,10 @@ def main() -> None:
         "step_timing_available": True,
         "step_timing_reason": None,
         "configs": {
-            k: {"label": v[0], "status": v[1], "reason": v[2], "install": None, "note": ""}
+            k: {
+                "label": v[0], "status": v[1], "reason": v[2], "install": None, "note": "",
+                "ttft_is_no_tax": None, "copies_kv": None,
+            }
             for k, v in CONFIGS.items()
         },
         "cells": cells,

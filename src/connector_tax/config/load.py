@@ -24,11 +24,13 @@ from connector_tax.config.model import (
 from connector_tax.errors import ConfigError
 from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
-from connector_tax.records.connector import ConnectorSpec, ModuleNeed
+from connector_tax.records.connector import STORE, ConnectorSpec, ModuleNeed
 from connector_tax.records.sessions import read_sessions
 
 # plain_matched_<id> needs no entry of its own.
 MATCHED = "plain_matched_"
+# Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
+STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
 
 
 def load_campaign(path: Path) -> CampaignConfig:
@@ -59,6 +61,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
                 f"{where}: connectors[{index}]: unknown connector {connector_id!r}.\n"
                 f"Known: {', '.join(known)}. Add new ones in {value['connectors_file']}."
             )
+        _check_store(connector_id, known[connector_id], value["connectors_file"])
     b_prime = value["phase_b_prime"]
     for index, connector_id in enumerate(b_prime["configs"]):
         if connector_id not in value["connectors"]:
@@ -144,6 +147,20 @@ def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
             "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
         },
     )
+
+
+def _check_store(connector_id: str, part: Any, where: str) -> None:
+    """Refuse a store on disk that is not the launch's own."""
+    if isinstance(part, list):
+        for one in part:
+            _check_store(connector_id, one, where)
+    for name, inner in part.items() if isinstance(part, dict) else ():
+        if name in STORE_KEYS and isinstance(inner, str) and STORE not in inner:
+            raise ConfigError(
+                f"{where}: {connector_id}: {name}: {inner!r} would be the same folder in every launch, and what one launch "
+                f"stored there the next one's cache hits. Write {STORE} for it, an empty folder that each launch gets."
+            )
+        _check_store(connector_id, inner, where)
 
 
 def _session_file(path: str) -> SessionFile:

@@ -38,7 +38,8 @@ def main() -> None:
     parser.add_argument("--max-num-seqs", type=int)
     parser.add_argument("--kv-transfer-config", type=json.loads)
     args, ignored = parser.parse_known_args()
-    faults = parse_faults(os.environ.get("CONNECTOR_TAX_FAULT", ""))
+    in_preflight = "preflight" in Path(os.environ.get("LAUNCH_SH_OUT", "")).parts
+    faults = parse_faults(os.environ.get("CONNECTOR_TAX_FAULT", ""), in_preflight=in_preflight)
     print(f"INFO [emulator] arguments: {vars(args)}; not used here: {ignored}", flush=True)
     if faults.die_at_start:
         raise RuntimeError("this engine was told to die at start")

@@ -14,10 +14,11 @@ class Counters:
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
     external_prefix_cache_queries: int = 0
+    external_prefix_cache_hits: int = 0
 
 
 def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str:
-    """Prometheus text; no connector ever finds anything, because nothing is transferred."""
+    """Prometheus text; no connector ever finds anything, unless a fault says so, because nothing is transferred."""
     used = 1 - model.free_blocks / model.costs.kv_blocks
     gauges = {
         "num_requests_running": len(model.running),
@@ -28,7 +29,7 @@ def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str
         "prefix_cache_queries": counters.prefix_cache_queries,
         "prefix_cache_hits": counters.prefix_cache_hits,
         "external_prefix_cache_queries": counters.external_prefix_cache_queries,
-        "external_prefix_cache_hits": 0,
+        "external_prefix_cache_hits": counters.external_prefix_cache_hits,
         "num_preemptions": model.preemptions,
         "prompt_tokens": counters.prompt_tokens,
         "generation_tokens": counters.generation_tokens,

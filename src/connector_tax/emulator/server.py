@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 import zlib
 from typing import Any
@@ -77,6 +78,7 @@ class Server:
         self._has_connector = has_connector and not faults.degraded
         self._answers: dict[int, Answer] = {}
         self._requests = 0
+        self._scrapes = 0
         self.counters = Counters()
         self.engine: RealTimeEngine | None = None
 
@@ -94,6 +96,10 @@ class Server:
             exchange.answer(b"", "text/plain")
         elif path == "/metrics":
             assert self.engine is not None
+            self._scrapes += 1
+            if self._faults.hits("metrics500", self._scrapes):
+                exchange.answer_error("500 Internal Server Error", "no metrics (on demand).")
+                return
             text = metrics_text(self._model, self.engine.model, self.counters)
             exchange.answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
         else:
@@ -130,9 +136,15 @@ class Server:
         number = self._requests
         if self._faults.die_after and number >= self._faults.die_after:
             os._exit(1)
+        if max_tokens == self._faults.die_on_output:
+            print(
+                f"RuntimeError: {max_tokens} tokens kill this engine (on demand)", file=sys.stderr, flush=True
+            )
+            os._exit(1)
         if self._faults.hang_after and number >= self._faults.hang_after:
             self.engine.hung = True
         if self._faults.hits("http500", number):
+            print("RuntimeError: this request was to fail (on demand)", file=sys.stderr, flush=True)
             exchange.answer_error("500 Internal Server Error", "EngineCore encountered an issue (on demand).")
             return
         answer = Answer(exchange, number, prompt_tokens, self._model, options)
@@ -142,6 +154,8 @@ class Server:
         self.counters.prefix_cache_queries += prompt_tokens
         if self._has_connector:
             self.counters.external_prefix_cache_queries += prompt_tokens
+            if self._faults.hits("external_hits", number):
+                self.counters.external_prefix_cache_hits += prompt_tokens
         if answer.stream:
             exchange.write(STREAM_HEAD)
         if self._faults.hits("short", number):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,7 @@ from connector_tax.engine.command import engine_arguments, engine_environment, l
 from connector_tax.engine.leftovers import end_leftovers
 from connector_tax.engine.release import gpu_memory_used_mib, wait_released
 from connector_tax.engine.root_cause import root_cause
+from connector_tax.engine.store import own_store
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
 
@@ -128,6 +129,21 @@ class RunningEngine:
 
 @contextmanager
 def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
+    """As ``_running_engine``, with an empty store folder of its own that is removed afterwards.
+
+    Raises:
+        ArtifactError: that folder cannot be made or emptied.
+        EngineError: the port is in use, or the GPU was not given back.
+    """
+    with (
+        own_store(request.connector) as connector,
+        _running_engine(replace(request, connector=connector)) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     """Launch, hand over, and end the engine with all its descendants, whatever the body does.
 
     The body calls ``wait_ready`` itself. After it the GPU is waited for.

@@ -101,7 +101,7 @@ def why_absent(aggregate: Aggregate, config_id: str) -> str:
         if config.id == config_id:
             word = {"measured": "has no usable number here", "partial": "was measured in part only"}.get(
                 config.status,
-                f"was {config.status}" if config.status in ("skipped",) else f"is {config.status}",
+                {"skipped": "was skipped", "failed": "failed"}.get(config.status, f"is {config.status}"),
             )
             return f"{config_id} {word}" + (f": {config.reason}" if config.reason else "")
     return f"{config_id} is not part of this campaign"

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -45,6 +45,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
 TIMEOUT_S = 2.0
+# Of one question that must be answered: a busy engine answers late once in a while, so each next try waits longer.
+PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
+PAUSE_S = 0.5
 START_TIMEOUT_S = 10.0
 
 
@@ -65,18 +68,37 @@ def parse_metrics(text: str) -> dict[str, float]:
     return out
 
 
-def scrape_once(base_url: str) -> dict[str, float]:
+def scrape_once(base_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, float]:
     """Canonical values right now.
 
     Raises:
         OSError: the server cannot be asked, or answers with something that is not metrics.
     """
     try:
-        answer = httpx.get(f"{base_url}/metrics", timeout=TIMEOUT_S)
+        answer = httpx.get(f"{base_url}/metrics", timeout=timeout_s)
         answer.raise_for_status()
         return parse_metrics(answer.text)
     except (httpx.HTTPError, ValueError) as error:
         raise OSError(f"{base_url}/metrics: {error or type(error).__name__}") from error
+
+
+def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) -> dict[str, float]:
+    """As ``scrape_once``, but asked again, and given longer, where one answer is slow or fails.
+
+    Args:
+        gone: whether there is nobody left who could answer; asked before each next try.
+
+    Raises:
+        OSError: of the last try.
+    """
+    for timeout_s in PATIENT_TIMEOUTS_S[:-1]:
+        try:
+            return scrape_once(base_url, timeout_s)
+        except OSError:
+            if gone():
+                raise
+            time.sleep(PAUSE_S)
+    return scrape_once(base_url, PATIENT_TIMEOUTS_S[-1])
 
 
 @contextmanager

@@ -13,11 +13,12 @@ from connector_tax.clock import read_clock_pair
 from connector_tax.engine.process import RunningEngine
 from connector_tax.engine.supervisor import KILL_WAIT_S
 from connector_tax.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
-from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.pool import WorkerPool
-from connector_tax.loadgen.sampler import scrape_once
-from connector_tax.measure.verdict import judge
+from connector_tax.loadgen.sampler import scrape_patiently
+from connector_tax.measure.engine_log import error_since, log_sizes
+from connector_tax.measure.failure import is_of_the_host
+from connector_tax.measure.verdict import judge, refused
 from connector_tax.records.cell import CellSpec
 from connector_tax.steptime import count_steps, cut
 from connector_tax.summary.cell import summarise_cell
@@ -46,16 +47,17 @@ def measure_one_cell(
         last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
 
     Returns:
-        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``.
+        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``; it is in any case where
+        the host is to blame.
     """
     temporary = open_cell(folder)
-    before = _counters(engine)
+    before, logged = _counters(engine), log_sizes(engine)
     cpu_before, busy_before_s, start = cpu_seconds(engine), host_busy_seconds(), time.monotonic()
     clock = read_clock_pair()
     outcome = measure_cell(spec, engine.base_url, engine.model, pool=pool, should_abort=engine.death)
     after = _counters(engine)
     death = engine.death()
-    if death is not None and not last_try:
+    if death is not None and (not last_try or is_of_the_host(death)):
         return death
     cpu_after, elapsed_s = {} if death else cpu_seconds(engine), time.monotonic() - start
     loaded_s = {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before}
@@ -69,13 +71,22 @@ def measure_one_cell(
         time.sleep(engine.step_flush_s * 1.5)
         raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
         cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
-    hits, iterations = (_delta(before, after, name) for name in ("prefix_cache_hits", "iterations"))
+    hits, external_hits, iterations = (
+        _delta(before, after, name)
+        for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
+    )
+    connector = engine.request.connector
     steps = count_steps(temporary.engine_step) if step_log is not None else None
     verdict = judge(
         window,
         outcome.health,
         prefix_cache_hits_delta=hits,
+        external_hits_delta=external_hits,
+        has_connector=connector.kv_transfer_config is not None,
         hits_wanted=spec.sessions is not None,
+        hits_faked=connector.ttft_is_no_tax is not None,
+        metrics_read=before is not None and after is not None,
+        refused=None if death else refused(outcome.requests, error_since(engine, logged)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
         others_share=others_share,
         engine_death=death,
@@ -94,6 +105,7 @@ def measure_one_cell(
             "reasons": list(verdict.reasons),
             "flags": list(verdict.flags),
             "prefix_cache_hits_delta": hits,
+            "external_prefix_cache_hits_delta": external_hits,
             "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
             "cpu": {
                 "loaded_s": loaded_s,
@@ -108,20 +120,17 @@ def measure_one_cell(
     return death
 
 
-def _delta(before: dict[str, float], after: dict[str, float], name: str) -> float | None:
-    return after[name] - before[name] if name in before and name in after else None
+def _delta(before: dict[str, float] | None, after: dict[str, float] | None, name: str) -> float | None:
+    if before is None or after is None or name not in before or name not in after:
+        return None
+    return after[name] - before[name]
 
 
-def _counters(engine: RunningEngine) -> dict[str, float]:
-    """What the engine exports under canonical names; nothing once it has died.
-
-    Raises:
-        EngineError: ``/metrics`` cannot be read although the engine lives.
-    """
+def _counters(engine: RunningEngine) -> dict[str, float] | None:
+    """What the engine exports under canonical names; nothing once it has died, None where it lives and does not answer."""
     try:
-        return scrape_once(engine.base_url)
-    except OSError as error:
+        return scrape_patiently(engine.base_url, gone=lambda: engine.death() is not None)
+    except OSError:
         # A dead engine refuses connections before its supervisor has ended what is left of it.
-        if engine.death(within_s=engine.request.engine.stop_grace_s + KILL_WAIT_S) is not None:
-            return {}
-        raise EngineError(f"{engine.base_url}/metrics: cannot be read ({error}).") from error
+        died = engine.death(within_s=engine.request.engine.stop_grace_s + KILL_WAIT_S) is not None
+        return {} if died else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
-from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.loadgen.sampler import scrape_patiently
 from connector_tax.seeds import stream
 
 REQUEST_TIMEOUT_S = 60.0
@@ -69,7 +69,10 @@ def not_switched_off(engine: RunningEngine) -> Finding:
 
 def cache_was_asked(engine: RunningEngine) -> Finding:
     """A cache connector was asked for the prompts: its query counter moved, where there is one."""
-    queries = scrape_once(engine.base_url).get("external_prefix_cache_queries")
+    try:
+        queries = scrape_patiently(engine.base_url).get("external_prefix_cache_queries")
+    except OSError as error:
+        return Finding("external cache asked", False, f"its counter cannot be read: {error}")
     if queries is None:
         return Finding("external cache asked", True, "this release does not export the counter")
     if queries == 0:
@@ -86,7 +89,7 @@ def alive(engine: RunningEngine) -> Finding:
         return Finding("engine alive", False, death)
     try:
         code = httpx.get(f"{engine.base_url}/health", timeout=10).status_code
-        failed = scrape_once(engine.base_url).get("engine_core_failed", 0.0)
+        failed = scrape_patiently(engine.base_url).get("engine_core_failed", 0.0)
     except (httpx.HTTPError, OSError) as error:
         return Finding("engine alive", False, f"/health or /metrics: {error}")
     if code != 200 or failed:

@@ -22,12 +22,19 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import check_model, engine_python, side_port
 from connector_tax.engine.identity import engine_identity
 from connector_tax.engine.patching import ensure_patched
-from connector_tax.engine.process import LaunchRequest, RunningEngine, free_port, running_engine
+from connector_tax.engine.process import (
+    LaunchError,
+    LaunchRequest,
+    RunningEngine,
+    free_port,
+    running_engine,
+)
 from connector_tax.engine.settings import resolved_settings
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
 from connector_tax.measure.checks import Finding
+from connector_tax.measure.failure import blame_the_host
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
 from connector_tax.plan import config_of, launch_spec
@@ -228,7 +235,11 @@ def _verify(
     *,
     records: bool,
 ) -> tuple[Finding, ...]:
-    """Launch, ask, stop; leaves ``verify_<connector>.log`` whatever happens."""
+    """Launch, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does.
+
+    Raises:
+        EngineError: the host failed, and not the configuration.
+    """
     findings: list[Finding] = []
     try:
         with _bootstrap(config.engine, connector) as beside:
@@ -242,8 +253,10 @@ def _verify(
                 _ask(engine, config, connector, findings)
                 settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
                 write_json(folder.engine_settings(connector.id), {"schema": 1, "settings": settings})
-    except EngineError as error:
-        findings.append(Finding("ready", False, str(error).splitlines()[0]))
+    except LaunchError as error:
+        cause = str(error).splitlines()[0]
+        blame_the_host(cause, connector.id)
+        findings.append(Finding("ready", False, cause))
     log = [f"# {connector.id}: {connector.label}", json.dumps(identity["versions"])]
     log += [f"{'ok  ' if f.ok else 'FAIL'}  {f.check}: {f.detail}" for f in findings]
     write_text(folder.preflight / f"verify_{connector.id}.log", "\n".join(log) + "\n")

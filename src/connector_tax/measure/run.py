@@ -1,7 +1,8 @@
 """One (configuration, phase): launch a fresh engine, measure the cells still missing, write a receipt.
 
 Whatever ends it, finished cells stay: they are folders renamed into place one by one. A run whose
-cells are all there launches nothing.
+cells are all there launches nothing. A configuration that will not launch, or whose engine dies in every cell, ends as a
+receipt too, ``failed`` with the reason; see ``failure.py``.
 """
 
 import shutil
@@ -26,9 +27,18 @@ from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.sampler import sampling
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
+from connector_tax.measure.failure import (
+    PLAINS,
+    ConfigurationFailed,
+    blame_the_host,
+    earlier_failure,
+    how_to_try_again,
+    plain_failed,
+)
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
+from connector_tax.measure.verdict import death_of
 from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
 from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.connector import PLAIN_AGAIN
@@ -38,6 +48,9 @@ from connector_tax.steptime import recording
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
 DEATHS_PER_CELL = 2
 LAUNCH_TRIES = 2
+# Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest up, so whoever dies
+# in the first two dies in all, and each costs two launches.
+DEAD_CELLS = 2
 SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "emulator": 0.3}
@@ -62,7 +75,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
 
     Raises:
-        EngineError: the engine would not start, or another measurement holds the GPU.
+        EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
         ArtifactError: something on disk cannot be read or written.
     """
     document = read_json(campaign_file)
@@ -79,6 +92,12 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
         return
 
+    failed_before = earlier_failure(folder, document["date"], config, connector_id, phase)
+    if failed_before is not None:
+        progress.say(f"not launched: {failed_before}")
+        write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=failed_before)
+        return
+
     cells = _cells(folder, config, connector_id, phase)
     if not cells:
         reason = _why_not_needed(folder, config, connector_id)
@@ -88,18 +107,72 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
 
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]))
     with measuring_alone(folder.root, config.campaign, config.engine.gpu):
-        pending = _pending(run, cells)
-        failed_launches = 0
-        while pending or not _outputs_collected(run):
-            try:
-                pending = _one_launch(run, pending)
-            except LaunchError as error:
-                # Once may be bad luck, or someone's kill -9; preflight has seen this engine start.
-                failed_launches += 1
-                if failed_launches == LAUNCH_TRIES:
-                    raise
-                progress.say(f"launch failed, trying once more: {error}")
-        _finish(run, cells)
+        _begin_anew(run, cells)
+        try:
+            _measure(run, cells)
+        except ConfigurationFailed as failure:
+            _fail(run, cells, str(failure))
+        else:
+            _finish(run, cells)
+
+
+def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
+    """Launch until every cell is there and the accuracy pass is done.
+
+    Raises:
+        ConfigurationFailed: it will not launch, or dies in every cell.
+        HostFailed: so it does, and the host is to blame.
+    """
+    pending = _pending(run, cells)
+    failed_launches = 0
+    while pending or not _outputs_collected(run):
+        try:
+            pending = _one_launch(run, pending)
+        except LaunchError as error:
+            cause = str(error).splitlines()[0]
+            blame_the_host(cause, run.connector_id)
+            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start.
+            failed_launches += 1
+            if failed_launches == LAUNCH_TRIES:
+                raise ConfigurationFailed(
+                    f"did not launch in {LAUNCH_TRIES} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
+                ) from error
+            run.progress.say(f"launch failed, trying once more: {error}")
+        else:
+            failed_launches = 0
+            _give_up_if_it_always_dies(run, cells)
+
+
+def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
+    """
+    Raises:
+        ConfigurationFailed: no cell of the run was survived, and as many were tried as are needed to say so.
+    """
+    deaths = _deaths_in_finished(run, cells)
+    causes = [d for d in deaths if d is not None]
+    if len(causes) == len(deaths) and len(causes) >= min(DEAD_CELLS, len(cells)):
+        many = f"each of the {len(causes)} cells" if len(causes) > 1 else "the one cell"
+        raise ConfigurationFailed(
+            f"its engine died in {many} that it was asked for, {DEATHS_PER_CELL} times in each: {causes[-1]}"
+        )
+
+
+def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | None]:
+    """Of each cell of the plan that is there: the root cause of the engine's death in it, None if it lived."""
+    return [death_of(read_cell(run.run.cell(c.cell_id))) for c in cells if _is_there(run, c)]
+
+
+def _is_there(run: Run, cell: CellSpec) -> bool:
+    return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
+
+
+def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
+    """A run without one cell that its engine survived starts from nothing: it failed, or was on its way there."""
+    there = [c for c in cells if _is_there(run, c)]
+    if all(death is not None for death in _deaths_in_finished(run, cells)):
+        for cell in there:
+            shutil.rmtree(run.run.cell(cell.cell_id).path)
+            _deaths_file(run.run, cell).unlink(missing_ok=True)
 
 
 def _cells(
@@ -124,7 +197,7 @@ def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
     """Cells without a finished folder of exactly their specification; says what is used again."""
     pending = []
     for cell in cells:
-        if not reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell)):
+        if not _is_there(run, cell):
             pending.append(cell)
         elif read_cell(run.run.cell(cell.cell_id))["code"]["loadgen_sha256"] != loadgen_sha256():
             run.progress.say(
@@ -174,7 +247,8 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, gpu):
             idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
             missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt}, idle)
-        if not missing:
+        # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
+        if not missing and (not pending or engine.death() is None):
             _collect_outputs(run, engine)
         return missing
 
@@ -214,6 +288,7 @@ def _measure_pending(
             )
         if death is not None:
             run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
+            blame_the_host(death, run.connector_id)
             _count_death(run.run, cell)
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
@@ -274,23 +349,41 @@ def _count_death(run: RunFolder, cell: CellSpec) -> None:
     write_text(_deaths_file(run, cell), str(_deaths(run, cell) + 1))
 
 
-def _finish(run: Run, cells: tuple[CellSpec, ...]) -> None:
-    documents: list[dict[str, Any]] = [read_cell(run.run.cell(c.cell_id)) for c in cells]
-    write_json(run.run.summary, {"cells": {d["cell_id"]: d["summary"] for d in documents}})
+def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
+    """The end of a run that cannot be finished: a receipt with the reason and the cells there are; of plain, an error.
+
+    Raises:
+        EngineError: it is plain; its run stays open, so that a later start tries again.
+    """
+    if run.connector_id in PLAINS:
+        _remove_leftovers(run)
+        raise plain_failed(run.connector_id, run.run.phase, reason)
+    _finish(run, tuple(c for c in cells if _is_there(run, c)), failure=reason)
+    run.progress.say(f"failed: {reason}. {how_to_try_again(run.run.receipt)}")
+
+
+def _remove_leftovers(run: Run) -> None:
     for leftover in run.run.cells.glob(".*"):
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     shutil.rmtree(run.run.step_log.parent, ignore_errors=True)
+
+
+def _finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
+    """Write what stands beside the finished ``cells``, the receipt last."""
+    documents: list[dict[str, Any]] = [read_cell(run.run.cell(c.cell_id)) for c in cells]
+    write_json(run.run.summary, {"cells": {d["cell_id"]: d["summary"] for d in documents}})
+    _remove_leftovers(run)
+    recorded = [d for d in documents if d["spec"].get("recorded") is not False]
     write_receipt(
         run.run,
         campaign=run.config.campaign,
-        status="measured",
+        status="measured" if failure is None else "failed",
+        reason=failure,
         cell_ids=[c.cell_id for c in cells],
-        step_timing_available=all(
-            "engine_step_" in " ".join(d["files"])
-            for d in documents
-            if d["spec"].get("recorded") is not False
-        ),
-        engine=documents[-1]["engine"],
+        step_timing_available=bool(documents)
+        and all("engine_step_" in " ".join(d["files"]) for d in recorded),
+        engine=documents[-1]["engine"] if documents else None,
     )
-    valid = sum(d["verdict"] == "valid" for d in documents)
-    run.progress.say(f"done: {valid} of {len(cells)} cells valid")
+    if failure is None:
+        valid = sum(d["verdict"] == "valid" for d in documents)
+        run.progress.say(f"done: {valid} of {len(cells)} cells valid")

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 # Plain's second launch in a block of repeats: what plain has against itself is the noise floor.
 PLAIN_AGAIN = "plain_again"
+# In an entry of connectors.yaml: the store folder of the launch at hand, empty when it begins; see ``engine/store.py``.
+STORE = "${STORE}"
 Verify = Literal["serve", "long_prompt", "kv_consumer"]
 
 
@@ -30,6 +32,8 @@ class ConnectorSpec:
         min_cores: skipped on hosts with fewer; 0 means any.
         verify: how preflight tries it (see ``engine/preflight.py``).
         verify_requests: how many short requests preflight sends.
+        ttft_is_no_tax: why its TTFT against plain's is none: it claims tokens of new prompts from a cache that it does not have.
+        copies_kv: where it copies the KV of prompts that nobody fetches from there; its taxes hold that work.
         matches: for a matched baseline, the configuration whose engine settings plain vLLM is launched with.
     """
 
@@ -44,4 +48,6 @@ class ConnectorSpec:
     verify: Verify = "serve"
     verify_requests: int = 5
     note: str = ""
+    ttft_is_no_tax: str | None = None
+    copies_kv: str | None = None
     matches: str | None = None

@@ -316,6 +316,9 @@ def _cell(aggregate: Aggregate, config: str, rate_per_s: float) -> Mapping[str, 
 
 def _of_cells(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
     """Both cells were resampled each by itself, so their intervals are independent."""
+    why_not = mapping(mapping(aggregate.get("configs")).get(config)).get("ttft_is_no_tax")
+    if why_not and metric == "ttft_p90":
+        return Number(None, reason=f"its TTFT is no tax: {why_not}")
     sides = {name: _cell(aggregate, name, rate_per_s) for name in (config, "plain")}
     numbers = {name: _percentile(cell, metric) for name, cell in sides.items()}
     if metric == "callback_p50_us":  # plain has no hooks

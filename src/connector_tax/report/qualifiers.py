@@ -20,7 +20,10 @@ FLAG_MEANINGS = {
     "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
     "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
-    "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
+    "prefix_cache_unchecked": "no counter of prefix-cache hits could be read",
+    "external_cache_unchecked": "no counter of hits in the connector's cache could be read",
+    "external_hits_faked": "the connector claims tokens from a cache that it does not have, so prefill is skipped and TTFT is no tax",
+    "metrics_unreadable": "the engine lived and did not answer for its counters before or after the cell, though asked three times",
 }
 Text = dict[str, Any]
 

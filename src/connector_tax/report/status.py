@@ -40,7 +40,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
         for connector_id in config.members(phase):
             if not folder.run(date, connector_id, phase).receipt.exists():
                 left_s += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
-    lines += ["", *_skips(folder)]
+    lines += ["", *_skips(folder), *_failures(folder)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
     worker = _worker(folder)
     if worker is not None:
@@ -101,4 +101,15 @@ def _skips(folder: CampaignFolder) -> list[str]:
         return []
     decisions = read_json(folder.preflight_status)["configs"]
     found = [f"skipped {i}: {d['reason']}" for i, d in decisions.items() if d["decision"] == "skip"]
+    return [*found, ""] if found else []
+
+
+def _failures(folder: CampaignFolder) -> list[str]:
+    """Of each run that failed, why, and how it is tried again."""
+    found = []
+    for run in folder.runs():
+        receipt = read_receipt(run) if run.receipt.exists() else None
+        if receipt is not None and receipt.status == "failed":
+            found.append(f"failed {run.connector_id} in phase {phase_label(run.phase)}: {receipt.reason}")
+            found.append(f"  try it again with --forcerun {run.receipt}")
     return [*found, ""] if found else []

@@ -35,7 +35,7 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
         "text": head,
         "range": f"[{rest}" if rest else "",
         "n": _sizes(row),
-        "overloaded": OVERLOADED[bool(row.get("overloaded"))],
+        "overloaded": "; ".join(filter(None, (OVERLOADED[bool(row.get("overloaded"))], holds(row)))),
         "verdict": verdict_words(verdict, row.get("kind")),
         "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
     }
@@ -51,6 +51,11 @@ def _sizes(row: Mapping[str, Any]) -> str:
     """Requests on both sides for a ratio; for microseconds the steps behind the number."""
     own = f"n {tokens(row.get('n'))}"
     return own if row.get("unit") == "us" else f"{own} and {tokens(row.get('n_plain'))}"
+
+
+def holds(row: Mapping[str, Any]) -> str:
+    """What work of the connector's own is in its tax; nothing where there is none."""
+    return f"holds {row['holds']}" if row.get("holds") else ""
 
 
 def stands_in(row: Mapping[str, Any]) -> str:

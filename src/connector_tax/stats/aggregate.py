@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 from connector_tax.errors import AnalysisError
@@ -18,6 +19,7 @@ from connector_tax.stats.completeness import (
     LostCell,
     absent_configs,
     config_states,
+    failed_runs,
     lost_cells,
     missing_cells,
     missing_repeats,
@@ -33,7 +35,7 @@ from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.stats.repeats import host_drift, repeats
-from connector_tax.stats.taxes import METRICS, Tax, difference, lost_taxes, taxes_of
+from connector_tax.stats.taxes import METRICS, Tax, difference, lost_taxes, no_ttft_tax, taxes_of
 
 SCHEMA_VERSION = 1
 HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min")
@@ -54,10 +56,13 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         for e in estimate_cells(usable, config["seed"], settings["bootstrap_draws"], each)
     }
     absent, lost = absent_configs(data), lost_cells(data)
-    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent])
+    no_ttft = no_ttft_tax(config["connectors"])
+    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft)
+    copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
+    taxes = [replace(t, holds=_holds(copies.get(t.config))) for t in taxes]
     changed = (data.engine_diff or {}).get("configs", {})
     outputs, output_problems = compare_outputs(data)
-    blocks = repeats(estimates, rates, confidence)
+    blocks = repeats(estimates, rates, confidence, frozenset(no_ttft))
     shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
     one_launch = launch_taxes(taxes, rates, shape)
     rng = stream(config["seed"], "repeats")
@@ -90,7 +95,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "problems": [
             {"where": p.where, "what": p.what}
             for p in (
-                *(*data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+                *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
                 *missing_repeats(data, absent),
             )
         ],
@@ -138,7 +143,10 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
 
 
 def _taxes(
-    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, lost: list[LostCell]
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    lost: list[LostCell],
+    no_ttft: dict[str, str],
 ) -> list[Tax]:
     """Phase A cells at the reference rates, then every cell of the other phases; a lost one has taxes with a reason.
 
@@ -150,12 +158,16 @@ def _taxes(
     for (config, phase, cell_id), own in estimates.items():
         plain = estimates.get(("plain", phase, cell_id))
         for reference in _references(config, phase, own.cell.spec, rates):
-            found += taxes_of(own, plain, reference)
+            found += taxes_of(own, plain, reference, no_ttft.get(config))
     for cell in lost:
         plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
         for reference in _references(cell.config, cell.phase, cell.spec, rates):
             found += lost_taxes(cell.config, cell.phase, cell.spec, cell.reason, plain, reference)
     return found
+
+
+def _holds(copies_kv: str | None) -> str | None:
+    return None if copies_kv is None else f"copying KV to {copies_kv}"
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from connector_tax.errors import ArtifactError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import cells_of, config_of, until_overload
-from connector_tax.records.cell import CellSpec, Shape, is_repeat
+from connector_tax.records.cell import CellSpec, Shape, is_repeat, phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.stats.repeats import MIN_BLOCKS
@@ -33,11 +33,15 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         config = config_of(data.document)
     except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
         return []
+    decisions = (data.preflight or {}).get("configs", {})
+    skipped = {i for i, d in decisions.items() if d["decision"] == "skip"}
     rates = ReferenceRates.of_document(data.reference_rates) if data.reference_rates else None
     found = []
     for run in data.runs:
         connector, phase = run.folder.connector_id, run.folder.phase
-        ended_otherwise = run.receipt is not None and run.receipt.status in ("skipped", "not_needed")
+        ended_otherwise = run.receipt is not None and (
+            run.receipt.status == "not_needed" or (run.receipt.status == "skipped" and connector in skipped)
+        )
         if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
             continue
         planned = () if phase != "a" and rates is None else cells_of(config, connector, phase, rates)
@@ -69,8 +73,28 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
     told = next((p.what for p in data.problems if p.where == where), None)
     if told is not None:
         return f"its cell was left out: {told}", True
+    if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
+        return _why_ended(run), True
     in_receipt = run.receipt is not None and any(c["cell_id"] == cell_id for c in run.receipt.cells)
     return "its cell is missing", in_receipt
+
+
+def _why_ended(run: RunData) -> str:
+    """Of a run that ended without being measured; names the phase in which it failed."""
+    assert run.receipt is not None
+    failed = run.receipt.status == "failed"
+    return (f"failed in phase {phase_label(run.folder.phase)}: " if failed else "") + (
+        run.receipt.reason or ""
+    )
+
+
+def failed_runs(data: CampaignData) -> list[Problem]:
+    """Each with its root cause; runs that were left out because of it are not named again."""
+    return [
+        Problem(_relative(data, run), f"failed: {run.receipt.reason}")
+        for run in data.runs
+        if run.receipt is not None and run.receipt.status == "failed"
+    ]
 
 
 def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
@@ -123,13 +147,19 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
         if i in measured:
             continue
         decision = (data.preflight or {}).get("configs", {}).get(i)
-        receipts = [r.receipt for r in data.runs if r.folder.connector_id == i and r.receipt is not None]
+        runs = [r for r in data.runs if r.folder.connector_id == i]
+        failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
+        cells = [c for c in data.cells() if c.config == i]
         if decision is not None and decision["decision"] == "skip":
             reasons[i] = f"skipped: {decision['reason']}"
-        elif any(c.config == i for c in data.cells()):
-            reasons[i] = "no usable cell"
+        elif failed:
+            reasons[i] = _why_ended(failed[0])
+        elif cells:
+            why = [*cells[0].left_out, *cells[0].document["reasons"]]
+            reasons[i] = "no usable cell" + (f": {why[0]}" if why else "")
         else:
-            reasons[i] = next((r.reason for r in receipts if r.reason), None) or "not measured yet"
+            said = [r.receipt.reason for r in runs if r.receipt is not None]
+            reasons[i] = next((reason for reason in said if reason), None) or "not measured yet"
     return reasons
 
 
@@ -149,6 +179,8 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
             "reason": reason,
             "install": decisions.get(i, {}).get("install"),
             "note": connector["note"],
+            "ttft_is_no_tax": connector.get("ttft_is_no_tax"),
+            "copies_kv": connector.get("copies_kv"),
         }
     return out
 
@@ -172,9 +204,10 @@ def _status(
     receipts = {phase: run.receipt for phase, run in runs.items()}
     if decision.get("decision") == "skip":
         return "skipped", absent
-    failed = [r.reason for r in receipts.values() if r is not None and r.status == "failed"]
+    failed = [_why_ended(r) for r in runs.values() if r.receipt is not None and r.receipt.status == "failed"]
     if failed:
-        return "failed", failed[0]
+        # With numbers of another phase it is in the figures and has taxes, so it was measured in part.
+        return ("failed" if absent is not None else "partial"), failed[0]
     if not any(run.cells for run in runs.values()):
         return ("failed" if any(receipts.values()) else "missing"), absent
     unfinished = [p for p in phases if receipts.get(p) is None]

@@ -37,7 +37,7 @@ def _answered(number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any
 def _artifacts(data: CampaignData) -> dict[str, Any]:
     """Every run that measured has all its files; every skip has a reason."""
     faults = []
-    checked = 0
+    checked = failed = 0
     for run in data.runs:
         if run.receipt is None:
             faults.append(f"{run.folder.connector_id} phase {run.folder.phase} has no receipt")
@@ -52,7 +52,9 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
                     streams.append(cell.engine_step)
                 missing += [f.name for f in streams if not f.is_file()]
             faults += [f"{run.folder.connector_id} phase {run.folder.phase} lacks {m}" for m in missing]
-        elif not run.receipt.reason:
+        elif run.receipt.reason:
+            failed += run.receipt.status == "failed"
+        else:
             faults.append(
                 f"{run.folder.connector_id} phase {run.folder.phase} is {run.receipt.status} without a reason"
             )
@@ -60,7 +62,8 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
         "number": 6,
         "title": "All artifacts present, every skip has a reason",
         "outcome": PASS if checked and not faults else FAIL,
-        "evidence": "; ".join(faults) or f"{checked} measured runs checked",
+        "evidence": "; ".join(faults)
+        or f"{checked} measured runs checked" + (f"; {failed} failed and say why" if failed else ""),
     }
 
 

@@ -112,7 +112,9 @@ def main_taxes(
                 key = (row["config"], name, metric)
                 own = _over_blocks(entry, row, drawn[row["config"]], cells)
                 if own is not None:
-                    found[key] = replace(own, tax=replace(own.tax, reference=name))
+                    of_launch = found.get(key)
+                    holds = None if of_launch is None else of_launch.tax.holds
+                    found[key] = replace(own, tax=replace(own.tax, reference=name, holds=holds))
     return list(found.values())
 
 

@@ -33,6 +33,7 @@ def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
 def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[str, Any]:
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
+    Over the configurations that completed Phase A: one that failed there has no say in the rates of the others.
     ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
     highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
     something did. Where there is none, the lowest measured rate stands in and ``fallback_lowest_rate`` says so.
@@ -44,7 +45,12 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
     Raises:
         AnalysisError: plain has no usable Phase A cell.
     """
-    by_config = saturation_by_config(data)
+    failed = {
+        r.folder.connector_id
+        for r in data.runs
+        if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
+    }
+    by_config = {c: s for c, s in saturation_by_config(data).items() if c not in failed}
     if "plain" not in by_config:
         raise AnalysisError(
             f"{data.document['campaign']}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
@@ -71,20 +77,24 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         "ref_safe_per_s": ref_safe,
         "ref_load_per_s": ref_load,
         "b_prime_needed": ref_load != ref_safe,
-        **(_shape_rates(data, ref_safe, ref_load) if shapes else {}),
+        **(_shape_rates(data, by_config, ref_safe, ref_load) if shapes else {}),
         "flags": flags,
         "participating": list(by_config),
         "saturation": {config: s.to_json() for config, s in by_config.items()},
     }
 
 
-def _shape_rates(data: CampaignData, ref_safe: float, ref_load: float) -> dict[str, Any]:
+def _shape_rates(
+    data: CampaignData, participating: Iterable[str], ref_safe: float, ref_load: float
+) -> dict[str, Any]:
     """``shapes`` and ``load_shapes``; neither where the campaign's document is of a form that names no shapes."""
     config = data.document["config"]
     if "phase_a_shape" not in config:
         return {}
     own = Shape(**config["phase_a_shape"])
-    capacities = {c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items()}
+    capacities = {
+        c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in participating
+    }
     swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
     prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
     return {

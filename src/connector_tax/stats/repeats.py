@@ -68,13 +68,23 @@ class Mean:
 
 
 def repeats(
-    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, confidence: float
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    confidence: float,
+    no_ttft: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
-    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks."""
+    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks.
+
+    Args:
+        no_ttft: configurations whose TTFT is no tax.
+    """
     found: list[dict[str, Any]] = []
     for reference, rate in _rates(rates):
         for metric in LATENCY_METRICS:
-            entry = summarise(_launches(estimates, rate, metric), confidence)
+            launches = _launches(estimates, rate, metric)
+            if metric == "ttft_p90":
+                launches = {key: x for key, x in launches.items() if x.config not in no_ttft}
+            entry = summarise(launches, confidence)
             if entry is not None:
                 found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})
     return found

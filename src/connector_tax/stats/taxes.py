@@ -30,6 +30,7 @@ class Tax:
         headline: measured in Phase A, at the shape that the reference rates were chosen with.
         overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
             median step that has moved to another mixture of steps.
+        holds: work that this connector does and others do not, which a reader must know of; None where there is none.
     """
 
     config: str
@@ -43,6 +44,7 @@ class Tax:
     estimate: Estimate
     n_plain: int
     overloaded: tuple[str, ...] = ()
+    holds: str | None = None
 
     @property
     def headline(self) -> bool:
@@ -70,6 +72,7 @@ class Tax:
             "available": self.estimate.point is not None,
             "reason": self.estimate.reason,
             "overloaded": list(self.overloaded),
+            "holds": self.holds,
             "verdict": verdict(self.estimate, confidence),
         }
 
@@ -86,12 +89,31 @@ def verdict(estimate: Estimate, confidence: float) -> str:
     return "no_tax_found" if low is not None and high is not None else "undetermined"
 
 
-def taxes_of(own: CellEstimates, plain: CellEstimates | None, reference: str) -> list[Tax]:
-    """Every tax of one cell; with a reason where it cannot be had."""
+def no_ttft_tax(connectors: list[dict[str, Any]]) -> dict[str, str]:
+    """Configuration -> why its TTFT is no tax, for those that fake cache hits.
+
+    Args:
+        connectors: as in ``campaign.json``; those of earlier versions say nothing.
+    """
+    return {
+        c["id"]: f"its TTFT is no tax: {c['ttft_is_no_tax']}" for c in connectors if c.get("ttft_is_no_tax")
+    }
+
+
+def taxes_of(
+    own: CellEstimates, plain: CellEstimates | None, reference: str, no_ttft: str | None = None
+) -> list[Tax]:
+    """Every tax of one cell; with a reason where it cannot be had.
+
+    Args:
+        no_ttft: why its TTFT is none; see ``no_ttft_tax``.
+    """
     sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
     overloaded = tuple(name for name, side in sides.items() if any(overload_criteria(side).values()))
     spec, phase = own.cell.spec, own.cell.phase
     found = {metric: _tax(metric, own, plain) for metric in METRICS}
+    if no_ttft is not None:
+        found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
     return [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
 
 

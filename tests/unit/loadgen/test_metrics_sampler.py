@@ -2,12 +2,17 @@
 
 import itertools
 import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from connector_tax.loadgen.sampler import parse_metrics, sampling, scrape_once
+from connector_tax.loadgen import sampler
+from connector_tax.loadgen.sampler import parse_metrics, sampling, scrape_once, scrape_patiently
 
 NEW = """
 # TYPE vllm:num_requests_running gauge
@@ -59,3 +64,54 @@ def test_a_missed_sample_is_a_line_that_says_so_and_the_grid_goes_on(tmp_path: P
     assert len(rows) >= 3
     assert all(not r["ok"] and "ConnectError" in r["error"] for r in rows)
     assert all(b["t_ns"] > a["t_ns"] for a, b in itertools.pairwise(rows))
+
+
+@contextmanager
+def metrics_server(*first_answers: str) -> Iterator[tuple[str, list[str]]]:
+    """Its address and what it was asked; the first answers are ``slow`` or ``500``, all later ones well."""
+    asked: list[str] = []
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            kind = first_answers[len(asked) - 1] if len(asked) <= len(first_answers) else "well"
+            if kind == "slow":
+                over.wait(30)
+                return
+            self.send_response(500 if kind == "500" else 200)
+            self.end_headers()
+            self.wfile.write(b"" if kind == "500" else NEW.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("answers", [("slow",), ("500",), ("slow", "500")])
+def test_an_answer_that_is_slow_or_fails_is_asked_for_again(
+    answers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "PATIENT_TIMEOUTS_S", (1.0, 10.0, 30.0))
+    with metrics_server(*answers) as (base_url, asked):
+        assert scrape_patiently(base_url)["num_requests_running"] == 7
+        assert len(asked) == len(answers) + 1
+
+
+def test_nobody_is_asked_for_ever() -> None:
+    with metrics_server(*["500"] * 9) as (base_url, asked):
+        with pytest.raises(OSError, match="500"):
+            scrape_patiently(base_url)
+        assert len(asked) == len(sampler.PATIENT_TIMEOUTS_S)
+        with pytest.raises(OSError, match="500"):
+            scrape_patiently(base_url, gone=lambda: True)
+        assert len(asked) == len(sampler.PATIENT_TIMEOUTS_S) + 1

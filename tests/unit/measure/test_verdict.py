@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.measure.verdict import judge
+from connector_tax.measure.verdict import death_of, judge, refused
 from connector_tax.records.cell import CellWindow
+from connector_tax.records.request import RequestRecord
 
 WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
 
@@ -57,3 +58,62 @@ def test_a_host_that_others_use_is_flagged(share: float | None, flagged: bool) -
     found = verdict(others_share=share)
     assert found.valid
     assert ("host_busy" in found.flags) is flagged
+
+
+def test_a_token_out_of_a_store_spoils_a_cell_of_new_prompts() -> None:
+    assert verdict(external_hits_delta=0.0, has_connector=True).valid
+    assert "16 tokens" in verdict(external_hits_delta=16.0, has_connector=True).reasons[0]
+
+
+def test_conversations_and_connectors_that_fake_hits_may_have_them() -> None:
+    assert verdict(external_hits_delta=16.0, hits_wanted=True, prefix_cache_hits_delta=16.0).valid
+    faked = verdict(external_hits_delta=16.0, hits_faked=True)
+    assert (faked.valid, faked.flags) == (True, ("external_hits_faked",))
+
+
+def test_counters_that_nobody_read_are_flagged_and_lose_no_cell() -> None:
+    found = verdict(prefix_cache_hits_delta=None, has_connector=True, metrics_read=False)
+    assert found.valid
+    assert set(found.flags) == {"metrics_unreadable", "prefix_cache_unchecked", "external_cache_unchecked"}
+    assert verdict(external_hits_delta=None).flags == ()  # plain has no connector that could hit
+
+
+def requests(**statuses: int) -> list[RequestRecord]:
+    names = [name for name, n in statuses.items() for _ in range(n)]
+    return [
+        RequestRecord(
+            k,
+            k,
+            k,
+            None,
+            None,
+            k,
+            name,
+            None,
+            None,
+            0,
+            0,
+            "window",
+            None if name == "ok" else f"{name}: why",  # type: ignore[arg-type]
+        )
+        for k, name in enumerate(names)
+    ]
+
+
+def test_an_engine_that_refuses_is_not_called_saturated() -> None:
+    """One in twenty may fail; beyond that the throughput criterion would fire for what is no load."""
+    assert refused(requests(ok=95, http_error=5), "RuntimeError: x") is None
+    assert refused(requests(ok=94, http_error=6), "RuntimeError: x") == (
+        "not answered: 6 of 100 requests failed, the first as http_error (http_error: why); "
+        "the engine's log says: RuntimeError: x"
+    )
+    assert "the engine's log" not in (refused(requests(http_error=3), None) or "")
+
+
+def test_an_engine_that_is_overloaded_refuses_nothing() -> None:
+    assert refused(requests(ok=1, timeout=50, dropped=50), "RuntimeError: x") is None
+
+
+def test_a_death_is_found_in_the_document_it_was_written_to() -> None:
+    assert death_of({"reasons": list(verdict(engine_death="OOM").reasons)}) == "OOM"
+    assert death_of({"reasons": ["client out of CPU"]}) is None

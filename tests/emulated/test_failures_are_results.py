@@ -1,0 +1,183 @@
+"""Configurations that never launch, die or refuse: the campaign ends well, complete, and with every reason named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Project
+
+pytestmark = pytest.mark.emulated
+
+FAULTY = """
+never_launches:
+  label: never launches
+  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
+  env: {CONNECTOR_TAX_FAULT: "die_at_start,spare_preflight"}
+dies_in_every_third_cell:
+  label: dies in every third cell
+  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
+  env: {CONNECTOR_TAX_FAULT: "die_on_output:12,spare_preflight"}
+dies_in_every_cell:
+  label: dies in every cell
+  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
+  env: {CONNECTOR_TAX_FAULT: "die_on_output:16,spare_preflight"}
+serves_500:
+  label: serves HTTP 500
+  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
+  env: {CONNECTOR_TAX_FAULT: "http500:1,spare_preflight"}
+"""
+FAULTY_IDS = ("never_launches", "dies_in_every_third_cell", "dies_in_every_cell", "serves_500")
+
+
+def slow_engine(project: Project) -> Path:
+    """The cost model, with steps so slow that a busy host spoils fewer cells."""
+    model = project.root / "config" / "engine_model_demo.yaml"
+    text = model.read_text()
+    model.write_text(
+        text.replace("base_us: 2000", "base_us: 8000").replace(
+            "prefill_token_us: 30", "prefill_token_us: 300"
+        )
+    )
+    return model
+
+
+def with_faulty_connectors(project: Project) -> None:
+    slow_engine(project)
+    connectors = project.root / "config" / "connectors.yaml"
+    connectors.write_text(connectors.read_text() + FAULTY)
+
+
+def short_campaign(config: dict[str, Any], *others: str) -> None:
+    config["connectors"] = ["plain", *others]
+    config["phase_a"]["rates_per_s"] = [4, 8]
+    # The last of each three shapes is the one that kills.
+    config["phase_b"] = {"input_tokens": [64], "output_tokens": [4, 8, 12]}
+    config["phase_b_prime"] = {}
+    config["accuracy"] = {"prompts": 1}
+    config["engine"]["stop_grace_s"] = 1
+    config["cell"].update(duration_s=1.0, max_cell_s=1.6, min_completed=4)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def receipt(project: Project, connector: str, phase: str) -> dict[str, Any]:
+    found: dict[str, Any] = read(next(project.results.glob(f"*_{connector}/phase_{phase}/receipt.json")))
+    return found
+
+
+@pytest.mark.parametrize("visible", [None, "GPU-8a7c1f2e-0000-0000-0000-000000000000"])
+def test_failing_configurations_end_as_results_and_the_campaign_well(
+    project: Project, visible: str | None
+) -> None:
+    """Exit code 0, a complete report, and a reason for each number that is missing."""
+    with_faulty_connectors(project)
+    project.configure(lambda config: short_campaign(config, "mooncake_both", *FAULTY_IDS))
+    project.environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        project.environment["CUDA_VISIBLE_DEVICES"] = visible
+    done = project.snakemake()
+    assert done.returncode == 0, done.stderr[-4000:]
+
+    never = receipt(project, "never_launches", "a")
+    assert (never["status"], never["cells"]) == ("failed", [])
+    cause = "RuntimeError: this engine was told to die at start"
+    assert never["reason"].startswith("did not launch in 2 tries in a row: ") and cause in never["reason"]
+    not_again = receipt(project, "never_launches", "b")
+    assert not_again["status"] == "skipped"
+    assert not_again["reason"] == f"failed in phase A: {never['reason']}"
+    assert not list(project.results.glob("*_never_launches/phase_b/vllm_stderr.log"))
+
+    dead = receipt(project, "dies_in_every_cell", "a")
+    assert dead["status"] == "failed"
+    assert dead["reason"].startswith("its engine died in each of the 2 cells that it was asked for")
+
+    third = receipt(project, "dies_in_every_third_cell", "b")
+    assert third["status"] == "measured"
+    # The launch in which the last cell was lost could not answer the accuracy pass; another one did.
+    answered = read(next(project.results.glob("*_dies_in_every_third_cell/phase_b/accuracy.json")))
+    assert all("token_ids" in output for output in answered["outputs"])
+    died = [[r for r in c["reasons"] if r.startswith("engine died: ")] for c in third["cells"]]
+    assert died == [[], [], ["engine died: RuntimeError: 12 tokens kill this engine (on demand)"]]
+
+    for cell in receipt(project, "serves_500", "a")["cells"]:
+        assert cell["verdict"] == "invalid"
+        assert "HTTP 500" in cell["reasons"][0]
+        assert "RuntimeError: this request was to fail (on demand)" in cell["reasons"][0]
+
+    rates = read(project.results / "reference_rates.json")
+    assert sorted(rates["participating"]) == ["dies_in_every_third_cell", "mooncake_both", "plain"]
+    aggregate = read(project.results / "aggregate.json")
+    states = {i: (c["status"], c["reason"]) for i, c in aggregate["configs"].items()}
+    # A host that is busy with other things may spoil single cells.
+    assert {states[c][0] for c in ("plain", "mooncake_both")} <= {"measured", "partial"}
+    assert states["never_launches"] == ("failed", f"failed in phase A: {never['reason']}")
+    assert states["dies_in_every_cell"] == ("failed", f"failed in phase A: {dead['reason']}")
+    assert states["dies_in_every_third_cell"][0] == "partial"
+    assert states["serves_500"][0] == "failed" and "HTTP 500" in states["serves_500"][1]
+    assert {c["number"]: c["outcome"] for c in aggregate["criteria"]}[6] == "pass"
+    page = (project.results / "report.html").read_text()
+    for reason in ("told to die at start", "16 tokens kill this engine", "this request was to fail"):
+        assert reason in page, reason
+    manifest = (project.results / "MANIFEST.tsv").read_text()
+    assert any(
+        "\tnever_launches\tfailed\tdid not launch in 2 tries" in line for line in manifest.splitlines()
+    )
+    assert "Nothing to be done" in project.snakemake().stderr
+
+
+def test_a_failed_configuration_is_tried_again_when_it_is_asked_for(project: Project) -> None:
+    """Mended, it is measured in Phase A and in those after it, and no finished cell of others is measured again."""
+    # What makes it fail lies in the cost model, which is not part of a launch's specification, as a driver is not.
+    model = slow_engine(project)
+    sound = model.read_text()
+    project.configure(lambda config: short_campaign(config, "nixl_both"))
+    assert project.snakemake("preflight").returncode == 0
+    model.write_text("\n".join(line for line in sound.splitlines() if "NixlConnector" not in line))
+    failed = project.snakemake("phase_b")
+    assert failed.returncode == 0, failed.stderr[-3000:]
+    first = receipt(project, "nixl_both", "a")
+    assert first["status"] == "failed" and "no costs for NixlConnector/kv_both" in first["reason"]
+    path = next(project.results.glob("*_nixl_both/phase_a/receipt.json"))
+    asked = ("--forcerun", str(path.relative_to(project.root)))
+    assert f"start with {' '.join(asked)}" in failed.stderr
+    before = project.cells()
+
+    model.write_text(sound)
+    again = project.snakemake("phase_b", *asked)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert {p: receipt(project, "nixl_both", p)["status"] for p in ("a", "b")} == {
+        "a": "measured",
+        "b": "measured",
+    }
+    after = project.cells()
+    assert {k: after[k] for k in before} == before
+
+
+def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Project) -> None:
+    """One message, an exit code, nothing measured lost; then the same command ends the campaign."""
+    slow_engine(project)
+    project.configure(lambda config: short_campaign(config, "mooncake_both", "noop_connector"))
+    assert project.snakemake("preflight").returncode == 0
+    broken = project.root / "launch" / "launch_plain.sh"
+    script = broken.read_text()
+    broken.write_text("echo 'RuntimeError: plain is ill' >&2; exit 1\n")
+    stopped = project.snakemake("phase_b")
+    assert stopped.returncode != 0
+    assert stopped.stderr.count("error: plain cannot be measured in phase A") == 1
+    assert "RuntimeError: plain is ill" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert not list(project.results.glob("*_plain/phase_a/receipt.json"))
+    # Jobs after it were not even begun.
+    order = read(project.results / "campaign.json")["order"]["a"]
+    later = order[order.index("plain") + 1 :]
+    assert not [c for c in later if list(project.results.glob(f"*_{c}/phase_a/cells"))]
+    before = project.cells()
+
+    broken.write_text(script)
+    again = project.snakemake("phase_b")
+    assert again.returncode == 0, again.stderr[-3000:]
+    after = project.cells()
+    assert {k: after[k] for k in before} == before

@@ -1,0 +1,197 @@
+"""What is the configuration's fault and what the host's; what a failed configuration is spared."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.artifacts.cells import read_cell
+from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.artifacts.receipts import Receipt, read_receipt, write_receipt
+from connector_tax.config import load_campaign
+from connector_tax.errors import EngineError
+from connector_tax.files import read_json, write_json
+from connector_tax.measure.failure import HostFailed, blame_the_host, earlier_failure
+from connector_tax.measure.run import measure_run
+from connector_tax.plan import campaign_document, config_of
+from connector_tax.records.connector import PLAIN_AGAIN
+
+CONFIG = Path(__file__).parents[3] / "config"
+DATE = "2026-01-01"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+
+
+def campaign(root: Path, fault: str = "", **changes: Any) -> CampaignFolder:
+    """The demo with short cells, preflight passed, and a fault in every launch."""
+    folder = CampaignFolder(root / "results" / "demo")
+    document = campaign_document(
+        load_campaign(CONFIG / "demo.yaml"), date=DATE, created_utc="2026-01-01T00:00:00Z"
+    )
+    config = document["config"]
+    config["cell"] |= {"warmup_s": 0.1, "duration_s": 0.2, "min_completed": 2, "max_cell_s": 0.5}
+    config["cell"]["drain_timeout_s"] = 0.5
+    config["accuracy"]["prompts"] = 0
+    config["phase_a_rates_per_s"] = [10.0, 20.0, 40.0]
+    config |= changes
+    config["engine"]["env"] |= {"CONNECTOR_TAX_FAULT": fault}
+    write_json(folder.campaign_file, document)
+    decisions = {c["id"]: {"decision": "include", "reason": None} for c in config["connectors"]}
+    write_json(folder.preflight_status, {"step_timing_available": False, "configs": decisions})
+    write_json(
+        folder.reference_rates, {"ref_safe_per_s": 10.0, "ref_load_per_s": 20.0, "b_prime_needed": True}
+    )
+    return folder
+
+
+def run_of(folder: CampaignFolder, connector: str, phase: str = "a") -> RunFolder:
+    return folder.run(DATE, connector, phase)
+
+
+def measured(folder: CampaignFolder, connector: str, phase: str = "a") -> Receipt:
+    measure_run(folder.campaign_file, connector, phase)
+    return read_receipt(run_of(folder, connector, phase))
+
+
+def test_a_configuration_that_launches_neither_time_leaves_a_receipt_with_its_cause(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "die_at_start")
+    receipt = measured(folder, "nixl_both")
+    assert receipt.status == "failed"
+    assert receipt.reason is not None
+    assert receipt.reason.startswith("did not launch in 2 tries in a row: the engine died while starting: ")
+    assert "told to die at start" in receipt.reason
+    assert (run_of(folder, "nixl_both").path / "attempt_1" / "vllm_stderr.log").is_file()
+
+
+@pytest.mark.parametrize("phase", ["b", "b_prime", "r1"])
+def test_what_failed_in_phase_a_is_not_launched_again(tmp_path: Path, phase: str) -> None:
+    folder = campaign(tmp_path, repeats=1)
+    write_receipt(run_of(folder, "nixl_both"), campaign="demo", status="failed", reason="why")
+    receipt = measured(folder, "nixl_both", phase)
+    assert (receipt.status, receipt.reason) == ("skipped", "failed in phase A: why")
+    assert not run_of(folder, "nixl_both", phase).launch_sh.exists()
+
+
+def test_failing_in_phase_b_spares_no_other_phase_and_a_block_spares_the_later_ones(tmp_path: Path) -> None:
+    folder = campaign(tmp_path)
+    config = campaign_of(folder, repeats=3)
+
+    def spared(phase: str) -> str | None:
+        return earlier_failure(folder, DATE, config, "nixl_both", phase)
+
+    write_receipt(run_of(folder, "nixl_both", "b"), campaign="demo", status="failed", reason="why")
+    assert [spared(p) for p in ("a", "b", "b_prime", "r1")] == [None] * 4
+    write_receipt(run_of(folder, "nixl_both", "r2"), campaign="demo", status="failed", reason="why")
+    assert [spared(p) for p in ("r1", "r2", "r3")] == [None, None, "failed in phase R2: why"]
+
+
+def campaign_of(folder: CampaignFolder, **changes: Any) -> Any:
+    document = read_json(folder.campaign_file)
+    document["config"] |= changes
+    return config_of(document)
+
+
+def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path) -> None:
+    """The cells are kept as evidence, and with its receipt removed it starts from nothing."""
+    folder = campaign(tmp_path, "die_on_output:16")
+    receipt = measured(folder, "nixl_both")
+    cause = "RuntimeError: 16 tokens kill this engine (on demand)"
+    assert receipt.status == "failed"
+    assert receipt.reason == (
+        f"its engine died in each of the 2 cells that it was asked for, 2 times in each: {cause}"
+    )
+    assert [(c["cell_id"], c["verdict"]) for c in receipt.cells] == [
+        ("r10_256x16", "invalid"),
+        ("r20_256x16", "invalid"),
+    ]
+    run_of(folder, "nixl_both").receipt.unlink()
+    attempts = len(list(run_of(folder, "nixl_both").path.glob("attempt_*")))
+    assert measured(folder, "nixl_both").status == "failed"
+    assert len(list(run_of(folder, "nixl_both").path.glob("attempt_*"))) == attempts + 4
+
+
+@pytest.mark.parametrize("connector", ["plain", PLAIN_AGAIN])
+def test_plain_that_fails_is_an_error_without_a_receipt(tmp_path: Path, connector: str) -> None:
+    phase = "a" if connector == "plain" else "r1"
+    folder = campaign(tmp_path, "die_at_start", repeats=1)
+    with pytest.raises(
+        EngineError, match=rf"{connector} cannot be measured in phase .*plain vLLM: did not launch"
+    ):
+        measure_run(folder.campaign_file, connector, phase)
+    assert not run_of(folder, connector, phase).receipt.exists()
+
+
+def test_plain_that_dies_in_every_cell_is_tried_again_by_the_next_start(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "die_on_output:16")
+    with pytest.raises(EngineError, match="16 tokens kill this engine"):
+        measure_run(folder.campaign_file, "plain", "a")
+    with pytest.raises(EngineError, match="16 tokens kill this engine"):
+        measure_run(folder.campaign_file, "plain", "a")
+    assert (
+        len(list(run_of(folder, "plain").path.glob("attempt_*"))) == 7
+    )  # the eighth launch's files lie beside
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "OSError: [Errno 28] No space left on device",
+        "ValueError: Free memory on device (3.1/95.0 GiB) on startup is less than desired GPU memory utilization (0.9)",
+        "OSError: [Errno 98] Address already in use",
+    ],
+)
+def test_a_fault_of_the_host_is_nobodys_failure(cause: str) -> None:
+    with pytest.raises(HostFailed, match="That is the host and not the configuration"):
+        blame_the_host(cause, "nixl_both")
+    blame_the_host("RuntimeError: the connector's own", "nixl_both")
+
+
+def test_a_launch_that_the_host_spoilt_leaves_no_receipt(tmp_path: Path) -> None:
+    # An unknown fault is named by the engine while it starts, and this one reads as a full disk.
+    folder = campaign(tmp_path, "No space left on device")
+    with pytest.raises(HostFailed):
+        measure_run(folder.campaign_file, "nixl_both", "a")
+    assert not run_of(folder, "nixl_both").receipt.exists()
+
+
+def test_an_engine_that_answers_with_http_500_leaves_invalid_cells_with_its_own_words(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "http500:1")
+    receipt = measured(folder, "nixl_both")
+    assert receipt.status == "measured"
+    document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
+    assert document["verdict"] == "invalid"
+    (reason,) = document["reasons"]
+    assert reason.startswith("not answered: ") and "HTTP 500" in reason
+    assert reason.endswith("the engine's log says: RuntimeError: this request was to fail (on demand)")
+
+
+def test_hits_in_an_external_cache_spoil_a_cell_unless_the_connector_fakes_them(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "external_hits:2")
+    assert measured(folder, "nixl_both").status == "measured"
+    document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
+    assert document["verdict"] == "invalid"
+    assert document["external_prefix_cache_hits_delta"] > 0
+    assert document["reasons"][0].startswith("external cache hits: ")
+    value = read_json(folder.campaign_file)
+    for connector in value["config"]["connectors"]:
+        connector["ttft_is_no_tax"] = "it fakes hits"
+    write_json(folder.campaign_file, value)
+    assert measured(folder, "mooncake_both").status == "measured"
+    document = read_cell(run_of(folder, "mooncake_both").cell("r10_256x16"))
+    assert not [r for r in document["reasons"] if "hits" in r]
+    assert "external_hits_faked" in document["flags"]
+
+
+@pytest.mark.parametrize(("every", "unreadable"), [(2, False), (1, True)])
+def test_metrics_that_fail_once_or_always_never_lose_a_cell(
+    tmp_path: Path, every: int, unreadable: bool
+) -> None:
+    folder = campaign(tmp_path, f"metrics500:{every}", phase_a_rates_per_s=[10.0])
+    assert measured(folder, "nixl_both").status == "measured"
+    document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
+    assert not [r for r in document["reasons"] if "metrics" in r]
+    assert ("metrics_unreadable" in document["flags"]) is unreadable
+    assert (document["prefix_cache_hits_delta"] is None) is unreadable

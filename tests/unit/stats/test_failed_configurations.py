@@ -1,0 +1,161 @@
+"""A configuration that failed has a reason wherever its numbers would be, and no say in those of the others."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.ingest import read_campaign
+from connector_tax.report.manifest import manifest_rows
+from connector_tax.report.status import status_text
+from connector_tax.stats.aggregate import aggregate
+from connector_tax.stats.reference import select_reference_rates
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config
+
+SCHEMA = json.loads((ROOT / "workflow/schemas/aggregate.schema.json").read_text())
+CAUSE = "did not launch in 2 tries in a row: OSError: libibverbs.so.1"
+
+
+def fail_run(campaign: Campaign, connector: str, phase: str, keep: int = 0) -> None:
+    """A ``failed`` receipt, with the first cells that were finished before."""
+    run = campaign.run(connector, phase)
+    cells = [c.cell_id for c in run.finished_cells()][:keep]
+    write_receipt(run, campaign=campaign.config.campaign, status="failed", reason=CAUSE, cell_ids=cells)
+    for cell in run.finished_cells()[keep:]:
+        for path in cell.path.iterdir():
+            path.unlink()
+        cell.path.rmdir()
+
+
+def spare(campaign: Campaign, connector: str, *phases: str) -> None:
+    for phase in phases:
+        run = campaign.run(connector, phase)
+        reason = f"failed in phase A: {CAUSE}"
+        write_receipt(run, campaign=campaign.config.campaign, status="skipped", reason=reason)
+        for cell in run.finished_cells():
+            for path in cell.path.iterdir():
+                path.unlink()
+            cell.path.rmdir()
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Campaign:
+    made = Campaign(tmp_path / "demo", campaign_config(**SMALL), step_timing=False)
+    made.measure_everything()
+    return made
+
+
+def analysed(campaign: Campaign) -> dict[str, Any]:
+    value = aggregate(read_campaign(campaign.root))
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(value)))
+    return value
+
+
+def sentences(value: dict[str, Any], subject: str) -> list[str]:
+    return [h["sentence"] for h in value["hypotheses"] if h["subject"] == subject]
+
+
+def test_who_failed_in_phase_a_has_no_say_in_the_reference_rates(tmp_path: Path) -> None:
+    """Its lowest rate was measured and saturated; the others' rates do not follow it."""
+    slow = {"nixl_both": Behaviour(capacity_per_s=1)}
+    campaign = Campaign(tmp_path / "demo", campaign_config(**SMALL), slow, step_timing=False)
+    for connector in campaign.config.connector_ids:
+        campaign.measure(connector, "a")
+    fail_run(campaign, "nixl_both", "a", keep=1)
+    found = select_reference_rates(read_campaign(campaign.root, phases=("a",), steps=False))
+    assert found["participating"] == ["plain", "noop_connector", "mooncake_both"]
+    assert (found["ref_safe_per_s"], found["flags"]) == (8, [])
+
+
+def test_a_failure_in_phase_a_is_named_wherever_a_number_is_missed(campaign: Campaign) -> None:
+    fail_run(campaign, "mooncake_both", "a")
+    spare(campaign, "mooncake_both", "b", "b_prime")
+    value = analysed(campaign)
+    state = value["configs"]["mooncake_both"]
+    assert (state["status"], state["reason"]) == ("failed", f"failed in phase A: {CAUSE}")
+    said = sentences(value, "mooncake_both")
+    assert len(said) == 5 and all(s.startswith("Not testable") and CAUSE in s for s in said), said
+    # The run that failed, once; those that were spared because of it are no news.
+    assert [p["where"] for p in value["problems"]] == ["2026-11-20_mooncake_both/phase_a"]
+    criterion = next(c for c in value["criteria"] if c["number"] == 6)
+    assert criterion["outcome"] == "pass", criterion
+    assert "1 failed and say why" in criterion["evidence"]
+
+
+def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:
+    """The headline stands, trends over length say why they cannot be asked, and finished cells count."""
+    fail_run(campaign, "mooncake_both", "b", keep=1)
+    value = analysed(campaign)
+    state = value["configs"]["mooncake_both"]
+    assert (state["status"], state["reason"]) == ("partial", f"failed in phase B: {CAUSE}")
+    outcomes = {h["id"]: h["outcome"] for h in value["hypotheses"] if h["subject"] == "mooncake_both"}
+    assert outcomes["H1"] != "not testable"
+    assert (outcomes["H5"], outcomes["H6"]) == ("not testable", "not testable")
+    lost = [t for t in value["taxes"] if (t["config"], t["phase"]) == ("mooncake_both", "b")]
+    assert [t["available"] for t in lost if t["metric"] == "ttft_p90"] == [True, False, False, False]
+    assert {t["reason"] for t in lost if t["metric"] == "ttft_p90"} == {None, f"failed in phase B: {CAUSE}"}
+
+
+def test_cells_that_are_all_invalid_say_why_there_is_no_usable_one(campaign: Campaign) -> None:
+    reason = "not answered: 40 of 40 requests failed, the first as http_error"
+    for phase in ("a", "b"):
+        campaign.measure("nixl_both", phase, rates=(8.0, 8.0), verdict="invalid", reasons=[reason])
+    value = analysed(campaign)
+    state = value["configs"]["nixl_both"]
+    assert (state["status"], state["reason"]) == ("failed", f"no usable cell: {reason}")
+    assert any(reason in s for s in sentences(value, "mooncake_both"))
+
+
+def test_manifest_and_status_call_it_failed(campaign: Campaign) -> None:
+    fail_run(campaign, "mooncake_both", "a")
+    document = json.loads(campaign.folder.campaign_file.read_text())
+    rows = {(r.config, r.phase): r for r in manifest_rows(campaign.folder, document, campaign.root)}
+    row = rows["mooncake_both", "A"]
+    assert (row.status, row.reason, row.step_timing_available) == ("failed", CAUSE, "-")
+    config = replace(campaign.config, campaign=campaign.root.name)
+    text = status_text(config, campaign.root.parent, Path("config/demo.yaml"))
+    line = next(x for x in text.splitlines() if x.startswith("mooncake_both"))
+    assert line.split()[1] == "failed"
+    assert f"failed mooncake_both in phase A: {CAUSE}" in text
+
+
+def test_a_connector_that_fakes_hits_has_taxes_of_everything_but_ttft(tmp_path: Path) -> None:
+    sections = {
+        **SMALL,
+        "connectors": ["plain", "decode_bench", "example_connector"],
+        "phase_b_prime": {"configs": [], "shapes": []},
+        "repeats": 3,
+    }
+    campaign = Campaign(tmp_path / "demo", campaign_config(**sections), step_timing=False)
+    campaign.measure_everything()
+    value = analysed(campaign)
+    faked = [t for t in value["taxes"] if t["config"] == "decode_bench"]
+    assert {t["available"] for t in faked if t["metric"] == "tpot_p90"} == {True}
+    assert {t["reason"] for t in faked if t["metric"] == "ttft_p90"} == {
+        "its TTFT is no tax: it claims every prompt from a cache that it does not have, so prefill is skipped"
+    }
+    blocks = {(e["metric"], t["config"]) for e in value["repeats"] for t in e["taxes"]}
+    assert ("tpot_p90", "decode_bench") in blocks and ("ttft_p90", "decode_bench") not in blocks
+    assert all("its TTFT is no tax" in s for s in sentences(value, "decode_bench") if "TPOT" not in s)
+    parts = {(d["config"], d["metric"]): d["total"] for d in value["decomposition"]}
+    assert parts["decode_bench", "ttft_p90"]["point"] is None
+    assert parts["decode_bench", "tpot_p90"]["point"] is not None
+
+
+def test_a_connector_that_copies_kv_says_so_beside_each_tax(tmp_path: Path) -> None:
+    """LMCache's copy is what switching it on costs as shipped: a tax, and marked."""
+    connectors = ["plain", "lmcache_only"]
+    sections = {**SMALL, "connectors": connectors, "phase_b_prime": {"configs": [], "shapes": []}}
+    campaign = Campaign(tmp_path / "demo", campaign_config(**sections), step_timing=False)
+    campaign.measure_everything()
+    value = analysed(campaign)
+    own = [t for t in value["taxes"] if t["metric"] == "ttft_p90"]
+    assert own and all(t["available"] for t in own)
+    assert {t["holds"] for t in own} == {"copying KV to host memory (LMCache's CPU store)"}

@@ -1,0 +1,48 @@
+"""A connector that keeps KV on disk finds nothing in a launch of what the launch before it kept."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from connector_tax.config import load_campaign
+from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.engine.store import stores_folder
+from connector_tax.loadgen.sampler import scrape_once
+
+pytestmark = pytest.mark.vllm
+ROOT = Path(__file__).parents[2]
+PROMPT = [10 + k % 400 for k in range(600)]
+
+
+@pytest.fixture(scope="module")
+def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)
+    return folder
+
+
+def test_two_launches_of_a_connector_on_disk_share_nothing(
+    engine_python: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same prompt in both: the first launch writes its KV to disk, and the second is asked for it and has none."""
+    monkeypatch.setenv("ENGINE_PYTHON", engine_python)
+    monkeypatch.setenv("TINY_MODEL", str(tiny_model))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    config = load_campaign(ROOT / "config" / "vllm-cpu.yaml")
+    hits = []
+    for launch in ("first", "second"):
+        request = LaunchRequest(config.engine, config.connector("multi_noop_example"), tmp_path / launch)
+        with running_engine(request) as engine:
+            engine.wait_ready()
+            body = {"model": engine.model, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
+            httpx.post(f"{engine.base_url}/v1/completions", json=body, timeout=120).raise_for_status()
+            assert list((stores_folder() / "0").iterdir()), "the connector wrote nothing to its store"
+            counted = scrape_once(engine.base_url)
+            assert counted["external_prefix_cache_queries"] > 0
+            hits.append(counted["external_prefix_cache_hits"])
+        assert not (stores_folder() / "0").exists()
+    assert hits == [0, 0]
