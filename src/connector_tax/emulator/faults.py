@@ -4,6 +4,7 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
 
     die_at_start      raise while starting, as an engine that cannot run here
     slow_start:S      be ready S seconds late
+    compile:S         stand still for S seconds at the first prompt of each length, as an engine that compiles for it
     die_after:N       exit without a word when request N arrives
     hang_after:N      stop stepping when request N arrives
     http500:K         answer every K-th request with HTTP 500
@@ -22,6 +23,7 @@ from connector_tax.errors import ConfigError
 NAMES = (
     "die_at_start",
     "slow_start",
+    "compile",
     "die_after",
     "hang_after",
     "http500",
@@ -40,6 +42,7 @@ class Faults:
     die_at_start: bool = False
     degraded: bool = False
     slow_start: float = 0.0
+    compile: float = 0.0
     die_after: int = 0
     hang_after: int = 0
     http500: int = 0
@@ -68,7 +71,7 @@ def parse_faults(text: str) -> Faults:
         try:
             if name in ("die_at_start", "degraded"):
                 found[name] = True
-            elif name == "slow_start":
+            elif name in ("slow_start", "compile"):
                 found[name] = float(number)
             else:
                 found[name] = int(number)
