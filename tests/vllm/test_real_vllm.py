@@ -101,6 +101,8 @@ def test_requests_are_served_and_measured(
     assert cell["prefix_cache_hits_delta"] == 0
     assert cell["engine"]["versions"]["vllm"].startswith("0.32")
     assert cell["steps"]["iterations"] > 100
+    assert {"api_server", "engine_core", "worker"} <= set(cell["cpu"]["loaded_s"])
+    assert "openai.api_server`" not in run.stderr.read_text()  # no word of deprecation
     assert "step_records_incomplete" not in cell["flags"], cell["steps"]
 
 

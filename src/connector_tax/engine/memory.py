@@ -68,7 +68,7 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
     gpu = min(cards.gpus, key=lambda g: g.memory_mib or math.inf)
     if gpu.memory_mib is None:
         return None
-    weights = _weights_per_card(engine, folder)
+    weights = _weights_per_card(engine, folder, model)
     utilization = float(engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION)
     available = gpu.memory_mib * 2**20 * utilization - weights
     if need.of(tokens) <= available:
@@ -86,51 +86,68 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
 
 
 def kv_need(model: dict[str, Any], engine: EngineConfig) -> KvNeed | None:
-    """From the model's ``config.json``; None where it does not say how many layers and heads there are.
+    """From the model's ``config.json``; None where it does not say enough of layers, heads and types.
 
-    Layers without KV (Mamba, linear attention) are left out, and a sliding window is taken at its word: enabling a connector
-    that does not know the hybrid KV-cache manager makes such layers keep every token, which only asks for more.
+    In doubt the least is counted, so that no model is refused that would have fitted: layers without KV of their own (Mamba,
+    linear attention, shared) are left out, and a sliding window is taken at its word. A connector that does not know the
+    hybrid KV-cache manager makes such layers keep every token.
     """
     sizes = parallel_sizes(engine)
     layers, hidden, heads = (
         model.get(k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
+    width = _element_bytes(model, engine)
     if not isinstance(layers, int) or not isinstance(hidden, int) or not isinstance(heads, int):
         return None
-    width = _element_bytes(model, engine)
+    if width is None or model.get("is_encoder_decoder") or _has_untold_layers(model):
+        return None
     if model.get("kv_lora_rank"):  # latent attention: one vector per token, the same on every card
         per_layer = float(width * (model["kv_lora_rank"] + model.get("qk_rope_head_dim", 0)))
     else:
         kv_heads = model.get("num_key_value_heads") or heads
         head_dim = model.get("head_dim") or hidden // heads
         per_layer = float(2 * width * head_dim * math.ceil(kv_heads / sizes["tensor_parallel_size"]))
-    kinds = model.get("layer_types") or ["full_attention"] * layers
+    window = model.get("sliding_window") or model.get("attention_chunk_size")
+    if model.get("use_sliding_window") is False:
+        window = None
+    only = "full_attention" if window is None else "sliding_attention"
+    kinds = (model.get("layer_types") or [only] * layers)[: layers - (model.get("num_kv_shared_layers") or 0)]
     share = per_layer / sizes["pipeline_parallel_size"]
     full = sum("full" in kind or kind == "attention" for kind in kinds)
     windowed = sum("sliding" in kind or "chunked" in kind for kind in kinds)
-    window = model.get("sliding_window") or model.get("attention_chunk_size")
     if not isinstance(window, int):
         full, windowed, window = full + windowed, 0, 0
     return KvNeed(share * full, share * windowed, window)
 
 
-def _element_bytes(model: dict[str, Any], engine: EngineConfig) -> int:
+def _has_untold_layers(model: dict[str, Any]) -> bool:
+    """Whether some layers keep a state instead of KV, and no list says which."""
+    hints = ("mamba", "ssm", "attn_layer_", "hybrid_", "full_attention_interval", "linear_")
+    return not model.get("layer_types") and any(key.startswith(hints) for key in model)
+
+
+def _element_bytes(model: dict[str, Any], engine: EngineConfig) -> int | None:
+    """Of the KV cache; None for a type whose size is not known here."""
     cache = str(engine.args.get("kv_cache_dtype") or "auto")
     if cache.startswith("fp8"):
         return 1
-    if cache in ASKED_BYTES and cache != "auto":
-        return ASKED_BYTES[cache]
+    if cache != "auto":
+        return ASKED_BYTES.get(cache)
     asked = str(engine.args.get("dtype") or "auto")
     if asked != "auto":
         return ASKED_BYTES.get(asked, 2)
     return BYTES.get(str(model.get("dtype") or model.get("torch_dtype") or "auto"), 2)
 
 
-def _weights_per_card(engine: EngineConfig, folder: Path) -> float:
+def _weights_per_card(engine: EngineConfig, folder: Path, model: dict[str, Any]) -> float:
     """Bytes; 0 where the weights are not files, as with ``load_format: dummy``."""
     sizes = parallel_sizes(engine)
-    whole = weights_bytes(folder) or 0
-    return whole / (sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"])
+    parts = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
+    if engine.args.get("enable_expert_parallel"):
+        parts *= sizes["data_parallel_size"]
+    stored = 4 if "float32" in (model.get("dtype"), model.get("torch_dtype")) else 2
+    served = ASKED_BYTES.get(str(engine.args.get("dtype") or "auto"), 2)
+    return (weights_bytes(folder) or 0) / parts * min(1.0, served / stored)
 
 
 def _words(

@@ -61,7 +61,8 @@ def weights_bytes(folder: Path) -> int | None:
         names = set(json.loads(index.read_text())["weight_map"].values())
         paths = [folder / name for name in names]
         return sum(p.stat().st_size for p in paths) if all(p.is_file() for p in paths) else None
-    for pattern in WEIGHTS:
+    # Some repositories hold the same weights a second time, in another layout.
+    for pattern in ("model.safetensors", *WEIGHTS):
         if paths := list(folder.glob(pattern)):
             return sum(p.stat().st_size for p in paths)
     return None

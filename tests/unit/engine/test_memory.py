@@ -87,6 +87,8 @@ def test_where_not_even_the_campaign_fits_that_is_said(engine: EngineConfig) -> 
         ({"num_key_value_heads": None}, {}, 98304 * 8),
         # DeepSeek's latent attention: one vector of 512 + 64 per layer and token, on every card.
         ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, {"tensor_parallel_size": 4}, 2 * 576 * 48),
+        ({"sliding_window": 4096, "use_sliding_window": False}, {}, 98304),
+        ({"num_kv_shared_layers": 24}, {}, 98304 / 2),
         ({"layer_types": ["linear_attention", "full_attention"] * 24}, {}, 98304 / 2),
     ],
 )
@@ -108,9 +110,22 @@ def test_layers_with_a_window_keep_no_more_than_it(engine: EngineConfig) -> None
     assert need.of(10_000) == 98304 * (0.25 * 10_000 + 0.75 * 1000)
     assert need.tokens_in(need.of(10_000)) == 10_000
     assert need.tokens_in(need.of(160)) == 160
+    untold = kv_need({**QWEN, "sliding_window": 1000}, engine)
+    assert untold is not None and untold.of(10_000) == 98304 * 1000
+    assert untold.tokens_in(untold.of(160)) == 160
+
+
+def test_weights_that_are_stored_wider_than_they_are_served_count_half(engine: EngineConfig) -> None:
+    document = {**QWEN, "torch_dtype": "float32"}
+    (Path(engine.model) / "config.json").write_text(json.dumps(document))
+    assert too_large(engine, card(64), 1) is None
+    wide = replace(engine, args={**engine.args, "dtype": "float32"})
+    assert "less 57.0 GiB of weights" in str(too_large(wide, card(80), 1))
 
 
 def test_nothing_is_concluded_where_memory_is_set_otherwise(engine: EngineConfig) -> None:
     for name in ("cpu_offload_gb", "kv_cache_memory_bytes"):
         assert too_large(replace(engine, args={**engine.args, name: 10}), card(40), 1) is None
-    assert kv_need({"hidden_size": 5}, engine) is None
+    for unknown in ({"mamba_d_state": 16}, {"is_encoder_decoder": True}, {"num_hidden_layers": None}):
+        assert kv_need({**QWEN, **unknown}, engine) is None
+    assert kv_need(QWEN, replace(engine, args={"kv_cache_dtype": "nvfp4"})) is None

@@ -1,7 +1,10 @@
 """Preflight on the embedded engine: warmed first, then judged; and what plain's idle engine takes is written down."""
 
 import json
+import os
+import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,16 @@ import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import parse_campaign
+from connector_tax.engine.gpus import Cards
+from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import write_json
+from connector_tax.measure import preflight as module
 from connector_tax.measure.preflight import run_preflight
 from connector_tax.plan import campaign_document
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
+from builders import ROOT, campaign_config
+from nvml_stand_in import Card, Nvml
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +105,49 @@ def test_idle_times_of_an_earlier_version_or_other_lengths_are_taken_anew(tmp_pa
     del earlier["prompt_s"], earlier["token_s"]
     remembered.write_text(json.dumps(earlier))
     assert set(decision(preflight(tmp_path), "plain")["prompt_s"]) == {"64", "96", "128"}
+
+
+def test_a_consumers_bootstrap_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    """Or the stand-in would die unheard, and the engine ask a stranger."""
+    config = campaign_config("config.yaml")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        env = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(port)}
+        engine = replace(config.engine, python=sys.executable, env=env)
+        with pytest.raises(EngineError) as told:
+            with module._bootstrap(engine, config.connector("mooncake_consumer"), Cards((), 0)):
+                pytest.fail("started")
+    words = f"mooncake_consumer: port {port} (VLLM_MOONCAKE_BOOTSTRAP_PORT), wanted by the bootstrap server that preflight"
+    assert str(told.value).startswith(words)
+    assert f"is in use by process {os.getpid()} " in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        (
+            "GPU-bb",
+            "max_model_len: 200000 tokens need 18.3 GiB of KV memory, and GPU 1: NVIDIA H20 (UUID: GPU-bb)",
+        ),
+        ("GPU-cc", "CUDA_VISIBLE_DEVICES=GPU-cc: 'GPU-cc' names no card of this host"),
+    ],
+)
+def test_what_cannot_start_is_said_before_any_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str, said: str
+) -> None:
+    """Of the card that the engine would get, which is the smaller one here."""
+    cards = Nvml(Card("GPU-aa"), Card("GPU-bb", memory_mib=16 * 1024))
+    monkeypatch.setitem(sys.modules, "pynvml", cards)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    monkeypatch.setattr(module, "running_engine", lambda request: pytest.fail("launched"))
+    model = {"num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32}
+    (tmp_path / "config.json").write_text(json.dumps({**model, "num_key_value_heads": 4, "head_dim": 128}))
+    config = campaign_config("config.yaml")
+    engine = replace(config.engine, python=sys.executable, model=str(tmp_path))
+    document = campaign_document(replace(config, engine=engine), date="2026-01-01", created_utc="")
+    write_json(tmp_path / "run" / "campaign.json", document)
+    with pytest.raises(ConfigError) as told:
+        run_preflight(tmp_path / "run" / "campaign.json")
+    assert said in str(told.value)
