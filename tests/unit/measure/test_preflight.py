@@ -151,3 +151,14 @@ def test_what_cannot_start_is_said_before_any_launch(
     with pytest.raises(ConfigError) as told:
         run_preflight(tmp_path / "run" / "campaign.json")
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("connector", "requests", "tokens", "seconds"),
+    [("mooncake_consumer", 1, 4, 30), ("multi_mooncake_lmcache", 5, 32, 60), ("noop_connector", 5, 32, 30)],
+)
+def test_the_shipped_limits_are_the_designs(connector: str, requests: int, tokens: int, seconds: int) -> None:
+    """Source: the design's section on pre-flight verification."""
+    spec = campaign_config("config.yaml").connector(connector)
+    found = (spec.verify_requests, spec.verify_output_tokens, spec.verify_within_s)
+    assert found == (requests, tokens, seconds)
