@@ -31,6 +31,7 @@ _DIED = re.compile(
 )
 # A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which is not there.
 _UNTOLD = "vLLM's log does not say of what"
+_WORKER_GONE = "WorkerProc initialization failed"
 _CORE_GONE = "engine core exited unexpectedly"
 _FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
@@ -101,6 +102,12 @@ def _deaths(lines: list[str]) -> list[_Death]:
             kind = "engine core" if match["kind"] == "Engine core" else "worker"
         elif match := _FAILED_CORE.search(line):
             kind = "engine core"
+        elif _WORKER_GONE in line:
+            # Its own exception, if it raised one, stands before this line and is taken first.
+            found.append(
+                _Death(f"a worker process ended while it started, without an exception: {_UNTOLD}", None)
+            )
+            continue
         elif _CORE_GONE in line:
             found.append(_Death(f"engine core process ended unexpectedly: {_UNTOLD}", None))
             continue

@@ -94,6 +94,13 @@ def test_a_killed_process_is_the_cause_and_not_who_points_at_it(name: str, cause
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_DP0': -9}",
             "engine core process EngineCore_DP0 died: SIGKILL",
         ),
+        # vLLM 0.32: a worker that was gone before it could raise.
+        (
+            "(EngineCore pid=10037) ERROR 11-22 07:15:48 [core.py:1510] EngineCore failed to start.\n"
+            "(EngineCore pid=10037) ERROR 11-22 07:15:48 [core.py:1510] Exception: WorkerProc initialization failed due to an "
+            "exception in a background process. See stack trace for root cause.",
+            f"a worker process ended while it started, without an exception: {UNTOLD}",
+        ),
         # A worker that raised has said why; its end only follows, and so does C++ that gives up.
         (
             "ValueError: bad shape\nWorker proc W-0 died unexpectedly (exit code: 1), shutting",
