@@ -29,9 +29,9 @@ _EXCEPTION = re.compile(
 _DIED = re.compile(
     r"(?P<kind>Worker|Engine core|RayWorkerProc) (?:proc )?(?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?"
 )
-# A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which is not there.
 _UNTOLD = "vLLM's log does not say of what"
 _WORKER_GONE = "WorkerProc initialization failed"
+# A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which is not there.
 _CORE_GONE = "engine core exited unexpectedly"
 _FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
