@@ -10,7 +10,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${ENGINE_PYTHON:=python3}"
-: "${ENGINE_MODULE:=vllm.entrypoints.openai.api_server}"   # the `vllm` command lacks its metadata in some builds
+: "${ENGINE_MODULE:=vllm_serve}"   # launch/plugins/vllm_serve.py: the `vllm` command, also where that fails
 : "${MODEL:?set MODEL to a model directory or hub id}"
 : "${SERVED_MODEL_NAME:=$MODEL}"
 : "${HOST:=127.0.0.1}"
@@ -24,8 +24,12 @@ if [ $# -eq 0 ]; then
          --gpu-memory-utilization 0.9 --enable-prefix-caching --enable-chunked-prefill
 fi
 
-command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE"
-         --model "$MODEL" --served-model-name "$SERVED_MODEL_NAME" --host "$HOST" --port "$PORT" "$@")
+model=(--model "$MODEL")
+if [ "$ENGINE_MODULE" = vllm_serve ]; then
+  model=(serve "$MODEL")
+fi
+command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE" "${model[@]}"
+         --served-model-name "$SERVED_MODEL_NAME" --host "$HOST" --port "$PORT" "$@")
 if [ -n "${KV_TRANSFER_CONFIG:-}" ]; then
   command+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
 fi

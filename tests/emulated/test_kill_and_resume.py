@@ -105,7 +105,7 @@ def test_an_engine_that_always_dies_in_a_cell_ends_as_an_invalid_cell(project: P
         connectors.read_text()
         + "\nmortal:\n  label: dies under load\n"
         + "  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}\n"
-        + "  env: {CONNECTOR_TAX_FAULT: 'die_after:9'}\n"
+        + "  env: {CONNECTOR_TAX_FAULT: 'die_after:15'}\n"
     )
 
     def use(config):  # type: ignore[no-untyped-def]

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.ingest.steps import StepTable, read_steps
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.measure.warmup import ask
 from connector_tax.records.cell import CellSpec, CellWindow
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -101,6 +104,8 @@ def test_requests_are_served_and_measured(
     assert cell["prefix_cache_hits_delta"] == 0
     assert cell["engine"]["versions"]["vllm"].startswith("0.32")
     assert cell["steps"]["iterations"] > 100
+    assert {"api_server", "engine_core", "worker"} <= set(cell["cpu"]["loaded_s"])
+    assert "openai.api_server`" not in run.stderr.read_text()  # no word of deprecation
     assert "step_records_incomplete" not in cell["flags"], cell["steps"]
 
 
@@ -181,3 +186,24 @@ def test_conversations_hit_the_prefix_cache_as_agents_do(
     assert figures["early"] == 0
     # A block has 128 tokens on the CPU: the first turn's whole prompt.
     assert hits >= 128 * figures["dependent_turns"]
+
+
+def test_an_answer_of_500_after_a_killed_worker_names_the_signal(
+    engine_python: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's own answer is "See stack trace (above)", of a trace that says `cancelled`."""
+    monkeypatch.setenv("ENGINE_PYTHON", engine_python)
+    monkeypatch.setenv("TINY_MODEL", str(tiny_model))
+    config = load_campaign(ROOT / "config" / "vllm-cpu.yaml")
+    request = LaunchRequest(config.engine, config.connector("plain"), tmp_path)
+    with running_engine(request) as engine, ThreadPoolExecutor(1) as pool:
+        engine.wait_ready()
+        assert ask(engine, config, 16, output_tokens=2, timeout_s=60).fault is None
+        answer = pool.submit(ask, engine, config, 16, output_tokens=4000, timeout_s=120)
+        while scrape_once(engine.base_url)["num_requests_running"] == 0:
+            assert not answer.done()
+        engine.processes()["worker"].send_signal(signal.SIGILL)
+        assert answer.result().fault in (
+            "HTTP 500: worker process VllmWorker-0 died: SIGILL",
+            "worker process VllmWorker-0 died: SIGILL",  # where the server went before it answered
+        )

@@ -1,6 +1,6 @@
 """YAML to frozen values; unknown keys are refused before anything starts."""
 
-from connector_tax.config.load import load_campaign, parse_campaign
+from connector_tax.config.load import load_campaign, longest_request_tokens, parse_campaign
 from connector_tax.config.model import (
     AccuracyConfig,
     AnalysisConfig,
@@ -22,5 +22,6 @@ __all__ = [
     "PhaseCConfig",
     "SessionFile",
     "load_campaign",
+    "longest_request_tokens",
     "parse_campaign",
 ]

@@ -24,7 +24,7 @@ from connector_tax.config.model import (
 from connector_tax.errors import ConfigError
 from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
-from connector_tax.records.connector import STORE, ConnectorSpec, ModuleNeed
+from connector_tax.records.connector import STORE, ConnectorSpec, ModuleNeed, SidePort
 from connector_tax.records.sessions import read_sessions
 
 # plain_matched_<id> needs no entry of its own.
@@ -145,6 +145,8 @@ def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
             "verify": "serve" if value["verify"] is True else value["verify"],
             "extra_args": tuple(value["extra_args"]),
             "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
+            "side_ports": tuple(SidePort(**p) for p in value["side_ports"]),
+            "verify_within_s": float(value["verify_within_s"]),
         },
     )
 
@@ -198,11 +200,9 @@ def _check_cell(cell: CellConfig, where: str) -> None:
         )
 
 
-def _check_lengths(config: CampaignConfig, where: str) -> None:
-    limit = config.engine.args.get("max_model_len")
-    if limit is None:
-        return
-    longest = max(
+def longest_request_tokens(config: CampaignConfig) -> int:
+    """Tokens of the campaign's longest request, prompt and output."""
+    return max(
         [
             config.phase_a_shape.input_tokens + config.phase_a_shape.output_tokens,
             max(config.phase_b_input_tokens) + max(config.phase_b_output_tokens),
@@ -215,6 +215,13 @@ def _check_lengths(config: CampaignConfig, where: str) -> None:
             config.accuracy.input_tokens + config.accuracy.output_tokens if config.accuracy.prompts else 0,
         ]
     )
+
+
+def _check_lengths(config: CampaignConfig, where: str) -> None:
+    limit = config.engine.args.get("max_model_len")
+    if limit is None:
+        return
+    longest = longest_request_tokens(config)
     if longest > int(limit):
         raise ConfigError(
             f"{where}: engine.args.max_model_len: {limit} is below the longest request of this campaign "

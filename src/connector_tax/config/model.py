@@ -19,7 +19,7 @@ class EngineConfig:
             a bare flag, false its ``--no-`` form, null leaves it out.
         extra_args: appended verbatim.
         model_file: the emulator's cost model (YAML); None for vLLM.
-        gpu: index that CUDA_VISIBLE_DEVICES gets, unless it is set already.
+        gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already; see ``engine/gpus.py``.
     """
 
     kind: Literal["vllm", "emulator"]

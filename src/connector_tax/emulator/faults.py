@@ -4,6 +4,7 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
 
     die_at_start      raise while starting, as an engine that cannot run here
     slow_start:S      be ready S seconds late
+    compile:S         stand still for S seconds at the first prompt of each length, as an engine that compiles for it
     die_after:N       exit without a word when request N arrives
     die_on_output:N   say so in the log and exit when a request for N tokens arrives
     hang_after:N      stop stepping when request N arrives
@@ -26,6 +27,7 @@ from connector_tax.errors import ConfigError
 NAMES = (
     "die_at_start",
     "slow_start",
+    "compile",
     "die_after",
     "die_on_output",
     "hang_after",
@@ -50,6 +52,7 @@ class Faults:
     degraded: bool = False
     spare_preflight: bool = False
     slow_start: float = 0.0
+    compile: float = 0.0
     die_after: int = 0
     die_on_output: int = 0
     hang_after: int = 0
@@ -84,7 +87,7 @@ def parse_faults(text: str, *, in_preflight: bool = False) -> Faults:
         try:
             if name in SWITCHES:
                 found[name] = True
-            elif name == "slow_start":
+            elif name in ("slow_start", "compile"):
                 found[name] = float(number)
             else:
                 found[name] = int(number)

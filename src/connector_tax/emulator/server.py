@@ -79,6 +79,7 @@ class Server:
         self._answers: dict[int, Answer] = {}
         self._requests = 0
         self._scrapes = 0
+        self._compiled: set[int] = set()
         self.counters = Counters()
         self.engine: RealTimeEngine | None = None
 
@@ -143,6 +144,9 @@ class Server:
             os._exit(1)
         if self._faults.hang_after and number >= self._faults.hang_after:
             self.engine.hung = True
+        if self._faults.compile and prompt_tokens not in self._compiled:
+            self._compiled.add(prompt_tokens)
+            time.sleep(self._faults.compile)  # all of it: compiling holds the engine
         if self._faults.hits("http500", number):
             print("RuntimeError: this request was to fail (on demand)", file=sys.stderr, flush=True)
             exchange.answer_error("500 Internal Server Error", "EngineCore encountered an issue (on demand).")

@@ -8,17 +8,13 @@ from typing import Any
 
 from connector_tax.config import EngineConfig
 from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.engine.gpus import VISIBLE, Cards
+from connector_tax.engine.ports import side_port_environment
 from connector_tax.errors import ConfigError
 from connector_tax.records.connector import ConnectorSpec
 
 LAUNCH = PROJECT_ROOT / "launch"
-MODULES = {"vllm": "vllm.entrypoints.openai.api_server", "emulator": "connector_tax.emulator"}
-
-# Ports that connectors listen on beside the API's, with vLLM's defaults. Moved on by GPU, so that campaigns on
-# two GPUs of a host do not collide; not drawn afresh, since vLLM keys its compile cache with them and every
-# launch would then compile anew.
-SIDE_PORTS = {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600, "VLLM_MOONCAKE_BOOTSTRAP_PORT": 8998}
-SIDE_PORT_STRIDE = 100
+MODULES = {"vllm": "vllm_serve", "emulator": "connector_tax.emulator"}
 
 
 def launch_script(connector: ConnectorSpec) -> Path:
@@ -81,8 +77,17 @@ def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str
     return [*arguments, *engine.extra_args, *connector.extra_args]
 
 
-def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[str, str]:
-    """The environment of a launch script; the caller adds PORT, LAUNCH_SH_OUT and the step log."""
+def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> dict[str, str]:
+    """The environment of a launch script; the caller adds PORT, LAUNCH_SH_OUT and the step log.
+
+    Raises:
+        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know.
+    """
+    if VISIBLE in connector.env:
+        raise ConfigError(
+            f"{connector.id}: env.{VISIBLE}: cards are chosen for the campaign, not for one connector. "
+            "Set engine.gpu, engine.env or the environment instead."
+        )
     inherited = os.environ
     environment = {
         **inherited,
@@ -100,23 +105,9 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[s
     if engine.kind == "emulator":
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))
     else:
-        environment.setdefault("CUDA_VISIBLE_DEVICES", str(engine.gpu))
-        for name in SIDE_PORTS if engine.gpu else ():
-            environment.setdefault(name, str(side_port(engine, name)))
+        environment |= cards.environment
+        environment = {**side_port_environment(connector, cards.side_port_slot), **environment}
     return environment
-
-
-def visible_gpu(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
-    """The first GPU that the engine is shown, a number or a UUID; None where it is shown none or needs none."""
-    if engine.kind == "emulator":
-        return None
-    first = engine_environment(engine, connector)["CUDA_VISIBLE_DEVICES"].partition(",")[0].strip()
-    return first if first not in ("", "-1", "NoDevFiles") else None
-
-
-def side_port(engine: EngineConfig, name: str) -> int:
-    """The port that connectors on this GPU's engine use for ``name``, one of ``SIDE_PORTS``."""
-    return SIDE_PORTS[name] + SIDE_PORT_STRIDE * engine.gpu
 
 
 def _text(value: Any) -> str:

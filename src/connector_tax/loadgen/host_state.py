@@ -34,7 +34,7 @@ class HostReader:
     """Opens once what can be read, then reads it as often as asked.
 
     Args:
-        gpu: an entry of CUDA_VISIBLE_DEVICES; None: leave GPUs alone.
+        gpu: a card's UUID, or its number as nvidia-smi counts; None: leave GPUs alone.
     """
 
     def __init__(self, gpu: str | None, *, proc_stat: Path = PROC_STAT, cpus: Path = CPUS) -> None:

@@ -106,7 +106,7 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     """Sample into ``out`` for the time of the body, in a process of its own that dies with this one.
 
     Args:
-        gpu: the engine's, as CUDA_VISIBLE_DEVICES names it; None: it has none.
+        gpu: UUID of the engine's card; None: it has none.
     """
     command = [sys.executable, "-m", "connector_tax.loadgen.sampler"]
     arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]

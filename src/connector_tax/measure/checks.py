@@ -1,20 +1,19 @@
 """What preflight asks of one running engine; each check says what it found."""
 
 import re
-import time
 from dataclasses import dataclass
 
 import httpx
-import numpy as np
 
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
 from connector_tax.loadgen.sampler import scrape_patiently
-from connector_tax.seeds import stream
+from connector_tax.measure.warmup import Answer, ask
+from connector_tax.records.connector import ConnectorSpec
 
 REQUEST_TIMEOUT_S = 60.0
 SHORT_PROMPT_TOKENS = 32
-SHORT_OUTPUT_TOKENS = 32
+LONG_OUTPUT_TOKENS = 32
 # Longer than two of LMCache's chunks of 256: a shorter prompt never reaches its lookup.
 LONG_PROMPT_TOKENS = 600
 # A lookup that waits for a server nobody started stalls each prompt for 3 s; a healthy engine needs
@@ -32,29 +31,52 @@ class Finding:
     detail: str
 
 
-def short_requests(engine: RunningEngine, config: CampaignConfig, count: int) -> tuple[Finding, float]:
-    """``count`` short completions one after the other; also the slowest one's seconds."""
-    slowest_s = 0.0
+def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
+    """Prompt lengths that the checks send, so that they can be warmed before."""
+    return (SHORT_PROMPT_TOKENS, _long_length(config))
+
+
+def short_requests(
+    engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec
+) -> tuple[Finding, float]:
+    """The connector's short completions one after the other, all within its limit; also the slowest one's seconds."""
+    count, tokens, limit_s = (
+        connector.verify_requests,
+        connector.verify_output_tokens,
+        connector.verify_within_s,
+    )
+    answers: list[Answer] = []
     for index in range(count):
-        finding, elapsed_s = _complete(engine, config, SHORT_PROMPT_TOKENS, f"short request {index + 1}")
-        slowest_s = max(slowest_s, elapsed_s)
-        if not finding.ok:
-            return finding, slowest_s
-    return Finding("short requests", True, f"{count} answered, slowest {slowest_s:.2f} s"), slowest_s
+        answers.append(ask(engine, config, SHORT_PROMPT_TOKENS, output_tokens=tokens, timeout_s=limit_s))
+        if answers[-1].fault is not None:
+            return Finding(f"short request {index + 1}", False, answers[-1].fault), 0.0
+    total_s = sum(a.elapsed_s for a in answers)
+    return (
+        Finding(
+            "short requests",
+            total_s < limit_s,
+            f"{count} of {tokens} output tokens answered in {total_s:.2f} s together (limit {limit_s:g} s)",
+        ),
+        max(a.elapsed_s for a in answers),
+    )
 
 
 def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -> Finding:
     """One prompt longer than a cache chunk, which must not stall."""
+    length = _long_length(config)
+    answer = ask(engine, config, length, output_tokens=LONG_OUTPUT_TOKENS, timeout_s=REQUEST_TIMEOUT_S)
+    if answer.fault is not None:
+        return Finding("long prompt", False, answer.fault)
+    stalls = answer.elapsed_s > short_s + LONG_PROMPT_EXTRA_S
+    words = f"{length} tokens took {answer.elapsed_s:.1f} s, a short prompt {short_s:.1f} s: each long prompt stalls"
+    return Finding(
+        "long prompt", not stalls, words if stalls else f"{length} tokens in {answer.elapsed_s:.2f} s"
+    )
+
+
+def _long_length(config: CampaignConfig) -> int:
     limit = int(config.engine.args.get("max_model_len") or LONG_PROMPT_TOKENS * 2)
-    length = min(LONG_PROMPT_TOKENS, limit - SHORT_OUTPUT_TOKENS)
-    finding, elapsed_s = _complete(engine, config, length, "long prompt")
-    if finding.ok and elapsed_s > short_s + LONG_PROMPT_EXTRA_S:
-        return Finding(
-            "long prompt",
-            False,
-            f"{length} tokens took {elapsed_s:.1f} s, a short prompt {short_s:.1f} s: each long prompt stalls",
-        )
-    return finding
+    return min(LONG_PROMPT_TOKENS, limit - LONG_OUTPUT_TOKENS)
 
 
 def not_switched_off(engine: RunningEngine) -> Finding:
@@ -95,26 +117,3 @@ def alive(engine: RunningEngine) -> Finding:
     if code != 200 or failed:
         return Finding("engine alive", False, f"/health answers {code}, failed engine cores: {failed:g}")
     return Finding("engine alive", True, "/health answers 200")
-
-
-def _complete(engine: RunningEngine, config: CampaignConfig, length: int, name: str) -> tuple[Finding, float]:
-    cell = config.cell
-    rng = stream(time.monotonic_ns(), "preflight")
-    prompt = rng.integers(cell.token_id_low, cell.token_id_high, length, dtype=np.int64).tolist()
-    body = {
-        "model": engine.model,
-        "prompt": prompt,
-        "max_tokens": SHORT_OUTPUT_TOKENS,
-        "temperature": 0,
-        "ignore_eos": True,
-    }
-    start = time.monotonic()
-    try:
-        answer = httpx.post(f"{engine.base_url}/v1/completions", json=body, timeout=REQUEST_TIMEOUT_S)
-    except httpx.HTTPError as error:
-        cause = engine.death() or f"{type(error).__name__} after {time.monotonic() - start:.1f} s"
-        return Finding(name, False, cause), time.monotonic() - start
-    elapsed_s = time.monotonic() - start
-    if answer.status_code != 200:
-        return Finding(name, False, f"HTTP {answer.status_code}: {answer.text[:300]}"), elapsed_s
-    return Finding(name, True, f"{length} tokens in {elapsed_s:.2f} s"), elapsed_s

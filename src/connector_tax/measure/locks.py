@@ -8,9 +8,10 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from connector_tax.engine.gpus import Cards
 from connector_tax.errors import EngineError
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
@@ -23,15 +24,25 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def measuring_alone(root: Path, campaign: str, gpu: int) -> Iterator[None]:
-    """Nobody else measures in the campaign's folder or on the GPU while the body runs.
+def measuring_alone(root: Path, campaign: str, cards: Cards) -> Iterator[None]:
+    """Nobody else measures in the campaign's folder or on its cards while the body runs.
 
     Raises:
         EngineError: someone else did for ``WAIT_S``; names the process and its campaign.
     """
-    gpu_lock = cache_folder() / "locks" / f"gpu{gpu}.lock"
-    with alone_in(root, campaign), held(gpu_lock, f"GPU {gpu}", _holder(root, campaign)):
+    with ExitStack() as stack:
+        stack.enter_context(alone_in(root, campaign))
+        for name, what in _card_locks(cards):
+            path = cache_folder() / "locks" / f"{name}.lock"
+            stack.enter_context(held(path, what, _holder(root, campaign)))
         yield
+
+
+def _card_locks(cards: Cards) -> list[tuple[str, str]]:
+    """(file name, what it stands for) of each lock, in an order that two campaigns share, lest they wait for each other."""
+    if not cards.gpus:
+        return [(f"gpu{cards.slot}", f"engine.gpu {cards.slot}")]
+    return sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)
 
 
 @contextmanager
@@ -50,18 +61,19 @@ def _holder(root: Path, campaign: str) -> str:
 
 
 @contextmanager
-def held(path: Path, what: str, holder: str, *, wait_s: float = WAIT_S) -> Iterator[None]:
+def held(path: Path, what: str, holder: str, *, wait_s: float | None = None) -> Iterator[None]:
     """Hold the lock at ``path`` for the body.
 
     Args:
         holder: what somebody else is told who wants it meanwhile.
+        wait_s: None: ``WAIT_S``.
 
     Raises:
         EngineError: someone else held it for ``wait_s``; names the holder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+", encoding="utf-8") as handle:
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,18 +17,16 @@ from typing import Any
 
 from connector_tax.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import CampaignConfig, EngineConfig
+from connector_tax.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.command import check_model, engine_python, side_port
+from connector_tax.engine.command import check_model, engine_environment, engine_python
+from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.identity import engine_identity
+from connector_tax.engine.memory import too_large
+from connector_tax.engine.model_files import fetch_model, missing_from_host
 from connector_tax.engine.patching import ensure_patched
-from connector_tax.engine.process import (
-    LaunchError,
-    LaunchRequest,
-    RunningEngine,
-    free_port,
-    running_engine,
-)
+from connector_tax.engine.ports import first_port, free_port, is_taken, taken_words
+from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.settings import resolved_settings
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
@@ -37,11 +35,11 @@ from connector_tax.measure.checks import Finding
 from connector_tax.measure.failure import blame_the_host
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
+from connector_tax.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
 from connector_tax.plan import config_of, launch_spec
 from connector_tax.records.connector import ConnectorSpec
 
 SCHEMA = 1
-BOOTSTRAP_PORT = "VLLM_MOONCAKE_BOOTSTRAP_PORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,8 @@ class Decision:
 
     Attributes:
         launch: for a matched baseline, the ``extra_args`` and ``env`` that make plain vLLM like its connector.
+        prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
+        token_s: of plain: median seconds per further token there.
     """
 
     decision: str
@@ -58,6 +58,23 @@ class Decision:
     launch_hash: str
     checked: tuple[Finding, ...]
     launch: dict[str, Any] | None = None
+    prompt_s: dict[str, float] | None = None
+    token_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every configuration is tried on.
+
+    Attributes:
+        records: whether the engine writes step records.
+    """
+
+    config: CampaignConfig
+    folder: CampaignFolder
+    cards: Cards
+    identity: dict[str, Any]
+    records: bool
 
 
 def run_preflight(campaign_file: Path, only: str | None = None) -> None:
@@ -67,30 +84,39 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
         only: verify just this one and print its log; the status file is left alone.
 
     Raises:
-        ConfigError: the engine's interpreter or the model directory is not there.
+        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, or the model
+            with ``max_model_len`` does not fit on the card.
         EngineError: ``plain`` cannot be measured.
     """
     config = config_of(read_json(campaign_file))
     folder = CampaignFolder(campaign_file.parent)
     check_model(config.engine)
-    identity = engine_identity(config.engine)
+    cards = cards_of(config.engine)
+    if cards.note:
+        print(f"preflight: {cards.note}")
+    _have_model(config.engine)
+    refusal = too_large(config.engine, cards, longest_request_tokens(config))
+    if refusal is not None:
+        raise ConfigError(refusal)
+    identity = engine_identity(config.engine, cards)
     with (
-        measuring_alone(folder.root, config.campaign, config.engine.gpu),
+        measuring_alone(folder.root, config.campaign, cards),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
     ):
         timing = ensure_patched(config.engine)
+        bench = Bench(config, folder, cards, identity, timing.available)
         if only is not None:
-            _verify_only(config, folder, only, identity)
+            _verify_only(replace(bench, records=False), only)
             return
         missing = missing_modules(config.engine, config.connectors)
         decisions: dict[str, Decision] = {}
         # Matched baselines last: what they are launched with is what the others ended up with.
         for connector in sorted(config.connectors, key=lambda c: c.matches is not None):
             if connector.matches is None:
-                decision = _decide(config, folder, connector, missing, identity, timing.available)
+                decision = _decide(bench, connector, missing)
             else:
-                decision = _decide_matched(config, folder, connector, identity, decisions, timing.available)
+                decision = _decide_matched(bench, connector, decisions)
             print(
                 f"preflight: {connector.id}: {decision.decision}"
                 + (f" - {decision.reason}" if decision.reason else "")
@@ -114,24 +140,34 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     )
 
 
-def _verify_only(config: CampaignConfig, folder: CampaignFolder, only: str, identity: dict[str, Any]) -> None:
+def _have_model(engine: EngineConfig) -> None:
+    """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
+    missing = missing_from_host(engine)
+    if missing is not None:
+        words = "It is downloaded now; no launch is timed before it is there."
+        print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
+        fetch_model(engine)
+
+
+def _verify_only(bench: Bench, only: str) -> None:
     """One configuration by hand.
 
     Raises:
         ConfigError: it is not part of the campaign.
         EngineError: it cannot be measured here; the reason.
     """
+    config = bench.config
     if only not in config.connector_ids:
         raise ConfigError(
             f"{only!r} is not in this campaign. Its configurations: {', '.join(config.connector_ids)}."
         )
     connector = config.connector(only)
     missing = missing_modules(config.engine, (connector,))
-    reason = _reason_before_launch(config.engine, connector, missing, identity)
+    reason = _reason_before_launch(config.engine, connector, missing, bench.identity)
     if reason is not None:
         raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
-    findings = _verify(config, folder, connector, identity, records=False)
-    print((folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
+    findings, _ = _verify(bench, connector)
+    print((bench.folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
     failed = next((f for f in findings if not f.ok), None)
     if failed is not None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
@@ -149,26 +185,24 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
     return set(json.loads(found.stdout))
 
 
-def _decide(
-    config: CampaignConfig,
-    folder: CampaignFolder,
-    connector: ConnectorSpec,
-    missing: set[str],
-    identity: dict[str, Any],
-    records: bool,
-) -> Decision:
-    launch_hash = hash_of({"launch": launch_spec(config, connector.id), "versions": identity["versions"]})
-    skip = _reason_before_launch(config.engine, connector, missing, identity)
+def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
+    identity = bench.identity
+    # The card as well: another one may be too small, and is another speed.
+    hashed = {"versions": identity["versions"], "gpu": identity["gpu"]}
+    launch_hash = hash_of({"launch": launch_spec(bench.config, connector.id), **hashed})
+    skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
         return Decision("skip", skip[0], skip[1], launch_hash, ())
-    remembered = folder.preflight / connector.id / "decision.json"
+    remembered = bench.folder.preflight / connector.id / "decision.json"
     if remembered.is_file():
         earlier = read_json(remembered)
-        if earlier["launch_hash"] == launch_hash and earlier["decision"] == "include":
-            return Decision(
-                "include", None, None, launch_hash, tuple(Finding(**f) for f in earlier["checked"])
+        if _still_holds(earlier, launch_hash, bench.config, connector):
+            return replace(
+                Decision("include", None, None, launch_hash, tuple(Finding(**f) for f in earlier["checked"])),
+                prompt_s=earlier.get("prompt_s"),
+                token_s=earlier.get("token_s"),
             )
-    findings = _verify(config, folder, connector, identity, records=records)
+    findings, idle = _verify(bench, connector)
     failed = next((f for f in findings if not f.ok), None)
     decision = Decision(
         "skip" if failed else "include",
@@ -176,31 +210,35 @@ def _decide(
         None,
         launch_hash,
         findings,
+        prompt_s={str(length): s for length, s in idle.prompt_s.items()} if idle is not None else None,
+        token_s=idle.token_s if idle is not None else None,
     )
     write_json(remembered, asdict(decision))
     return decision
 
 
-def _decide_matched(
-    config: CampaignConfig,
-    folder: CampaignFolder,
-    connector: ConnectorSpec,
-    identity: dict[str, Any],
-    decisions: dict[str, Decision],
-    records: bool,
-) -> Decision:
+def _still_holds(
+    earlier: dict[str, Any], launch_hash: str, config: CampaignConfig, connector: ConnectorSpec
+) -> bool:
+    """Whether an earlier try says all that this one would: of plain also how long each length takes."""
+    if earlier["launch_hash"] != launch_hash or earlier["decision"] != "include":
+        return False
+    lengths = {str(length) for length in campaign_lengths(config)}
+    return connector.id != "plain" or lengths <= set(earlier.get("prompt_s") or ())
+
+
+def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str, Decision]) -> Decision:
     """A baseline is launched like its connector, or left out with the reason."""
     assert connector.matches is not None
     target = decisions[connector.matches]
     if target.decision != "include":
         return Decision("skip", f"{connector.matches} was skipped: {target.reason}", None, "", ())
-    launched, words = matched_launch(folder, connector)
+    launched, words = matched_launch(bench.folder, connector)
     if launched is None:
         return Decision("skip", words, None, "", ())
-    own = replace(
-        config, connectors=tuple(launched if c.id == connector.id else c for c in config.connectors)
-    )
-    decision = _decide(own, folder, launched, set(), identity, records)
+    connectors = tuple(launched if c.id == connector.id else c for c in bench.config.connectors)
+    own = replace(bench, config=replace(bench.config, connectors=connectors))
+    decision = _decide(own, launched, set())
     return replace(
         decision,
         checked=(*decision.checked, Finding("matched", True, words)),
@@ -220,54 +258,58 @@ def _reason_before_launch(
         reason = f"the engine's interpreter has no module {names}"
         if connector.needs_gpu and not identity["gpu"]:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
-        return reason, "; ".join(m.install for m in needed)
+        return reason, "; ".join(m.install_for(identity["cuda"]) for m in needed)
     cores = len(os.sched_getaffinity(0))
     if cores < connector.min_cores:
         return f"needs {connector.min_cores} cores, this host has {cores}. {connector.note}".strip(), None
     return None
 
 
-def _verify(
-    config: CampaignConfig,
-    folder: CampaignFolder,
-    connector: ConnectorSpec,
-    identity: dict[str, Any],
-    *,
-    records: bool,
-) -> tuple[Finding, ...]:
-    """Launch, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does.
+def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...], IdleTimes | None]:
+    """Launch, warm, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does. Plain is timed as well.
 
     Raises:
         EngineError: the host failed, and not the configuration.
     """
+    config, folder = bench.config, bench.folder
     findings: list[Finding] = []
+    idle = None
     try:
-        with _bootstrap(config.engine, connector) as beside:
+        with _bootstrap(config.engine, connector, bench.cards) as beside:
             own = folder.preflight / connector.id
-            step_log = own / "steps" / "engine_step.jsonl" if records else None
-            request = LaunchRequest(config.engine, beside, own, step_log)
+            step_log = own / "steps" / "engine_step.jsonl" if bench.records else None
+            request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
             _clear(own)
             with running_engine(request) as engine:
                 engine.wait_ready()
                 findings.append(Finding("ready", True, f"/v1/models names {engine.model}"))
                 _ask(engine, config, connector, findings)
+                if connector.id == "plain" and findings[-1].ok:
+                    idle = _timed(engine, config, findings)
                 settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
                 write_json(folder.engine_settings(connector.id), {"schema": 1, "settings": settings})
     except LaunchError as error:
         cause = str(error).splitlines()[0]
         blame_the_host(cause, connector.id)
         findings.append(Finding("ready", False, cause))
-    log = [f"# {connector.id}: {connector.label}", json.dumps(identity["versions"])]
+    log = [f"# {connector.id}: {connector.label}", json.dumps(bench.identity["versions"])]
+    log += [f"# {gpu}" for gpu in bench.identity["gpu"]]
     log += [f"{'ok  ' if f.ok else 'FAIL'}  {f.check}: {f.detail}" for f in findings]
     write_text(folder.preflight / f"verify_{connector.id}.log", "\n".join(log) + "\n")
-    return tuple(findings)
+    return tuple(findings), idle
 
 
 def _ask(
     engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, findings: list[Finding]
 ) -> None:
     """The checks in order, up to the first that fails."""
-    finding, short_s = checks.short_requests(engine, config, connector.verify_requests)
+    # Under the limit for getting ready: what compiles on a first request is part of starting.
+    lengths = (*campaign_lengths(config), *checks.verify_lengths(config))
+    warm = warm_up(engine, config, lengths, timeout_s=config.engine.ready_timeout_s)
+    findings.append(Finding("warm-up", warm.fault is None, warm.words))
+    if warm.fault is not None:
+        return
+    finding, short_s = checks.short_requests(engine, config, connector)
     findings.append(finding)
     rest: list[Callable[[], Finding]] = [
         lambda: checks.long_prompt(engine, config, short_s),
@@ -282,6 +324,16 @@ def _ask(
         findings.append(check())
 
 
+def _timed(engine: RunningEngine, config: CampaignConfig, findings: list[Finding]) -> IdleTimes | None:
+    found = idle_times(engine, config)
+    if isinstance(found, str):
+        findings.append(Finding("idle times", False, found))
+        return None
+    words = ", ".join(f"{length} tokens {s:.3f} s" for length, s in found.prompt_s.items())
+    findings.append(Finding("idle times", True, f"prompts: {words}; each token {found.token_s:.4f} s"))
+    return found
+
+
 def _clear(folder: Path) -> None:
     for name in ("vllm_stdout.log", "vllm_stderr.log", "launch.sh"):
         (folder / name).unlink(missing_ok=True)
@@ -289,20 +341,30 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def _bootstrap(engine: EngineConfig, connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
+def _bootstrap(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> Iterator[ConnectorSpec]:
     """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
 
     It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
     never asks it, and gets a free port, since several of its campaigns may run beside each other.
+
+    Raises:
+        EngineError: somebody listens there already.
     """
-    if connector.verify != "kv_consumer":
+    side = next((p for p in connector.side_ports if not p.listens), None)
+    if connector.verify != "kv_consumer" or side is None:
         yield connector
         return
-    port = str(side_port(engine, BOOTSTRAP_PORT) if engine.kind == "vllm" else free_port())
+    if engine.kind == "vllm":
+        environment = engine_environment(engine, connector, cards)
+        port = first_port(side, environment, cards.side_port_slot)
+        if is_taken(port):
+            raise EngineError(taken_words(connector, side, port))
+    else:
+        port = free_port()
     script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
-    server = subprocess.Popen([sys.executable, str(script), port])
+    server = subprocess.Popen([sys.executable, str(script), str(port)])
     try:
-        yield replace(connector, env={**connector.env, BOOTSTRAP_PORT: port})
+        yield replace(connector, env={**connector.env, side.env: str(port)})
     finally:
         server.terminate()
         server.wait()

@@ -15,10 +15,11 @@ from connector_tax.artifacts.launches import timed_launch
 from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
-from connector_tax.engine.command import visible_gpu
+from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.engine.transports import transports_of
 from connector_tax.engine.usage import idle_use
 from connector_tax.files import read_json, write_json, write_text
 from connector_tax.loadgen.outputs import collect_outputs
@@ -39,6 +40,7 @@ from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
 from connector_tax.measure.verdict import death_of
+from connector_tax.measure.warmup import warm_up
 from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
 from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.connector import PLAIN_AGAIN
@@ -65,6 +67,7 @@ class Run:
     run: RunFolder
     progress: Progress
     step_timing: bool
+    cards: Cards
 
     @property
     def connector_id(self) -> str:
@@ -105,8 +108,11 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
         return
 
-    run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]))
-    with measuring_alone(folder.root, config.campaign, config.engine.gpu):
+    cards = cards_of(config.engine)
+    if cards.note:
+        progress.say(cards.note)
+    run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
+    with measuring_alone(folder.root, config.campaign, cards):
         _begin_anew(run, cells)
         try:
             _measure(run, cells)
@@ -213,10 +219,10 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
     attempt = _archive_earlier_attempt(run.run)
     config, connector = run.config, run.config.connector(run.connector_id)
-    identity = engine_identity(config.engine)
+    identity = engine_identity(config.engine, run.cards)
     if run.step_timing:
         ensure_patched(config.engine)
-    about = {
+    about: dict[str, Any] = {
         "campaign": config.campaign,
         "connector": connector.id,
         "phase": run.run.phase,
@@ -225,7 +231,7 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         "code": code_version(),
     }
     write_json(run.run.config, {**about, "cells": [c.to_json() for c in pending]})
-    write_text(run.run.env, env_text(config.engine, connector, identity))
+    write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
     step_log = run.run.step_log if run.step_timing else None
     placement = _placement(config)
@@ -235,6 +241,7 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         folder=run.run.path,
         step_log=step_log,
         cpus=placement.engine if placement is not None else (),
+        cards=run.cards,
     )
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -243,14 +250,29 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         running_engine(request) as engine,
     ):
         engine.wait_ready()
-        gpu = visible_gpu(config.engine, connector)
-        with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, gpu):
+        _warm_up(run, engine, pending)
+        about["engine"] = {**identity, **transports_of(engine.log_text())}
+        with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
             idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
             missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt}, idle)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
             _collect_outputs(run, engine)
         return missing
+
+
+def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
+    """The first request of each length, outside every cell: what compiles then is nobody's latency.
+
+    Raises:
+        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count them.
+    """
+    lengths = tuple(cell.input_tokens for cell in pending if cell.sessions is None)
+    warm = warm_up(engine, run.config, lengths, timeout_s=run.config.engine.ready_timeout_s)
+    death = engine.death()
+    if death is not None:
+        raise LaunchError(f"{run.connector_id}: the engine died while it was warmed up: {death}")
+    run.progress.say(f"warm-up: {warm.words}")
 
 
 def _placement(config: CampaignConfig) -> Placement | None:

@@ -17,7 +17,7 @@ from connector_tax.errors import ArtifactError
 from connector_tax.files import hash_of
 from connector_tax.plan.order import run_order
 from connector_tax.records.cell import Shape
-from connector_tax.records.connector import ConnectorSpec, ModuleNeed
+from connector_tax.records.connector import ConnectorSpec, ModuleNeed, SidePort
 
 SCHEMA = 1
 
@@ -90,5 +90,6 @@ def _connector(value: dict[str, Any]) -> ConnectorSpec:
             **value,
             "extra_args": tuple(value["extra_args"]),
             "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
+            "side_ports": tuple(SidePort(**p) for p in value["side_ports"]),
         }
     )

@@ -21,7 +21,6 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import (
     check_model,
     engine_arguments,
-    engine_environment,
     engine_python,
     launch_script,
 )
@@ -242,21 +241,6 @@ def test_arguments_follow_the_config(campaign: CampaignConfig) -> None:
         "--enforce-eager",
         "--no-async-scheduling",
     ]
-
-
-def test_campaigns_on_two_gpus_do_not_share_a_side_port(campaign: CampaignConfig, tmp_path: Path) -> None:
-    """GPU 0 keeps vLLM's defaults; what a connector's entry sets itself is left alone."""
-    python = tmp_path / "python"
-    python.touch(mode=0o755)
-    nixl = campaign.connector("nixl_both")
-
-    def port(gpu: int, env: dict[str, str]) -> str | None:
-        engine = vllm_engine(campaign, python=str(python), gpu=gpu)
-        return engine_environment(engine, replace(nixl, env=env)).get("VLLM_NIXL_SIDE_CHANNEL_PORT")
-
-    assert port(0, {}) is None
-    assert port(1, {}) == "5700"
-    assert port(1, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "6000"}) == "6000"
 
 
 def test_a_connector_without_a_script_is_launched_by_the_common_one() -> None:

@@ -1,8 +1,13 @@
 """The reason an engine died, out of vLLM's layers of tracebacks."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from connector_tax.engine.root_cause import root_cause
+from connector_tax.engine.process import LaunchRequest, RunningEngine
+from connector_tax.engine.root_cause import last_error, root_cause
 
 MOONCAKE_ON_CPU = """
 (EngineCore_DP0 pid=812) ERROR 11-20 10:00:00 [core.py:866] EngineCore failed to start.
@@ -57,3 +62,76 @@ def test_the_first_exception_that_wraps_nothing_is_the_cause(log: str, cause: st
 def test_a_signal_is_named_where_the_log_has_no_exception(exit_code: int | None, cause: str) -> None:
     assert root_cause("loading\nserving on port 8000", exit_code) == cause
     assert root_cause("ValueError: no\nserving", exit_code) == "ValueError: no"
+
+
+LOGS = Path(__file__).parents[2] / "data" / "logs"
+UNTOLD = "vLLM's log does not say of what"
+KILLED = [
+    ("vllm_0.32_worker_sigill.log", "worker process VllmWorker-0 died: SIGILL"),
+    ("vllm_0.32_worker_sigsegv.log", "worker process VllmWorker-0 died: SIGSEGV"),
+    ("vllm_0.32_engine_core_sigkill.log", f"engine core process ended unexpectedly: {UNTOLD}"),
+]
+
+
+@pytest.mark.parametrize(("name", "cause"), KILLED)
+def test_a_killed_process_is_the_cause_and_not_who_points_at_it(name: str, cause: str) -> None:
+    """Logs of vLLM 0.32 while it served: what its client got was "See stack trace (above)"."""
+    log = (LOGS / name).read_text()
+    assert "See stack trace (above)" in log
+    assert root_cause(log) == root_cause(log, exit_code=0) == last_error(log) == cause
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        # Before 0.26 or so without the exit code.
+        (
+            "(EngineCore_0 pid=9) ERROR 11-20 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died unexpectedly, "
+            "shutting down executor.\nvllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+            f"worker process VllmWorker-1 died: {UNTOLD}",
+        ),
+        (
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_DP0': -9}",
+            "engine core process EngineCore_DP0 died: SIGKILL",
+        ),
+        # vLLM 0.32: a worker that was gone before it could raise.
+        (
+            "(EngineCore pid=10037) ERROR 11-22 07:15:48 [core.py:1510] EngineCore failed to start.\n"
+            "(EngineCore pid=10037) ERROR 11-22 07:15:48 [core.py:1510] Exception: WorkerProc initialization failed due to an "
+            "exception in a background process. See stack trace for root cause.",
+            f"a worker process ended while it started, without an exception: {UNTOLD}",
+        ),
+        # A worker that raised has said why; its end only follows, and so does C++ that gives up.
+        (
+            "ValueError: bad shape\nWorker proc W-0 died unexpectedly (exit code: 1), shutting",
+            "ValueError: bad shape",
+        ),
+        (
+            "torch.AcceleratorError: CUDA error: an illegal memory access\nWorker proc W-0 died unexpectedly (exit code: -6), x",
+            "torch.AcceleratorError: CUDA error: an illegal memory access",
+        ),
+        ("Worker proc W-0 died unexpectedly (exit code: -6), x", "worker process W-0 died: SIGABRT"),
+        ("Fatal Python error: Illegal instruction\n\nThread 0x1", "Fatal Python error: Illegal instruction"),
+    ],
+)
+def test_deaths_that_other_releases_log(log: str, cause: str) -> None:
+    assert root_cause(log) == cause
+
+
+def test_an_engine_that_lives_on_is_in_trouble_for_its_last_error() -> None:
+    """It may have got over what it logged before."""
+    assert last_error("ValueError: first\nserving\nKeyError: 'second'\nserving") == "KeyError: 'second'"
+    assert last_error("serving\nRuntimeError: cancelled") is None
+
+
+def test_an_answer_of_500_is_explained_by_the_engines_own_log(tmp_path: Path) -> None:
+    """Also while the server that gave it is still there."""
+    (tmp_path / "vllm_stdout.log").write_text((LOGS / KILLED[0][0]).read_text())
+    server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        engine = RunningEngine(LaunchRequest(None, None, tmp_path), 0, server)  # type: ignore[arg-type]
+        assert engine.death() is None
+        assert engine.trouble() == KILLED[0][1]
+    finally:
+        server.kill()
+        server.communicate()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from connector_tax.engine.gpus import Cards, Gpu
 from connector_tax.errors import EngineError
 from connector_tax.measure import locks
 from connector_tax.measure.locks import measuring_alone
@@ -16,19 +17,47 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
 
 
-def test_another_campaign_on_the_same_gpu_is_told_who_measures_there(tmp_path: Path) -> None:
-    with measuring_alone(tmp_path / "first", "first", 0), pytest.raises(EngineError) as found:
-        with locks.held(tmp_path / "cache" / "locks" / "gpu0.lock", "GPU 0", "me", wait_s=0.0):
+def on(uuid: str, index: int = 0) -> Cards:
+    return Cards((Gpu(index, uuid, "NVIDIA H20", 97_871, uuid),), 0)
+
+
+TWO = Cards((*on("GPU-bb", 1).gpus, *on("GPU-aa").gpus), 0)
+
+
+def test_another_campaign_on_the_same_gpu_is_told_who_measures_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it has that card beside another, under another index."""
+    monkeypatch.setattr(locks, "WAIT_S", 0.0)
+    with measuring_alone(tmp_path / "first", "first", TWO), pytest.raises(EngineError) as found:
+        with measuring_alone(tmp_path / "second", "second", on("GPU-bb", index=0)):
             pytest.fail("held twice")
     holder = f"process {os.getpid()}, which works on campaign first in {tmp_path / 'first'}"
-    assert re.search(f"GPU 0 is in use by {re.escape(holder)} ", str(found.value))
+    words = re.escape(f"GPU 0: NVIDIA H20 (UUID: GPU-bb) is in use by {holder} ")
+    assert re.search(words, str(found.value))
 
 
 def test_what_was_held_is_free_afterwards_and_another_gpu_always(tmp_path: Path) -> None:
-    with measuring_alone(tmp_path / "a", "a", 0), measuring_alone(tmp_path / "b", "b", 1):
+    """Two cards that have the same index in two containers are two cards."""
+    with (
+        measuring_alone(tmp_path / "a", "a", on("GPU-aa")),
+        measuring_alone(tmp_path / "b", "b", on("GPU-bb")),
+    ):
         pass
-    with measuring_alone(tmp_path / "c", "c", 0):
+    with measuring_alone(tmp_path / "c", "c", TWO):
         pass
+
+
+def test_measurements_without_a_card_are_told_apart_by_the_campaigns_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "WAIT_S", 0.0)
+    with measuring_alone(tmp_path / "a", "a", Cards((), 0)):
+        with measuring_alone(tmp_path / "b", "b", Cards((), 1)):
+            pass
+        with pytest.raises(EngineError, match=r"engine\.gpu 0 is in use by process"):
+            with measuring_alone(tmp_path / "c", "c", Cards((), 0)):
+                pytest.fail("held twice")
 
 
 def test_a_shorter_holder_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:

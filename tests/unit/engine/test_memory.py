@@ -1,0 +1,131 @@
+"""KV memory worked out before a launch: numbers against vLLM's own messages and hand-worked ones."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.config import EngineConfig, longest_request_tokens
+from connector_tax.engine.gpus import Cards, Gpu
+from connector_tax.engine.memory import GIB, kv_need, too_large
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import campaign_config
+
+CAMPAIGN = campaign_config("config.yaml")
+# Qwen3-Coder-30B-A3B-Instruct.
+QWEN: dict[str, Any] = {
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "max_position_embeddings": 262144,
+    "sliding_window": None,
+    "torch_dtype": "bfloat16",
+}
+
+
+def card(gib: float) -> Cards:
+    return Cards((Gpu(3, "GPU-x", "NVIDIA H20", int(gib * 1024), "GPU-x"),), 0)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> EngineConfig:
+    """The published campaign's engine on a model directory with 57 GiB of weights, which take no room."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    with open(tmp_path / "model.safetensors", "wb") as weights:
+        weights.truncate(57 * GIB)
+    return replace(CAMPAIGN.engine, model=str(tmp_path))
+
+
+def test_the_published_campaign_needs_18_gib_for_one_request(engine: EngineConfig) -> None:
+    need = kv_need(QWEN, engine)
+    assert need is not None
+    assert need.of(1) == 98304
+    assert need.of(200_000) / GIB == pytest.approx(18.31, abs=0.005)
+
+
+def test_what_fits_is_not_spoken_of(engine: EngineConfig) -> None:
+    assert too_large(engine, card(96), longest_request_tokens(CAMPAIGN)) is None
+    assert too_large(engine, Cards((), 0), 1) is None
+    assert too_large(replace(engine, model="org/not-here"), card(1), 1) is None
+    assert too_large(CAMPAIGN.engine, card(1), 1) is None
+
+
+def test_a_card_with_less_is_named_with_what_fits(engine: EngineConfig) -> None:
+    """80 GiB x 0.9 - 57 GiB = 15 GiB = 163,840 tokens of 96 KiB, as worked out by hand."""
+    told = str(too_large(engine, card(80), longest_request_tokens(CAMPAIGN)))
+    assert "max_model_len: 200000 tokens need 18.3 GiB of KV memory" in told
+    assert (
+        "GPU 3: NVIDIA H20 (UUID: GPU-x) has 15.0 GiB for it: 80.0 GiB x 0.9 less 57.0 GiB of weights" in told
+    )
+    assert "max_model_len: 163840 or less fits" in told
+    assert "the longest request of this campaign has 33792 tokens" in told
+
+
+def test_where_not_even_the_campaign_fits_that_is_said(engine: EngineConfig) -> None:
+    told = str(too_large(engine, card(64), longest_request_tokens(CAMPAIGN)))
+    assert "At most 6544 tokens fit, and the longest request of this campaign has 33792" in told
+    told = str(too_large(engine, card(40), 1))
+    assert "has 0.0 GiB for it" in told and "At most 0 tokens fit" in told
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "per_token"),
+    [
+        ({}, {"tensor_parallel_size": 2}, 98304 / 2),
+        ({}, {"tensor_parallel_size": 8}, 98304 / 4),  # four heads over eight cards: each has one
+        ({}, {"pipeline_parallel_size": 2}, 98304 / 2),
+        ({}, {"kv_cache_dtype": "fp8_e4m3"}, 98304 / 2),
+        ({}, {"dtype": "float32"}, 98304 * 2),
+        ({"torch_dtype": "float32"}, {}, 98304),  # vLLM serves it in 16 bits
+        ({"head_dim": None}, {}, 98304 / 2),  # 2048 / 32 = 64
+        ({"num_key_value_heads": None}, {}, 98304 * 8),
+        # DeepSeek's latent attention: one vector of 512 + 64 per layer and token, on every card.
+        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, {"tensor_parallel_size": 4}, 2 * 576 * 48),
+        ({"sliding_window": 4096, "use_sliding_window": False}, {}, 98304),
+        ({"num_kv_shared_layers": 24}, {}, 98304 / 2),
+        ({"layer_types": ["linear_attention", "full_attention"] * 24}, {}, 98304 / 2),
+    ],
+)
+def test_other_models_and_other_splits(
+    engine: EngineConfig, model: dict[str, Any], args: dict[str, Any], per_token: float
+) -> None:
+    need = kv_need({**QWEN, **model}, replace(engine, args={**engine.args, **args}))
+    assert need is not None and need.of(1000) == per_token * 1000
+
+
+def test_layers_with_a_window_keep_no_more_than_it(engine: EngineConfig) -> None:
+    model = {
+        **QWEN,
+        "sliding_window": 1000,
+        "layer_types": ["sliding_attention"] * 36 + ["full_attention"] * 12,
+    }
+    need = kv_need(model, engine)
+    assert need is not None
+    assert need.of(10_000) == 98304 * (0.25 * 10_000 + 0.75 * 1000)
+    assert need.tokens_in(need.of(10_000)) == 10_000
+    assert need.tokens_in(need.of(160)) == 160
+    untold = kv_need({**QWEN, "sliding_window": 1000}, engine)
+    assert untold is not None and untold.of(10_000) == 98304 * 1000
+    assert untold.tokens_in(untold.of(160)) == 160
+
+
+def test_weights_that_are_stored_wider_than_they_are_served_count_half(engine: EngineConfig) -> None:
+    document = {**QWEN, "torch_dtype": "float32"}
+    (Path(engine.model) / "config.json").write_text(json.dumps(document))
+    assert too_large(engine, card(64), 1) is None
+    wide = replace(engine, args={**engine.args, "dtype": "float32"})
+    assert "less 57.0 GiB of weights" in str(too_large(wide, card(80), 1))
+
+
+def test_nothing_is_concluded_where_memory_is_set_otherwise(engine: EngineConfig) -> None:
+    for name in ("cpu_offload_gb", "kv_cache_memory_bytes"):
+        assert too_large(replace(engine, args={**engine.args, name: 10}), card(40), 1) is None
+    for unknown in ({"mamba_d_state": 16}, {"is_encoder_decoder": True}, {"num_hidden_layers": None}):
+        assert kv_need({**QWEN, **unknown}, engine) is None
+    assert kv_need(QWEN, replace(engine, args={"kv_cache_dtype": "nvfp4"})) is None

@@ -1,0 +1,63 @@
+"""What a measuring launch does between an engine that is ready and its first cell."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import parse_campaign
+from connector_tax.engine.process import LaunchError
+from connector_tax.files import write_json
+from connector_tax.measure.run import measure_run
+from connector_tax.plan import campaign_document
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignFolder:
+    """Plain alone, one short cell, decided by hand."""
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    value: dict[str, Any] = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    value |= {"connectors": ["plain"], "phase_b_prime": {}, "accuracy": {"prompts": 0}}
+    value["phase_a"] = {"rates_per_s": [20], "input_tokens": 96, "output_tokens": 4}
+    value["cell"] |= {"warmup_s": 0.1, "duration_s": 0.3, "min_completed": 3}
+    document = campaign_document(parse_campaign(value, "test"), date="2026-01-01", created_utc="")
+    folder = CampaignFolder(tmp_path / "demo")
+    write_json(folder.campaign_file, document)
+    decision = {"decision": "include", "reason": None}
+    write_json(folder.preflight_status, {"step_timing_available": False, "configs": {"plain": decision}})
+    return folder
+
+
+def test_each_length_is_sent_once_before_the_first_cell(
+    campaign: CampaignFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside every cell: none of its requests is among those that the cell counts. No card is looked for."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "garbage")
+    measure_run(campaign.campaign_file, "plain", "a")
+    said = capsys.readouterr().err
+    assert 0 < said.index("warm-up: prompts of 96 tokens; the slowest took ") < said.index("cell r20_96x4")
+    assert "garbage" not in said
+    run = campaign.run("2026-01-01", "plain", "a")
+    cell = json.loads(run.finished_cells()[0].cell_json.read_text())
+    assert cell["verdict"] == "valid" or set(cell["reasons"]) <= set(cell["health"]["bottleneck"])
+    assert cell["prefix_cache_hits_delta"] == 0
+    receipt = json.loads(run.receipt.read_text())
+    assert receipt["engine"]["transports"] is None and receipt["engine"]["side_channels"] is None
+    assert receipt["engine"]["gpu"] == []
+
+
+def test_an_engine_that_dies_of_its_first_prompt_has_failed_to_launch(
+    campaign: CampaignFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a cell that died: no cell had begun."""
+    monkeypatch.setenv("CONNECTOR_TAX_FAULT", "die_after:1")
+    with pytest.raises(LaunchError, match="plain: the engine died while it was warmed up: "):
+        measure_run(campaign.campaign_file, "plain", "a")
+    assert campaign.run("2026-01-01", "plain", "a").finished_cells() == []

@@ -1,0 +1,164 @@
+"""Preflight on the embedded engine: warmed first, then judged; and what plain's idle engine takes is written down."""
+
+import json
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.config import parse_campaign
+from connector_tax.engine.gpus import Cards
+from connector_tax.errors import ConfigError, EngineError
+from connector_tax.files import write_json
+from connector_tax.measure import preflight as module
+from connector_tax.measure.preflight import run_preflight
+from connector_tax.plan import campaign_document
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT, campaign_config
+from nvml_stand_in import Card, Nvml
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+
+
+def preflight(root: Path, fault: str = "", **entry: Any) -> CampaignFolder:
+    """Plain, and a connector with ``entry`` and ``fault``; on a folder of its own."""
+    connector = {
+        "label": "under test",
+        "kv_transfer_config": {"kv_connector": "NoOpConnector", "kv_role": "kv_both"},
+        "env": {"CONNECTOR_TAX_FAULT": fault},
+    }
+    known = {"plain": {"label": "plain", "kv_transfer_config": None}, "tried": {**connector, **entry}}
+    (root / "connectors.yaml").write_text(yaml.safe_dump(known))
+    value = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    value |= {"connectors": ["plain", "tried"], "connectors_file": str(root / "connectors.yaml")}
+    value["phase_a"]["input_tokens"] = 96
+    value["phase_b"] = {"input_tokens": [64, 96], "output_tokens": [8]}
+    value["phase_b_prime"] = {"configs": ["plain"], "shapes": [[128, 8]]}
+    document = campaign_document(parse_campaign(value, "test"), date="2026-01-01", created_utc="")
+    folder = CampaignFolder(root / "demo")
+    write_json(folder.campaign_file, document)
+    run_preflight(folder.campaign_file)
+    return folder
+
+
+def decision(folder: CampaignFolder, connector: str = "tried") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(folder.preflight_status.read_text())["configs"][connector]
+    return found
+
+
+def test_what_compiles_at_the_first_request_of_a_length_is_warm_up(tmp_path: Path) -> None:
+    """A request may take a second, and the first of each length takes longer."""
+    limits = {"verify_requests": 1, "verify_output_tokens": 4, "verify_within_s": 1.0}
+    found = decision(preflight(tmp_path, "compile:1.1", **limits))
+    assert found["decision"] == "include", found["reason"]
+    checked = {c["check"]: c["detail"] for c in found["checked"]}
+    assert checked["warm-up"].startswith("prompts of 32, 64, 96, 128, 600 tokens; the slowest took ")
+    assert checked["short requests"].startswith("1 of 4 output tokens answered in ")
+    assert checked["short requests"].endswith("together (limit 1 s)")
+
+
+def test_a_warm_engine_that_is_too_slow_is_skipped(tmp_path: Path) -> None:
+    found = decision(preflight(tmp_path, verify_within_s=0.001))
+    assert found["decision"] == "skip"
+    assert found["reason"].startswith("short request")
+    assert "0.001 s" in found["reason"]
+
+
+def test_an_engine_that_answers_with_errors_is_skipped_with_what_it_said(tmp_path: Path) -> None:
+    found = decision(preflight(tmp_path, "http500:1"))
+    assert found["decision"] == "skip"
+    assert found["reason"].startswith("warm-up: first prompt of 32 tokens: HTTP 500: ")
+    assert "EngineCore encountered an issue (on demand)" in found["reason"]
+
+
+def test_plains_idle_times_are_written_down_and_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every prompt length of the campaign, and of nobody but plain; a card that is named does not matter here."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "garbage")
+    folder = preflight(tmp_path)
+    plain = decision(folder, "plain")
+    assert list(plain["prompt_s"]) == ["64", "96", "128"]
+    assert all(0 < s < 5 for s in plain["prompt_s"].values())
+    assert 0 < plain["token_s"] < 0.5
+    assert decision(folder)["prompt_s"] is None and decision(folder)["token_s"] is None
+    (folder.preflight / "verify_plain.log").unlink()
+    again = decision(preflight(tmp_path), "plain")
+    assert again == plain
+    assert not (folder.preflight / "verify_plain.log").exists()  # nothing was launched for it
+
+
+def test_idle_times_of_an_earlier_version_or_other_lengths_are_taken_anew(tmp_path: Path) -> None:
+    folder = preflight(tmp_path)
+    remembered = folder.preflight / "plain" / "decision.json"
+    earlier = json.loads(remembered.read_text())
+    del earlier["prompt_s"], earlier["token_s"]
+    remembered.write_text(json.dumps(earlier))
+    assert set(decision(preflight(tmp_path), "plain")["prompt_s"]) == {"64", "96", "128"}
+
+
+def test_a_consumers_bootstrap_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    """Or the stand-in would die unheard, and the engine ask a stranger."""
+    config = campaign_config("config.yaml")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        env = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(port)}
+        engine = replace(config.engine, python=sys.executable, env=env)
+        with pytest.raises(EngineError) as told:
+            with module._bootstrap(engine, config.connector("mooncake_consumer"), Cards((), 0)):
+                pytest.fail("started")
+    words = f"mooncake_consumer: port {port} (VLLM_MOONCAKE_BOOTSTRAP_PORT), wanted by the bootstrap server that preflight"
+    assert str(told.value).startswith(words)
+    assert f"is in use by process {os.getpid()} " in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        (
+            "GPU-bb",
+            "max_model_len: 200000 tokens need 18.3 GiB of KV memory, and GPU 1: NVIDIA H20 (UUID: GPU-bb)",
+        ),
+        ("GPU-cc", "CUDA_VISIBLE_DEVICES=GPU-cc: 'GPU-cc' names no card of this host"),
+    ],
+)
+def test_what_cannot_start_is_said_before_any_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str, said: str
+) -> None:
+    """Of the card that the engine would get, which is the smaller one here."""
+    cards = Nvml(Card("GPU-aa"), Card("GPU-bb", memory_mib=16 * 1024))
+    monkeypatch.setitem(sys.modules, "pynvml", cards)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    monkeypatch.setattr(module, "running_engine", lambda request: pytest.fail("launched"))
+    model = {"num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32}
+    (tmp_path / "config.json").write_text(json.dumps({**model, "num_key_value_heads": 4, "head_dim": 128}))
+    config = campaign_config("config.yaml")
+    engine = replace(config.engine, python=sys.executable, model=str(tmp_path))
+    document = campaign_document(replace(config, engine=engine), date="2026-01-01", created_utc="")
+    write_json(tmp_path / "run" / "campaign.json", document)
+    with pytest.raises(ConfigError) as told:
+        run_preflight(tmp_path / "run" / "campaign.json")
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("connector", "requests", "tokens", "seconds"),
+    [("mooncake_consumer", 1, 4, 30), ("multi_mooncake_lmcache", 5, 32, 60), ("noop_connector", 5, 32, 30)],
+)
+def test_the_shipped_limits_are_the_designs(connector: str, requests: int, tokens: int, seconds: int) -> None:
+    """Source: the design's section on pre-flight verification."""
+    spec = campaign_config("config.yaml").connector(connector)
+    found = (spec.verify_requests, spec.verify_output_tokens, spec.verify_within_s)
+    assert found == (requests, tokens, seconds)
