@@ -18,6 +18,7 @@ from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.sampler import scrape_patiently
 from connector_tax.measure.engine_log import error_since, log_sizes
 from connector_tax.measure.failure import is_of_the_host
+from connector_tax.measure.queue import QueueTail, wait_idle
 from connector_tax.measure.verdict import judge, refused
 from connector_tax.records.cell import CellSpec
 from connector_tax.steptime import count_steps, cut
@@ -54,7 +55,17 @@ def measure_one_cell(
     before, logged = _counters(engine), log_sizes(engine)
     cpu_before, busy_before_s, start = cpu_seconds(engine), host_busy_seconds(), time.monotonic()
     clock = read_clock_pair()
-    outcome = measure_cell(spec, engine.base_url, engine.model, pool=pool, should_abort=engine.death)
+    outcome = measure_cell(
+        spec,
+        engine.base_url,
+        engine.model,
+        pool=pool,
+        should_abort=engine.death,
+        queue=QueueTail(raw_metrics),
+    )
+    if outcome.window.overloaded:
+        # What was given up must be gone before the next cell begins.
+        wait_idle(engine.base_url)
     after = _counters(engine)
     death = engine.death()
     if death is not None and (not last_try or is_of_the_host(death)):

@@ -1,9 +1,16 @@
-"""The engine's queue while a cell runs: the sampler's file, read as it grows."""
+"""The engine's queue while a cell runs, and after one that was ended behind it."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
+from connector_tax.loadgen.sampler import scrape_once
+
+# vLLM lets go of a request whose client is gone within a step or two; of 256 within seconds.
+IDLE_WITHIN_S = 30.0
+IDLE_POLL_S = 0.5
 
 
 class QueueTail:
@@ -31,3 +38,17 @@ class QueueTail:
             waiting = row["values"].get("num_requests_waiting") if row.get("ok") else None
             if waiting is not None:
                 yield int(row["t_ns"]), float(waiting)
+
+
+def wait_idle(base_url: str) -> bool:
+    """Until the engine has no request left; False where it still has some after ``IDLE_WITHIN_S``, or does not answer."""
+    deadline = time.monotonic() + IDLE_WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            values = scrape_once(base_url)
+        except OSError:
+            return False  # dead, which its cell says; the next cell would say so as well
+        if not values.get("num_requests_running") and not values.get("num_requests_waiting"):
+            return True
+        time.sleep(IDLE_POLL_S)
+    return False

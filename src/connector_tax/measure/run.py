@@ -28,6 +28,7 @@ from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.sampler import sampling
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
+from connector_tax.measure.deaths import count_death, deaths, deaths_file
 from connector_tax.measure.failure import (
     PLAINS,
     ConfigurationFailed,
@@ -41,7 +42,14 @@ from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
 from connector_tax.measure.verdict import death_of
 from connector_tax.measure.warmup import warm_up
-from connector_tax.plan import cells_of, config_of, launch_spec, outputs_hash, spec_hash
+from connector_tax.plan import (
+    cells_of,
+    config_of,
+    launch_spec,
+    outputs_hash,
+    spec_hash,
+    until_overload,
+)
 from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
@@ -119,7 +127,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         except ConfigurationFailed as failure:
             _fail(run, cells, str(failure))
         else:
-            _finish(run, cells)
+            _finish(run, _planned(run, cells))
 
 
 def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
@@ -129,11 +137,11 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
         ConfigurationFailed: it will not launch, or dies in every cell.
         HostFailed: so it does, and the host is to blame.
     """
-    pending = _pending(run, cells)
+    pending = _pending(run, _planned(run, cells))
     failed_launches = 0
     while pending or not _outputs_collected(run):
         try:
-            pending = _one_launch(run, pending)
+            pending = _one_launch(run, cells, pending)
         except LaunchError as error:
             cause = str(error).splitlines()[0]
             blame_the_host(cause, run.connector_id)
@@ -172,13 +180,24 @@ def _is_there(run: Run, cell: CellSpec) -> bool:
     return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
 
 
+def _planned(run: Run, cells: tuple[CellSpec, ...]) -> tuple[CellSpec, ...]:
+    """Without those of Phase A above the rate at which the sweep ends, as far as that is known by now."""
+    if run.run.phase != "a":
+        return cells
+    return until_overload(run.config, cells, lambda cell: _is_there(run, cell) and _was_overloaded(run, cell))
+
+
+def _was_overloaded(run: Run, cell: CellSpec) -> bool:
+    return bool(read_cell(run.run.cell(cell.cell_id))["window"].get("overloaded"))
+
+
 def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
     """A run without one cell that its engine survived starts from nothing: it failed, or was on its way there."""
     there = [c for c in cells if _is_there(run, c)]
     if all(death is not None for death in _deaths_in_finished(run, cells)):
         for cell in there:
             shutil.rmtree(run.run.cell(cell.cell_id).path)
-            _deaths_file(run.run, cell).unlink(missing_ok=True)
+            deaths_file(run.run, cell).unlink(missing_ok=True)
 
 
 def _cells(
@@ -215,7 +234,7 @@ def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
     return pending
 
 
-def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
+def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
     attempt = _archive_earlier_attempt(run.run)
     config, connector = run.config, run.config.connector(run.connector_id)
@@ -254,7 +273,7 @@ def _one_launch(run: Run, pending: list[CellSpec]) -> list[CellSpec]:
         about["engine"] = {**identity, **transports_of(engine.log_text())}
         with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
             idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
-            missing = _measure_pending(run, engine, pool, pending, {**about, "attempt": attempt}, idle)
+            missing = _measure_pending(run, engine, pool, cells, pending, {**about, "attempt": attempt}, idle)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
             _collect_outputs(run, engine)
@@ -283,12 +302,16 @@ def _measure_pending(
     run: Run,
     engine: RunningEngine,
     pool: WorkerPool,
+    cells: tuple[CellSpec, ...],
     pending: list[CellSpec],
     about: dict[str, Any],
     idle: dict[str, Any],
 ) -> list[CellSpec]:
     """Cells in order; returns those still missing when the engine died, nothing otherwise."""
     for index, cell in enumerate(pending):
+        if cell not in _planned(run, cells):
+            run.progress.say(f"cell {cell.cell_id} is left out: a lower rate was too much already")
+            continue
         run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
         folder = run.run.cell(cell.cell_id)
         own_hash = spec_hash(run.config, run.connector_id, cell)
@@ -306,12 +329,12 @@ def _measure_pending(
                 step_log=step_log,
                 document={**about, "spec_hash": own_hash},
                 idle=idle,
-                last_try=_deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
+                last_try=deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
             )
         if death is not None:
             run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
             blame_the_host(death, run.connector_id)
-            _count_death(run.run, cell)
+            count_death(run.run, cell)
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
 
@@ -356,19 +379,6 @@ def _archive_earlier_attempt(run: RunFolder) -> int:
         attempts += 1
     shutil.rmtree(run.step_log.parent, ignore_errors=True)
     return attempts
-
-
-def _deaths_file(run: RunFolder, cell: CellSpec) -> Path:
-    return run.cells / f".{cell.cell_id}.deaths"
-
-
-def _deaths(run: RunFolder, cell: CellSpec) -> int:
-    path = _deaths_file(run, cell)
-    return int(path.read_text()) if path.exists() else 0
-
-
-def _count_death(run: RunFolder, cell: CellSpec) -> None:
-    write_text(_deaths_file(run, cell), str(_deaths(run, cell) + 1))
 
 
 def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:

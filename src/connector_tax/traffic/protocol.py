@@ -13,6 +13,9 @@ from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
 from connector_tax.traffic.inflight import may_send
 from connector_tax.units import NS_PER_S, s_to_ns
 
+# Failures in a window without one completion.
+HOPELESS = 10
+
 
 class Rule(Protocol):
     """``StoppingRule``, which brings a library that takes seconds to import."""
@@ -45,6 +48,7 @@ class CellProtocol:
         self._window_start_ns: int | None = None
         self._first_end_ns: int | None = None
         self._completed_in_window = 0
+        self._failed_in_window = 0
         self._queue = _Queue(spec)
         self._overloaded = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
@@ -60,6 +64,8 @@ class CellProtocol:
         if self._first_end_ns is None:
             self._first_end_ns = now_ns
             self._window_start_ns = max(self._warmup_end_ns, now_ns)
+        if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
+            self._failed_in_window += not ok
         if ok and self._window_start_ns is not None:
             self._completed_in_window += t_sched_ns >= self._window_start_ns
             self._queue.done += now_ns >= self._window_start_ns
@@ -94,6 +100,8 @@ class CellProtocol:
         return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
 
     def _knows_enough(self) -> bool:
+        if self._failed_in_window >= HOPELESS and not self._completed_in_window:
+            return True  # what fails every request of a window will not complete any in the time after it
         if self._window_start_ns is None or self._completed_in_window < self.spec.min_completed:
             return False
         return self.rule is None or self.rule.enough(self._window_start_ns)

@@ -86,3 +86,22 @@ def test_nothing_completed_gives_an_empty_window_not_a_crash() -> None:
     window = cell.window(205 * S)
     assert window.window_s == 0
     assert window.drained_ns == 205 * S
+
+
+def test_a_cell_in_which_everything_fails_ends_with_its_time() -> None:
+    """200 completions will not come; fifteen minutes of HTTP 500 tell no more than one."""
+    cell = CellProtocol(spec(rate_per_s=1.0, min_completed=200, max_cell_s=900.0), t0_ns=0)
+    for second in range(1, 100):
+        cell.ended(second * S, ok=False, now_ns=second * S)
+        if cell.stopped(second * S):
+            break
+    assert cell.t_stop_ns == 70 * S
+    assert cell.window(70 * S).flags == ("min_completed_not_reached",)
+
+
+def test_one_completion_is_hope() -> None:
+    cell = CellProtocol(spec(rate_per_s=1.0, min_completed=200, max_cell_s=900.0), t0_ns=0)
+    for second in range(1, 100):
+        cell.ended(second * S, ok=second == 40, now_ns=second * S)
+        cell.stopped(second * S)
+    assert cell.t_stop_ns is None

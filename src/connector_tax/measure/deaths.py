@@ -1,0 +1,20 @@
+"""How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a launch."""
+
+from pathlib import Path
+
+from connector_tax.artifacts.layout import RunFolder
+from connector_tax.files import write_text
+from connector_tax.records.cell import CellSpec
+
+
+def deaths_file(run: RunFolder, cell: CellSpec) -> Path:
+    return run.cells / f".{cell.cell_id}.deaths"
+
+
+def deaths(run: RunFolder, cell: CellSpec) -> int:
+    path = deaths_file(run, cell)
+    return int(path.read_text()) if path.exists() else 0
+
+
+def count_death(run: RunFolder, cell: CellSpec) -> None:
+    write_text(deaths_file(run, cell), str(deaths(run, cell) + 1))
