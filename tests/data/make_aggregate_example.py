@@ -179,19 +179,15 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
         reference = next((k for k, v in REF.items() if v == one["rate_per_s"]), None)
         if config == "plain" or reference is None:
             continue
-        base = {
-            k: one[k] for k in ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens")
-        }
+        names = ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens")
+        base = {k: one[k] for k in names}
         base |= {"reference": reference, "headline": phase == "a", "n": one["n_window"], "overloaded": []}
-        base["holds"] = None
+        base |= {"holds": None, "kind": "of one launch"}
         for metric, key in [("ttft_p90", "ttft_ms"), ("tpot_p90", "tpot_ms")]:
             point = one[key]["p90"]["point"] / plain[key]["p90"]["point"] - 1
             half = 0.045 if metric == "ttft_p90" else 0.018
-            found.append(
-                base
-                | {"n_plain": plain["n_window"], "metric": metric, "unit": "ratio"}
-                | outcome(point, half)
-            )
+            own = {"n_plain": plain["n_window"], "metric": metric, "unit": "ratio"}
+            found.append(base | own | outcome(point, half))
         step_us, plain_us = (c["step"]["step_duration_us"]["p50"]["point"] for c in (one, plain))
         steps, hooks = step_us - plain_us, one["step"]["connector_total_us"]["p50"]["point"]
         for metric, value, half, n_plain in [
@@ -363,11 +359,8 @@ def main() -> None:
         "step_timing_available": True,
         "step_timing_reason": None,
         "configs": {
-            k: {
-                "label": v[0], "status": v[1], "reason": v[2], "install": None, "note": "",
-                "ttft_is_no_tax": None, "copies_kv": None,
-            }
-            for k, v in CONFIGS.items()
+            k: {"label": v[0], "status": v[1], "reason": v[2], "install": None, "note": "",
+                "ttft_is_no_tax": None, "copies_kv": None} for k, v in CONFIGS.items()
         },
         "cells": cells,
         "saturation": sat,
@@ -377,35 +370,26 @@ def main() -> None:
         "main_taxes": main_taxes(taxes(cells)),
         "decomposition": decomposition(),
         "attribution": attribution(),
-        "engine_diff": {
-            **{c: {} for c in ran},
-            "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}},
-        },
+        "engine_diff": {**{c: {} for c in ran},
+                        "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}},
         "repeats": [],
         "host_drift": [],
-        "power": [
-            {"config": c, "metric": m, "power": 0.8, "one_launch": 0.06, "by_blocks": None}
-            for c in ran[1:] for m in ("ttft_p90", "tpot_p90")
-        ],
+        "power": [{"config": c, "metric": m, "power": 0.8, "one_launch": 0.06, "by_blocks": None}
+                  for c in ran[1:] for m in ("ttft_p90", "tpot_p90")],
         "observer_effect": [],
         "outputs": [],
-        "amplification": [
-            {"config": c, "metric": m, "available": True, **span(0.12, 0.09)}
-            for c in ran[1:] for m in ("ttft_p90", "tpot_p90")
-        ],
-        "hypotheses": [dict(zip(HYPOTHESIS_KEYS, h, strict=True)) for h in HYPOTHESES],
-        "criteria": [
-            {"number": i, "title": t, "outcome": o, "evidence": e}
-            for i, t, o, e in [
-                (1, "H1 falsifiable", "pass", "tax and interval reported at ref_safe"),
-                (2, "H2 testable", "pass", "gap 7.0 points [1.1, 12.9]"),
-                (3, "H3 disambiguated", "pass", "implementation-cost-dominated"),
-                (4, "H4 additivity", "pass", "misses by 9 %"),
-                (5, "H5 and H6 directional", "not applicable", "H6 has no sign"),
-                (6, "All artifacts present", "pass", "137 files checked"),
-                (7, "Finishes within 6 h", "pass", "4 h 51 min"),
-            ]
-        ],
+        "amplification": [{"config": c, "metric": m, "available": True, **span(0.12, 0.09)}
+                          for c in ran[1:] for m in ("ttft_p90", "tpot_p90")],
+        "hypotheses": [dict(zip(HYPOTHESIS_KEYS, h, strict=True))
+                       | {"kind": None if h[3] == "not testable" else "of one launch"} for h in HYPOTHESES],
+        "criteria": [dict(zip(("number", "title", "outcome", "evidence"), c, strict=True)) for c in [
+            (1, "H1 falsifiable", "pass", "tax and interval reported at ref_safe"),
+            (2, "H2 testable", "pass", "gap 7.0 points [1.1, 12.9]"),
+            (3, "H3 disambiguated", "pass", "implementation-cost-dominated"),
+            (4, "H4 additivity", "pass", "misses by 9 %"),
+            (5, "H5 and H6 directional", "not applicable", "H6 has no sign"),
+            (6, "All artifacts present", "pass", "137 files checked"), (7, "Finishes within 6 h", "pass", "4 h 51 min"),
+        ]],
         "problems": [{"where": "mooncake_producer phase b r2_32768x1024", "what": "engine died in it"}],
     }  # fmt: skip
     path = Path(__file__).with_name("aggregate_example.json")

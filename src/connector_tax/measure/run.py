@@ -6,7 +6,6 @@ receipt too, ``failed`` with the reason; see ``failure.py``.
 """
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,17 @@ from connector_tax.artifacts.launches import timed_launch
 from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
-from connector_tax.engine.gpus import Cards, cards_of
+from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.transports import transports_of
 from connector_tax.engine.usage import idle_use
 from connector_tax.files import read_json, write_json, write_text
-from connector_tax.loadgen.outputs import collect_outputs
 from connector_tax.loadgen.placement import Placement, discover, place
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.sampler import sampling
+from connector_tax.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import code_version, loadgen_sha256
 from connector_tax.measure.deaths import count_death, deaths, deaths_file
@@ -40,13 +39,13 @@ from connector_tax.measure.failure import (
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
+from connector_tax.measure.standing import Run
 from connector_tax.measure.verdict import death_of
 from connector_tax.measure.warmup import warm_up
 from connector_tax.plan import (
     cells_of,
     config_of,
     launch_spec,
-    outputs_hash,
     spec_hash,
     until_overload,
 )
@@ -64,22 +63,6 @@ DEAD_CELLS = 2
 SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "emulator": 0.3}
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Everything that the steps of one run share."""
-
-    folder: CampaignFolder
-    config: CampaignConfig
-    run: RunFolder
-    progress: Progress
-    step_timing: bool
-    cards: Cards
-
-    @property
-    def connector_id(self) -> str:
-        return self.run.connector_id
 
 
 def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
@@ -139,7 +122,7 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
     """
     pending = _pending(run, _planned(run, cells))
     failed_launches = 0
-    while pending or not _outputs_collected(run):
+    while pending or not outputs_collected(run):
         try:
             pending = _one_launch(run, cells, pending)
         except LaunchError as error:
@@ -276,7 +259,7 @@ def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) 
             missing = _measure_pending(run, engine, pool, cells, pending, {**about, "attempt": attempt}, idle)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
-            _collect_outputs(run, engine)
+            collect_run_outputs(run, engine)
         return missing
 
 
@@ -337,34 +320,6 @@ def _measure_pending(
             count_death(run.run, cell)
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
-
-
-def _outputs_collected(run: Run) -> bool:
-    """Whether this run's accuracy pass is done, or wanted by nobody."""
-    # Two launches of each configuration are enough to see what repeats; those of the other phases are the shortest.
-    if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
-        return True
-    wanted = outputs_hash(run.config, run.connector_id)
-    return run.run.outputs.exists() and read_json(run.run.outputs).get("spec_hash") == wanted
-
-
-def _collect_outputs(run: Run, engine: RunningEngine) -> None:
-    if _outputs_collected(run):
-        return
-    accuracy, cell = run.config.accuracy, run.config.cell
-    run.progress.say(f"accuracy pass: {accuracy.prompts} prompts")
-    outputs = collect_outputs(
-        engine.base_url,
-        engine.model,
-        seed=run.config.seed,
-        prompts=accuracy.prompts,
-        input_tokens=accuracy.input_tokens,
-        output_tokens=accuracy.output_tokens,
-        token_ids=(cell.token_id_low, cell.token_id_high),
-    )
-    document = {"schema": 1, "campaign": run.config.campaign, "connector": run.connector_id}
-    document |= {"spec_hash": outputs_hash(run.config, run.connector_id), "outputs": outputs}
-    write_json(run.run.outputs, document)
 
 
 def _archive_earlier_attempt(run: RunFolder) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
+from connector_tax.stats.p_values import p_inside, p_value
 from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, verdict
 from connector_tax.stats.trends import Trend, averaged_text, values_text, why_no_trend
 
@@ -139,33 +140,10 @@ def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
     decided = sorted((v.p_value, k) for k, v in enumerate(verdicts) if v.p_value is not None)
     found = list(verdicts)
     largest = 0.0
-    for rank, (p_value, k) in enumerate(decided):
-        largest = max(largest, min(1.0, (len(decided) - rank) * p_value))
+    for rank, (own, k) in enumerate(decided):
+        largest = max(largest, min(1.0, (len(decided) - rank) * own))
         found[k] = replace(found[k], p_holm=largest)
     return found
-
-
-def p_value(estimate: Estimate, threshold: float) -> float | None:
-    """Two-sided, by inverting the percentile interval: the confidence at which its nearer end would touch ``threshold``.
-
-    None without resamples. A resample that could be anything counts for both sides.
-    """
-    replicates = estimate.replicates
-    if estimate.point is None or replicates.size == 0:
-        return None
-    unknown = np.isnan(replicates)
-    below, above = (
-        int((side | unknown).sum()) for side in (replicates <= threshold, replicates >= threshold)
-    )
-    return min(1.0, 2 * (1 + min(below, above)) / (replicates.size + 1))
-
-
-def _p_inside(estimate: Estimate, bounds: tuple[float, float]) -> float | None:
-    """The worse of both bounds': where the point lies outside that is the nearer one's, which decides."""
-    p_values = [p for p in (p_value(estimate, b) for b in bounds) if p is not None]
-    if not p_values or estimate.point is None:
-        return None
-    return max(p_values)
 
 
 def _h1(evidence: Evidence, config: str) -> Verdict:
@@ -219,7 +197,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         {"gap": _numbers(gap, evidence), "range": list(H2_RANGE)},
         f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
         f"5 to 10 points were expected from an earlier replay: {outcome}{f' ({label})' if label else ''}.",
-        _p_inside(gap, H2_RANGE),
+        p_inside(gap, H2_RANGE),
     )
 
 
@@ -297,7 +275,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         f"{stack} costs {_percent(whole, evidence)}, {' and '.join(parts)} by themselves together "
         f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
         f"{f' ({label})' if label and label != 'additive' else ''}.",
-        _p_inside(ratio, (-H4_TOLERANCE, H4_TOLERANCE)),
+        p_inside(ratio, (-H4_TOLERANCE, H4_TOLERANCE)),
     )
 
 

@@ -37,7 +37,7 @@ def test_the_full_campaign_is_the_published_experiment() -> None:
     assert config.phase_b_input_tokens == (512, 4096, 32768)
     assert config.phase_b_output_tokens == (64, 256, 1024)
     cell = config.cell
-    assert (cell.warmup_s, cell.duration_s, cell.min_completed, cell.inflight_cap) == (10, 60, 200, 256)
+    assert (cell.warmup_s, cell.duration_s, cell.max_completed, cell.inflight_cap) == (10, 60, 200, 256)
     assert config.engine.args["max_model_len"] == 200000
     assert config.engine.args["max_num_batched_tokens"] == 8192
     assert len(config.connectors) == 8

@@ -10,7 +10,6 @@ import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import parse_campaign
-from connector_tax.engine.process import LaunchError
 from connector_tax.files import write_json
 from connector_tax.measure.run import measure_run
 from connector_tax.plan import campaign_document
@@ -58,6 +57,8 @@ def test_an_engine_that_dies_of_its_first_prompt_has_failed_to_launch(
 ) -> None:
     """Not a cell that died: no cell had begun."""
     monkeypatch.setenv("CONNECTOR_TAX_FAULT", "die_after:1")
-    with pytest.raises(LaunchError, match="plain: the engine died while it was warmed up: "):
+    with pytest.raises(
+        EngineError, match="did not launch in 2 tries in a row: the engine died while it was warmed up: "
+    ):
         measure_run(campaign.campaign_file, "plain", "a")
     assert campaign.run("2026-01-01", "plain", "a").finished_cells() == []

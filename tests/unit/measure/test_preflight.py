@@ -78,7 +78,7 @@ def test_an_engine_that_answers_with_errors_is_skipped_with_what_it_said(tmp_pat
     found = decision(preflight(tmp_path, "http500:1"))
     assert found["decision"] == "skip"
     assert found["reason"].startswith("warm-up: first prompt of 32 tokens: HTTP 500: ")
-    assert "EngineCore encountered an issue (on demand)" in found["reason"]
+    assert "RuntimeError: this request was to fail (on demand)" in found["reason"]
 
 
 def test_plains_idle_times_are_written_down_and_remembered(

@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import norm
 
 from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses, p_value
+from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses
+from connector_tax.stats.p_values import p_value
 from connector_tax.stats.trends import ShapeTax, Trend, trend_of
 
 
