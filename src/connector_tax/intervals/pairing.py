@@ -5,11 +5,12 @@ two cells most of it cancels. Cells whose blocks begin at the same arrivals know
 often such intervals hold the truth, and how much narrower they are.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.intervals.resampling import Ints, draw_starts
+from connector_tax.intervals.resampling import Ints
 from connector_tax.seeds import stream
 
 # Windows of one schedule differ by a few requests, since warm-up ends with the first completion: where a cell has 98 of 100
@@ -40,19 +41,16 @@ class CommonArrivals:
         rows is as likely as the others, whatever the other cells have; the more arrivals two cells share, the more of their
         blocks begin together. What no candidate has found comes from ``rng``.
         """
-        starts = draw_starts(n, draws, rng, length)
         first, last = self.axis
         row_of = np.full(last - first, -1, dtype=np.int64)
         row_of[self.seqs - first] = np.arange(n)
-        unset = np.ones(starts.shape, dtype=np.bool_)
+        starts = np.full((math.ceil(n / length), draws), -1, dtype=np.int64)
         for k in range(TRIES):
             # A stream per try: a cell with more blocks draws those of the others first.
-            candidates = row_of[
-                stream(self.seed, "arrivals", *self.names, k).integers(0, last - first, starts.shape)
-            ]
-            taken = unset & (candidates >= 0)
-            starts[taken] = candidates[taken]
-            unset &= ~taken
-            if not unset.any():
-                break
+            candidates = stream(self.seed, "arrivals", *self.names, k).integers(0, last - first, starts.shape)
+            starts = np.where(starts < 0, row_of[candidates], starts)
+            if starts.min() >= 0:
+                return starts
+        lacking = starts < 0
+        starts[lacking] = rng.integers(0, n, int(lacking.sum()))
         return starts
