@@ -315,7 +315,7 @@ def _cell(aggregate: Aggregate, config: str, rate_per_s: float) -> Mapping[str, 
 
 
 def _of_cells(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
-    """Both cells were resampled each by itself, so their intervals are independent."""
+    """From the intervals alone, as if the cells had no schedule in common: too wide rather than too narrow."""
     sides = {name: _cell(aggregate, name, rate_per_s) for name in (config, "plain")}
     numbers = {name: _percentile(cell, metric) for name, cell in sides.items()}
     if metric == "callback_p50_us":  # plain has no hooks
