@@ -1,19 +1,26 @@
-"""How often 95 % intervals hold the truth: 400 campaigns of cells with 200 requests, from queues whose truth is known.
+"""How often 95 % intervals hold the truth, and how wide they are: 400 campaigns of cells with 200 requests.
 
-    .venv/bin/python tests/perf/coverage.py [--campaigns 400]
+    .venv/bin/python tests/perf/coverage.py [--campaigns 400] [--schedules common|own] [--only NAME ...]
 
-A campaign is plain's cell, plain's once more, and a connector's, whose service takes 10 % longer. Queues: one server with Poisson arrivals and
-exponential service; the same with arrivals in bursts (gamma gaps, shape 0.3) and lognormal service; the virtual engine of
-rehearsals, at a low and at a high rate. Beside the intervals of the analysis stand those of resampling single requests. Last,
-how often plain has a tax against itself.
+A campaign is plain's cell, plain's once more, and a connector's, whose service takes 10 % longer. With common schedules, as
+campaigns have them, all three get the same arrivals and differ in what the server takes; with schedules of their own they
+share nothing. Queues: one server with exponential service and Poisson or regular arrivals; the same with arrivals in bursts
+(gamma gaps, shape 0.3) and lognormal service; the virtual engine of rehearsals, at a low and at a high rate. The truth is the
+percentile of all campaigns' requests together.
+
+Three ways to resample: ``paired``, as the analysis does it, blocks of the same arrivals in every cell; ``blocks``, each cell's
+by itself; ``single``, requests one by one.
 """
 
 import argparse
+import math
 import multiprocessing
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 from held import holds
@@ -23,9 +30,19 @@ from connector_tax.config import load_campaign
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel
-from connector_tax.intervals.bootstrap import Estimate, block_length, estimate_percentiles, pooled_length
+from connector_tax.intervals.bootstrap import (
+    Draw,
+    Estimate,
+    block_length,
+    estimate_percentiles,
+    pooled_length,
+)
+from connector_tax.intervals.pairing import CommonArrivals
+from connector_tax.intervals.resampling import draw_starts
 from connector_tax.plan import cells_of
+from connector_tax.records.cell import CellSpec
 from connector_tax.rehearsal.cell import simulate_cell
+from connector_tax.seeds import derive_seed, stream
 from connector_tax.stats.taxes import relative
 from connector_tax.summary.cell import in_window, latencies_ms
 
@@ -33,101 +50,165 @@ Floats = NDArray[np.float64]
 N, WARM, DRAWS = 200, 200, 1000
 SLOWER = 1.1
 QS = (50.0, 90.0)
-Source = Callable[[int, float], Floats]
+METHODS = ("paired", "blocks", "single")
+FACTORS = (1.0, SLOWER, 1.0)
 
 
-@dataclass(frozen=True)
+class Requests(NamedTuple):
+    """A window: arrival index and latency of each request."""
+
+    seqs: NDArray[np.int64]
+    values: Floats
+
+
+Source = Callable[[int, int, float], Requests]
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
-    """One server, first come first served: time in the system of each request."""
+    """One server, first come first served: time in the system of each request.
+
+    Attributes:
+        arrivals: ``poisson``, ``fixed`` or ``bursts``, one a second; service is lognormal behind bursts, else exponential.
+    """
 
     load: float
-    bursty: bool
+    arrivals: str
 
-    def __call__(self, seed: int, slower: float, n: int = N) -> Floats:
-        rng = np.random.default_rng(seed)
-        total = WARM + n
-        gaps = rng.gamma(0.3, 1 / 0.3, total) if self.bursty else rng.exponential(1.0, total)
-        mean = self.load * slower
+    def __call__(self, schedule: int, server: int, slower: float) -> Requests:
+        come, serve = stream(schedule, "gaps"), stream(server, "service")
+        n, mean = WARM + N, self.load * slower
+        gaps = {
+            "fixed": lambda: np.ones(n),
+            "poisson": lambda: come.exponential(1.0, n),
+            "bursts": lambda: come.gamma(0.3, 1 / 0.3, n),
+        }[self.arrivals]()
+        lognormal = self.arrivals == "bursts"
         service = (
-            rng.lognormal(np.log(mean) - 0.1116, 0.4724, total)
-            if self.bursty
-            else rng.exponential(mean, total)
+            serve.lognormal(np.log(mean) - 0.1116, 0.4724, n) if lognormal else serve.exponential(mean, n)
         )
-        waits = np.empty(total)
-        wait = 0.0
-        for k in range(total):
-            waits[k] = wait
-            wait = max(0.0, wait + service[k] - gaps[k])
-        return (waits + service)[WARM:]
+        # Lindley's recursion: what is left of all work so far since the server was last idle.
+        work = np.concatenate([[0.0], np.cumsum(service[:-1] - gaps[:-1])])
+        waits = work - np.minimum.accumulate(work)
+        return Requests(np.arange(WARM, n), (waits + service)[WARM:])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Virtual:
-    """TTFT of the virtual engine, Poisson arrivals; a connector makes every step longer."""
+    """TTFT of the virtual engine; a connector makes every step longer."""
 
     rate_per_s: float
+    arrival: str
 
-    def __call__(self, seed: int, slower: float, n: int = N) -> Floats:
-        config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
-        engine, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
+    def __call__(self, schedule: int, server: int, slower: float) -> Requests:
+        spec, costs = _shipped()
         cell = replace(
-            cells_of(config, "plain", "a")[0],
-            arrival="poisson",
+            spec,
+            arrival=self.arrival,
             rate_per_s=self.rate_per_s,
             duration_s=1.0,
-            min_completed=n,
+            min_completed=N,
             max_cell_s=1e9,
-            seed=seed,
+            seed=schedule,
         )
-        quiet: EngineCosts = replace(engine, launch_cv=0.0)
-        model = EngineModel(quiet, ConnectorCosts(step_factor=slower), max_num_batched_tokens=8192, seed=seed)
+        connector = ConnectorCosts(step_factor=slower)
+        model = EngineModel(costs, connector, max_num_batched_tokens=8192, seed=server)
         found = simulate_cell(cell, model, 0)
-        return np.asarray(latencies_ms(in_window(found.requests, found.window))["ttft_ms"])[:n]
+        chosen = in_window(found.requests, found.window)[:N]
+        return Requests(np.array([r.seq for r in chosen]), np.asarray(latencies_ms(chosen)["ttft_ms"]))
+
+
+@lru_cache
+def _shipped() -> tuple[CellSpec, EngineCosts]:
+    """A cell of Phase A and the engine's costs, launches alike."""
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    engine, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
+    return cells_of(config, "plain", "a")[0], replace(engine, launch_cv=0.0)
 
 
 SOURCES: dict[str, Source] = {
-    "M/M/1, load 0.3": Queue(0.3, False),
-    "M/M/1, load 0.5": Queue(0.5, False),
-    "M/M/1, load 0.7": Queue(0.7, False),
-    "bursts, load 0.3": Queue(0.3, True),
-    "bursts, load 0.5": Queue(0.5, True),
-    "virtual engine, 1 req/s": Virtual(1.0),
-    "virtual engine, 2 req/s": Virtual(2.0),
+    "M/M/1, load 0.3": Queue(0.3, "poisson"),
+    "M/M/1, load 0.5": Queue(0.5, "poisson"),
+    "M/M/1, load 0.7": Queue(0.7, "poisson"),
+    "bursts, load 0.3": Queue(0.3, "bursts"),
+    "bursts, load 0.5": Queue(0.5, "bursts"),
+    "D/M/1, load 0.5": Queue(0.5, "fixed"),
+    "D/M/1, load 0.7": Queue(0.7, "fixed"),
+    "virtual, 1 req/s, Poisson": Virtual(1.0, "poisson"),
+    "virtual, 2 req/s, Poisson": Virtual(2.0, "poisson"),
+    "virtual, 1 req/s, fixed": Virtual(1.0, "fixed"),
+    "virtual, 2 req/s, fixed": Virtual(2.0, "fixed"),
 }
+
+
+def simulate(name: str, common: bool, campaign: int) -> list[Requests]:
+    """Plain's cell, the connector's, and plain's again."""
+    return [
+        SOURCES[name](
+            derive_seed(campaign, "schedule", *(() if common else (k,))),
+            derive_seed(campaign, "server", k),
+            slower,
+        )
+        for k, slower in enumerate(FACTORS)
+    ]
 
 
 def alone(values: Floats, rng: np.random.Generator) -> dict[float, Estimate]:
     """Single requests resampled, as if none waited for another."""
     drawn = values[rng.integers(0, values.size, (DRAWS, values.size))]
-    return {q: Estimate(float(np.percentile(values, q)), np.percentile(drawn, q, axis=1), N) for q in QS}
+    points, replicates = np.percentile(values, QS), np.percentile(drawn, QS, axis=1)
+    return {q: Estimate(float(points[k]), replicates[k], N) for k, q in enumerate(QS)}
 
 
-def one_campaign(name: str, seed: int) -> dict[tuple[str, float], tuple[Estimate, Estimate, Estimate]]:
-    """(method, percentile) -> plain's level, the connector's tax, and plain's against itself."""
-    plain, own = SOURCES[name](3 * seed, 1.0), SOURCES[name](3 * seed + 1, SLOWER)
-    again = SOURCES[name](3 * seed + 2, 1.0)
-    rng = np.random.default_rng(seed)
-    found = {}
-    for method in ("blocks", "single"):
-        if method == "blocks":
-            cells = (plain, own, again)
-            lengths = [block_length([v]) for v in cells]
-            a, b, c = (
-                estimate_percentiles(v, QS, DRAWS, rng, length=pooled_length(length, lengths, N))
-                for v, length in zip(cells, lengths, strict=True)
-            )
-        else:
-            a, b, c = (alone(v, rng) for v in (plain, own, again))
-        for q in QS:
-            found[method, q] = a[q], relative(b[q], a[q]), relative(c[q], a[q])
+def estimates(
+    method: str, cells: list[Requests], lengths: list[int], seed: int
+) -> list[dict[float, Estimate]]:
+    """Of each cell, as ``stats.cells`` makes them."""
+    rng = stream(seed, method)
+    if method == "single":
+        return [alone(cell.values, rng) for cell in cells]
+    axis = (min(int(c.seqs[0]) for c in cells), max(int(c.seqs[-1]) + 1 for c in cells))
+    found = []
+    for cell, length in zip(cells, lengths, strict=True):
+        draw: Draw = CommonArrivals(seed, (), axis, cell.seqs) if method == "paired" else draw_starts
+        found.append(estimate_percentiles(cell.values, QS, DRAWS, rng, length=length, draw=draw))
     return found
 
 
-def truth(name: str, slower: float) -> dict[float, float]:
-    """From 100,000 requests in 50 runs of their own."""
-    source = SOURCES[name]
-    together = np.concatenate([source(10**6 + k, slower, 2000) for k in range(50)])  # type: ignore[call-arg]
-    return {q: float(np.percentile(together, q)) for q in QS}
+class Outcome(NamedTuple):
+    """Whether an interval held the truth, and its width; of a tax on the log scale."""
+
+    held: bool
+    width: float
+
+
+def analyse(
+    truths: list[dict[float, float]], cells: list[Requests], seed: int
+) -> dict[tuple[str, str], Outcome]:
+    """(method, number) -> its interval."""
+    own = [block_length([c.values]) for c in cells]
+    lengths = [pooled_length(length, own, N) for length in own]
+    base, slow = truths
+    found = {}
+    for method in METHODS:
+        plain, connector, again = estimates(method, cells, lengths, seed)
+        for q in QS:
+            found[method, f"p{q:g}"] = Outcome(holds(plain[q], base[q]), math.nan)
+            found[method, f"tax p{q:g}"] = _of_tax(relative(connector[q], plain[q]), slow[q] / base[q] - 1)
+            found[method, f"A/A p{q:g}"] = _of_tax(relative(again[q], plain[q]), 0.0)
+    return found
+
+
+def _of_tax(tax: Estimate, truth: float) -> Outcome:
+    low, high = tax.interval(0.95)
+    assert low is not None and high is not None, "every request finished, so every interval has ends"
+    return Outcome(holds(tax, truth), math.log1p(high) - math.log1p(low))
+
+
+def truths_of(campaigns: list[list[Requests]]) -> list[dict[float, float]]:
+    """Percentiles of all requests: of plain's cells, and of the connector's."""
+    together = [np.concatenate([c[k].values for c in campaigns for k in ks]) for ks in ((0, 2), (1,))]
+    return [{q: float(np.percentile(values, q)) for q in QS} for values in together]
 
 
 def main() -> None:
@@ -135,27 +216,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--campaigns", type=int, default=400)
+    parser.add_argument("--schedules", choices=("common", "own"), default="common")
+    parser.add_argument("--only", nargs="*", choices=tuple(SOURCES), default=tuple(SOURCES))
     args = parser.parse_args()
-    heads = ("p50", "p90", "tax p50", "tax p90", "A/A p50", "A/A p90")
-    print(f"{'share of intervals that hold the truth':<28} {' '.join(f'{h:>13}' for h in heads)}")
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        for name in SOURCES:
-            base, slow = pool.map(truth, (name, name), (1.0, SLOWER))
-            n = args.campaigns
-            campaigns = list(pool.map(one_campaign, [name] * n, range(n), chunksize=10))
-            cells = []
-            for what in (0, 1, 2):
-                for q in QS:
-                    value = (base[q], slow[q] / base[q] - 1, 0.0)[what]
-                    held = [
-                        sum(holds(c[method, q][what], value) for c in campaigns) / n
-                        for method in ("blocks", "single")
-                    ]
-                    cells.append(f"{held[0]:6.1%} {held[1]:6.1%}")
-            print(f"{name:<28} {' '.join(cells)}", flush=True)
+    n = args.campaigns
+    levels, taxes = [f"p{q:g}" for q in QS], [f"{what} p{q:g}" for what in ("tax", "A/A") for q in QS]
     print(
-        "first number: the analysis; second: single requests resampled; A/A: held zero, the rest are false taxes"
+        f"{n} campaigns, schedules: {args.schedules}. Held by {', '.join(METHODS)}; width is paired / blocks"
     )
+    print(f"{'':<28}" + "".join(f"{h:>20}" for h in (*levels, *taxes)) + "".join(f"{h:>9}" for h in taxes))
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        for name in args.only:
+            cells = list(pool.map(partial(simulate, name, args.schedules == "common"), range(n), chunksize=5))
+            found = list(pool.map(partial(analyse, truths_of(cells)), cells, range(n), chunksize=5))
+            row = f"{name:<28}"
+            for what in (*levels, *taxes):
+                held = [sum(f[m, what].held for f in found) / n for m in METHODS]
+                row += f"{'':2}" + "".join(f"{h:6.1%}" for h in held)
+            for what in taxes:
+                widths = [float(np.mean([f[m, what].width for f in found])) for m in ("paired", "blocks")]
+                row += f"{widths[0] / widths[1]:9.2f}"
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ latency and every percentile of a cell, and keeps them joint.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from arch.bootstrap import optimal_block_length
 from scipy import stats
 
-from connector_tax.intervals.resampling import Floats, SortedColumn, counts_of, draw_starts
+from connector_tax.intervals.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
 from connector_tax.intervals.tails import Tail
 from connector_tax.summary.percentiles import percentile
 
@@ -26,6 +26,8 @@ COUNTS_AT_ONCE = 1_000_000
 ENOUGH_FOR_LENGTH = 5_000
 # Politis and White's rule looks at some ten lags.
 FEWEST_FOR_LENGTH = 20
+
+Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def estimate_jointly(
     *,
     length: int | None = None,
     factor: float = 1.0,
+    draw: Draw = draw_starts,
 ) -> dict[tuple[str, float], Estimate]:
     """Point and resamples of each percentile of each column; replicate i of all is the same resample.
 
@@ -156,6 +159,7 @@ def estimate_jointly(
         columns: each of shape (n,), row i of all from the same request or step, in time order.
         length: of a block, where it is known; else from the columns.
         factor: makes intervals so many times as wide; see ``looks``.
+        draw: (n, draws, rng, length) -> where blocks begin, shape (blocks, draws); see ``pairing``.
     """
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
@@ -165,8 +169,9 @@ def estimate_jointly(
     at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
     parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
     sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
+    all_starts = draw(n, draws, rng, length)
     for first in range(0, draws, at_once):
-        starts = draw_starts(n, min(at_once, draws - first), rng, length)
+        starts = all_starts[:, first : first + at_once]
         counts = counts_of(starts, n, length)
         for name, column in sorted_columns.items():
             for q in qs:
@@ -191,9 +196,10 @@ def estimate_percentiles(
     *,
     length: int | None = None,
     factor: float = 1.0,
+    draw: Draw = draw_starts,
 ) -> dict[float, Estimate]:
     """``estimate_jointly`` for one column."""
-    found = estimate_jointly({"": values}, qs, draws, rng, length=length, factor=factor)
+    found = estimate_jointly({"": values}, qs, draws, rng, length=length, factor=factor, draw=draw)
     return {q: estimate for (_, q), estimate in found.items()}
 
 

@@ -315,7 +315,7 @@ def _cell(aggregate: Aggregate, config: str, rate_per_s: float) -> Mapping[str, 
 
 
 def _of_cells(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
-    """Both cells were resampled each by itself, so their intervals are independent."""
+    """From the intervals alone, as if the cells had no schedule in common: too wide rather than too narrow."""
     why_not = mapping(mapping(aggregate.get("configs")).get(config)).get("ttft_is_no_tax")
     if why_not and metric == "ttft_p90":
         return Number(None, reason=f"its TTFT is no tax: {why_not}")

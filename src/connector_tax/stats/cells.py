@@ -1,7 +1,7 @@
 """One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ from connector_tax.intervals.bootstrap import (
     unavailable,
 )
 from connector_tax.intervals.looks import look_factor, looks_of
-from connector_tax.intervals.resampling import Floats
+from connector_tax.intervals.pairing import CommonArrivals
+from connector_tax.intervals.resampling import Floats, draw_starts
 from connector_tax.processes import Each
 from connector_tax.seeds import stream
 from connector_tax.stats.host import host_flags, host_json
 from connector_tax.stats.saturation import Saturation, overload_criteria
+from connector_tax.stats.schedules import common_arrivals
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
 from connector_tax.summary.overload import UNAVAILABLE
 
@@ -90,6 +92,7 @@ class _Job:
         latencies: requests of the window, each of shape (n,), milliseconds.
         length: of their blocks; 0 where it is not known yet.
         factor: by how much a stopping rule makes intervals wider.
+        common: latency -> how blocks are drawn together with the other cells of this schedule.
     """
 
     seed: int
@@ -99,13 +102,18 @@ class _Job:
     steps: StepRecords | None
     factor: float
     length: int = 0
+    common: Mapping[str, CommonArrivals] = field(default_factory=dict)
 
 
 def estimate_cells(
     cells: Sequence[CellData], seed: int, draws: int, each: Each = map
 ) -> Iterator[CellEstimates]:
-    """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is."""
+    """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is.
+
+    Requests of cells with the same schedule are resampled at the same arrivals.
+    """
     jobs = _with_lengths(cells, [_job(cell, seed, draws) for cell in cells], each)
+    jobs = [replace(job, common=c) for job, c in zip(jobs, common_arrivals(cells, seed), strict=True)]
     for cell, (latencies, steps) in zip(cells, each(_estimate, jobs), strict=True):
         if cell.window.overloaded:
             latencies = {key: unavailable(UNAVAILABLE, e.n) for key, e in latencies.items()}
@@ -150,7 +158,8 @@ def _load(cell: CellData) -> tuple[Any, ...]:
 def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
     steps = _steps(job.steps, rng, job.factor)
-    return _resampled(job.latencies, PERCENTILES, job.draws, rng, job.length, job.factor), steps
+    found = _resampled(job.latencies, PERCENTILES, job.draws, rng, job.length, job.factor, job.common)
+    return found, steps
 
 
 def _resampled(
@@ -160,14 +169,17 @@ def _resampled(
     rng: np.random.Generator,
     length: int | None = None,
     factor: float = 1.0,
+    common: Mapping[str, CommonArrivals] | None = None,
 ) -> dict[tuple[str, float], Estimate]:
     """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
-    n = _n(columns)
+    n, draw_of = _n(columns), common or {}
     same = {k: v for k, v in columns.items() if v.size == n}
-    found = estimate_jointly(same, qs, draws, rng, length=length, factor=factor)
+    draw = draw_of.get(next(iter(same), ""), draw_starts)
+    found = estimate_jointly(same, qs, draws, rng, length=length, factor=factor, draw=draw)
     for name, values in columns.items():
         if values.size < n:
-            own = estimate_percentiles(values, qs, draws, rng, length=length, factor=factor)
+            draw = draw_of.get(name, draw_starts)
+            own = estimate_percentiles(values, qs, draws, rng, length=length, factor=factor, draw=draw)
             found |= {(name, q): estimate for q, estimate in own.items()}
     return found
 

@@ -1,7 +1,7 @@
 """Taxes: what a configuration costs against plain at the same rate and shape.
 
-Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled,
-each by itself; plain's resamples are the same ones in every tax, so differences of taxes are right.
+Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled, requests at the same
+arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
 """
 
 from dataclasses import dataclass

@@ -10,6 +10,7 @@ import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import parse_campaign
+from connector_tax.errors import EngineError
 from connector_tax.files import write_json
 from connector_tax.measure.run import measure_run
 from connector_tax.plan import campaign_document
