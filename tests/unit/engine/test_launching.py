@@ -25,7 +25,8 @@ from connector_tax.engine.command import (
     launch_script,
 )
 from connector_tax.engine.identity import redacted
-from connector_tax.engine.process import LaunchError, LaunchRequest, free_port, running_engine
+from connector_tax.engine.ports import free_port
+from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.engine.usage import cpu_seconds
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.records.connector import ConnectorSpec
