@@ -124,7 +124,7 @@ def test_a_shape_has_its_own_rate_where_the_reference_rate_is_too_much(config: C
 
 def test_a_block_takes_so_many_requests_and_no_more(config: CampaignConfig) -> None:
     (cell,) = cells_of(config, "plain", "r1", ReferenceRates(2.0, 2.0))
-    assert (cell.min_completed, cell.duration_s, cell.max_completed) == (50, 25.0, None)
+    assert (cell.min_completed, cell.duration_s, cell.max_completed) == (100, 50.0, None)
     (long,) = cells_of(replace(config, repeat_requests=None), "plain", "r1", ReferenceRates(2.0, 2.0))
     assert (long.min_completed, long.duration_s, long.max_completed) == (50, 60.0, 200)
 
