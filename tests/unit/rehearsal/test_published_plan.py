@@ -1,0 +1,82 @@
+"""The published campaign, rehearsed whole: it fits its six hours and answers what it asks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.config import load_campaign
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.files import read_json
+from connector_tax.rehearsal.campaign import PhaseTime, analyse, rehearse
+from connector_tax.rehearsal.outlook import outlook
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PhaseTime]]:
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    root, times = rehearse(config, tmp_path_factory.mktemp("published"))
+    analyse(root)
+    return root, times
+
+
+@pytest.fixture(scope="module")
+def aggregate(rehearsed: tuple[Path, list[PhaseTime]]) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(rehearsed[0] / "aggregate.json")
+    return found
+
+
+def test_it_fits_in_six_hours_with_preflight_and_launches(rehearsed: tuple[Path, list[PhaseTime]]) -> None:
+    _, times = rehearsed
+    assert [t.phase for t in times] == ["preflight", "a", "b", "b_prime", "r1", "r2"]
+    assert sum(t.total_s for t in times) <= 6 * 3600
+    assert sum(t.overloaded_s for t in times) < 0.05 * sum(t.total_s for t in times)
+
+
+def test_every_hypothesis_is_decided_or_undetermined(aggregate: dict[str, Any]) -> None:
+    outcomes = {h["id"]: h["outcome"] for h in aggregate["hypotheses"]}
+    assert set(outcomes) == {"H1", "H2", "H3", "H4", "H5", "H6"}
+    assert "not testable" not in outcomes.values()
+    assert aggregate["problems"] == []
+
+
+def test_no_percentile_is_missing_outside_overloaded_cells(aggregate: dict[str, Any]) -> None:
+    """One rate of each sweep is overloaded: 4 req/s, for everyone and for plain's second launch."""
+    overloaded = [c for c in aggregate["cells"] if "overloaded" in c["flags"]]
+    assert {(c["phase"], c["rate_per_s"]) for c in overloaded} == {("a", 4.0)}
+    assert len(overloaded) == 9
+    for cell in aggregate["cells"]:
+        known = [cell[name][q]["point"] for name in ("ttft_ms", "tpot_ms", "e2e_ms") for q in ("p50", "p90")]
+        assert all(v is None for v in known) if cell in overloaded else None not in known
+
+
+def test_the_headline_is_over_four_blocks_and_all_else_says_of_one_launch(aggregate: dict[str, Any]) -> None:
+    latencies = [t for t in aggregate["main_taxes"] if t["metric"] in ("ttft_p90", "tpot_p90")]
+    assert latencies and {t["kind"] for t in latencies} == {"over 4 blocks"}
+    assert {t["kind"] for t in aggregate["taxes"]} == {"of one launch"}
+    kinds = {h["id"]: h["kind"] for h in aggregate["hypotheses"]}
+    assert kinds == dict.fromkeys(("H1", "H2", "H3", "H4"), "over blocks") | dict.fromkeys(
+        ("H5", "H6"), "of one launch"
+    )
+
+
+def test_long_prompts_have_a_rate_of_their_own(
+    rehearsed: tuple[Path, list[PhaseTime]], aggregate: dict[str, Any]
+) -> None:
+    rates = read_json(rehearsed[0] / "reference_rates.json")
+    assert rates["ref_safe_per_s"] == 2
+    assert {k: v["rate_per_s"] for k, v in rates["shapes"].items() if v["not_held_by"]} == {
+        "4096x1024": 1.0,
+        "32768x64": 0.25,
+        "32768x256": 0.25,
+        "32768x1024": 0.125,
+    }
+    (h5,) = [h for h in aggregate["hypotheses"] if h["id"] == "H5"]
+    assert "0.25" in h5["sentence"]
+
+
+def test_a_person_is_told(rehearsed: tuple[Path, list[PhaseTime]]) -> None:
+    text = outlook(*rehearsed, hours=6)
+    assert "without a p90 beside those: none" in text
+    assert "in cells behind a growing queue" in text
+    assert "so: repeats: 2, repeat_requests: 100" in text
