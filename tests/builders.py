@@ -40,6 +40,7 @@ ENGINE: dict[str, Any] = {
 CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
 
 Change = Callable[[list[RequestRecord]], list[RequestRecord]]
+Levels = Callable[["Behaviour", float, int], "Behaviour"]
 StepLines = Callable[[CellWindow, "Behaviour", np.random.Generator, int], Iterable[str]]
 
 
@@ -76,7 +77,7 @@ def campaign_config(base: str = "demo.yaml", **sections: Any) -> CampaignConfig:
     """A shipped campaign with some of its keys replaced (mappings are merged one level deep)."""
     value = yaml.safe_load((ROOT / "config" / base).read_text())
     for name, change in sections.items():
-        value[name] = {**value[name], **change} if isinstance(change, dict) else change
+        value[name] = {**value.get(name, {}), **change} if isinstance(change, dict) else change
     return parse_campaign(value, where=base)
 
 
@@ -189,7 +190,7 @@ class Campaign:
             requests = change(requests)
         folder = self.run(connector, spec.phase).cell(spec.cell_id)
         temporary = open_cell(folder)
-        append_lines(temporary.metrics, _metrics_lines(window, waiting, self.host))
+        append_lines(temporary.metrics, _metrics_lines(window, waiting, self.host, spec.concurrency or 1))
         if self.step_timing and spec.recorded is not False:
             lines = self.step_lines(window, behaviour, rng, self.max_steps)
             append_lines(temporary.engine_step, lines)
@@ -241,11 +242,38 @@ class Campaign:
         for connector in included:
             if rates["b_prime_needed"]:
                 self.measure(connector, "b_prime", rates=pair)
+        for connector in included if "d" in self.config.phases else ():
+            self.measure_levels(connector)
         for block in filter(is_repeat, self.config.phases):
             for connector in run_order(self.config, block):
                 if connector in (*included, PLAIN_AGAIN):
                     self.measure(connector, block, rates=pair)
         return rates
+
+    def measure_levels(self, connector: str, behave: "Levels | None" = None) -> None:
+        """Phase D of one configuration.
+
+        Args:
+            behave: (its behaviour, blocks cached in the middle of the cell, requests running) -> behaviour in that cell.
+        """
+        usual, size = self.behaviours.get(connector, Behaviour()), 16
+        computed = 0
+        for spec in cells_of(self.config, connector, "d"):
+            assert spec.cached_tokens is not None and spec.concurrency is not None
+            computed = max(computed, spec.cached_tokens)
+            own = _window(self._now_ns, spec, usual)
+            rate, tokens = _rate(spec, usual), spec.input_tokens + spec.output_tokens
+            if behave is not None:
+                middle_s = (own.window_start_ns + own.t_stop_ns - 2 * own.t0_ns) / 2 / NS_PER_S
+                blocks = (computed + rate * middle_s * tokens) / size
+                self.behaviours[connector] = behave(usual, blocks, spec.concurrency)
+            cache = {"wanted_tokens": spec.cached_tokens, "computed_tokens": computed, "block_size": size}
+            self.cell(connector, spec, cache={**cache, "kv_blocks": 1_000_000})
+            computed += int(rate * (own.t_stop_ns - own.t0_ns) / NS_PER_S * tokens)
+        self.behaviours[connector] = usual
+        for name in RUN_FILES:
+            write_text(self.run(connector, "d").path / name, "{}\n")
+        self.receipt(connector, "d")
 
     def _write_preflight(self) -> None:
         write_json(
@@ -292,16 +320,23 @@ def _window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
     """Warm-up lasts until the first request has completed, if that takes longer."""
     first_s = 1.5 * (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1)) / 1000
     start_ns = t0_ns + s_to_ns(max(spec.warmup_s, first_s))
-    length_s = min(max(spec.duration_s, spec.min_completed / spec.rate_per_s), spec.max_cell_s)
+    length_s = min(max(spec.duration_s, spec.min_completed / _rate(spec, behaviour)), spec.max_cell_s)
     stop_ns = start_ns + s_to_ns(length_s)
     return CellWindow(t0_ns, start_ns, stop_ns, stop_ns + s_to_ns(spec.drain_timeout_s), True)
+
+
+def _rate(spec: CellSpec, behaviour: Behaviour) -> float:
+    """Of a closed loop: each of its requests follows the one before at once."""
+    if spec.concurrency is None:
+        return spec.rate_per_s
+    return spec.concurrency * 1000 / (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1))
 
 
 def _requests(
     spec: CellSpec, window: CellWindow, behaviour: Behaviour, rng: np.random.Generator
 ) -> tuple[list[RequestRecord], Callable[[int], int]]:
     """Constant arrivals into one queue; also how many wait at a given time."""
-    gap_ns = NS_PER_S / spec.rate_per_s
+    gap_ns = NS_PER_S / _rate(spec, behaviour)
     n = int((window.t_stop_ns - window.t0_ns) / gap_ns)
     sched = window.t0_ns + np.arange(n) * gap_ns
     service = NS_PER_S / behaviour.capacity_per_s
@@ -336,10 +371,11 @@ def _metrics_lines(
     window: CellWindow,
     waiting: Callable[[int], int],
     host: Callable[[int, int], dict[str, Any]] | None,
+    running: int,
 ) -> list[str]:
     lines = []
     for t_ns in range(window.t0_ns, window.drained_ns, NS_PER_S):
-        values = {"num_requests_running": 1.0, "num_requests_waiting": float(waiting(t_ns))}
+        values = {"num_requests_running": float(running), "num_requests_waiting": float(waiting(t_ns))}
         row = {"t_ns": t_ns, "ok": True, "values": {**values, "prefix_cache_hits": 0.0}}
         told = {} if host is None else {"host": host(t_ns, window.window_start_ns)}
         lines.append(json.dumps({**row, **told}, separators=(",", ":")))

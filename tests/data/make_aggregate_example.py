@@ -371,6 +371,7 @@ def main() -> None:
             for c in ran[1:] for m in ("ttft_p90", "tpot_p90")
         ],
         "observer_effect": [],
+        "growth": [],
         "outputs": [],
         "amplification": [
             {"config": c, "metric": m, "available": True, **span(0.12, 0.09)}

@@ -17,6 +17,7 @@ from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.measure.priming import cache_flags, prime_cache
 from connector_tax.measure.verdict import judge
 from connector_tax.records.cell import CellSpec
 from connector_tax.steptime import count_steps, cut
@@ -49,6 +50,7 @@ def measure_one_cell(
         None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``.
     """
     temporary = open_cell(folder)
+    cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine))
     before = _counters(engine)
     cpu_before, busy_before_s, start = cpu_seconds(engine), host_busy_seconds(), time.monotonic()
     clock = read_clock_pair()
@@ -92,7 +94,8 @@ def measure_one_cell(
             "health": outcome.health,
             "verdict": verdict.word,
             "reasons": list(verdict.reasons),
-            "flags": list(verdict.flags),
+            "flags": [*verdict.flags, *([] if cache is None else cache_flags(cache))],
+            **({} if cache is None else {"cache": cache}),
             "prefix_cache_hits_delta": hits,
             "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
             "cpu": {

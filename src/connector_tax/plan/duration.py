@@ -13,7 +13,9 @@ RELEASE_S = {"vllm": 60.0, "emulator": 0.5}
 
 def expected_cell_s(cell: CellSpec, requests_per_s: float) -> float:
     """Warm-up, then the window's floor or the time to its completions, whichever is longer; with a stopping rule the most."""
-    window_s = max(cell.duration_s, (cell.max_completed or cell.min_completed) / requests_per_s)
+    # A closed loop has no rate; how long its few requests take is not known before.
+    needed_s = (cell.max_completed or cell.min_completed) / requests_per_s if requests_per_s else 0.0
+    window_s = max(cell.duration_s, needed_s)
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 

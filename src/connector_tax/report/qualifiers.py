@@ -6,7 +6,7 @@ from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
 
-PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
+PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
 FLAG_MEANINGS = {
     "cpu_stolen": "the hypervisor gave over 1 % of the host's CPU time to somebody else",
     "gpu_throttled": "power, heat or another limit held the GPU's clocks down in some sample",
@@ -19,6 +19,7 @@ FLAG_MEANINGS = {
     "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
     "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
+    "cache_below_level": "the prefix cache held less than the level asked for: it is smaller, or priming failed (cell.json, cache)",
     "prefix_cache_unchecked": "the engine exports no counter of prefix-cache hits",
 }
 Text = dict[str, Any]

@@ -24,10 +24,12 @@ from connector_tax.figures.words import rate, with_interval
 from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
+from connector_tax.report.growth import growth_view
 from connector_tax.report.headline import headline
 from connector_tax.report.host import host_drift_view, host_view
 from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
+from connector_tax.report.prior import prior_sentences
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
@@ -69,6 +71,8 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "processes": processes_view(aggregate),
         "host": host_view(aggregate),
         "conversations": conversations_view(aggregate),
+        "growth": growth_view(aggregate),
+        "prior": prior_sentences(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
@@ -320,6 +324,9 @@ def _shape(cell: Mapping[str, Any]) -> str:
     """Prompt and output tokens, or the name of the conversations."""
     if cell.get("phase") == "c":
         return str(cell.get("cell_id")).partition("_")[2]
+    if cell.get("phase") == "d":
+        # Its rate is whatever the engine answers at; what was held is in the name: c8_128x256_k50000.
+        return str(cell.get("cell_id"))
     return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
 
 
