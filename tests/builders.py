@@ -257,19 +257,27 @@ class Campaign:
             behave: (its behaviour, blocks cached in the middle of the cell, requests running) -> behaviour in that cell.
         """
         usual, size = self.behaviours.get(connector, Behaviour()), 16
-        computed = 0
+        computed = generated = 0
         for spec in cells_of(self.config, connector, "d"):
             assert spec.cached_tokens is not None and spec.concurrency is not None
             computed = max(computed, spec.cached_tokens)
             own = _window(self._now_ns, spec, usual)
             rate, tokens = _rate(spec, usual), spec.input_tokens + spec.output_tokens
+            whole = (tokens - 1) // size
             if behave is not None:
                 middle_s = (own.window_start_ns + own.t_stop_ns - 2 * own.t0_ns) / 2 / NS_PER_S
-                blocks = (computed + rate * middle_s * tokens) / size
+                blocks = computed / size - generated / spec.output_tokens * (tokens / size - whole)
+                blocks += rate * middle_s * whole
                 self.behaviours[connector] = behave(usual, blocks, spec.concurrency)
-            cache = {"wanted_tokens": spec.cached_tokens, "computed_tokens": computed, "block_size": size}
-            self.cell(connector, spec, cache={**cache, "kv_blocks": 1_000_000})
-            computed += int(rate * (own.t_stop_ns - own.t0_ns) / NS_PER_S * tokens)
+            cache: dict[str, Any] = {
+                "wanted_tokens": spec.cached_tokens,
+                "computed_tokens": computed,
+                "block_size": size,
+            }
+            cache |= {"kv_blocks": 1_000_000, "counters": {"generation_tokens": float(generated)}}
+            self.cell(connector, spec, cache=cache)
+            n = int(rate * (own.t_stop_ns - own.t0_ns) / NS_PER_S)
+            computed, generated = computed + n * tokens, generated + n * spec.output_tokens
         self.behaviours[connector] = usual
         for name in RUN_FILES:
             write_text(self.run(connector, "d").path / name, "{}\n")

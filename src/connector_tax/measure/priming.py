@@ -2,7 +2,7 @@
 
 vLLM exports no number of cached blocks. But it forgets none while it has room, so what it has computed since its launch is
 what it holds, up to its size: both are asked of ``/metrics`` before every cell of Phase D, and nothing is assumed of what
-was sent.
+was sent. How many blocks that makes is the analysis's to say.
 """
 
 import time
@@ -53,20 +53,15 @@ def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Co
     sent, failed = _send(spec, engine, spec.cached_tokens - (before or 0))
     after = counters()
     computed = computed_tokens(after)
-    tokens = sum(sent) if computed is None else computed
-    block_size, kv_blocks = size.get("block_size"), size.get("num_gpu_blocks")
-    blocks = None if block_size is None else min(tokens // block_size, kv_blocks or tokens)
     return {
         "wanted_tokens": spec.cached_tokens,
         "primed_tokens": sum(sent),
         "prompts": len(sent),
         "primed_s": time.monotonic() - start_s,
         "failed": failed,
-        "computed_tokens": tokens,
-        "counted_by": "priming" if computed is None else "engine",
-        "block_size": block_size,
-        "kv_blocks": kv_blocks,
-        "cached_blocks": blocks,
+        "computed_tokens": computed,
+        "block_size": size.get("block_size"),
+        "kv_blocks": size.get("num_gpu_blocks"),
         "counters": {name: after[name] for name in KEPT if name in after},
     }
 
@@ -78,7 +73,7 @@ def cache_flags(cache: dict[str, Any]) -> list[str]:
 
 def _held_tokens(cache: dict[str, Any]) -> float:
     room = cache["kv_blocks"] * cache["block_size"] if cache["kv_blocks"] and cache["block_size"] else None
-    held: float = cache["computed_tokens"]
+    held: float = cache["primed_tokens"] if cache["computed_tokens"] is None else cache["computed_tokens"]
     return held if room is None else min(held, room)
 
 

@@ -304,7 +304,7 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
     return {
         "label": label_of(aggregate, str(cell.get("config"))),
         "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase")).upper()),
-        "rate": _rate(cell.get("rate_per_s")),
+        "rate": "closed loop" if cell.get("phase") == "d" else _rate(cell.get("rate_per_s")),
         "shape": _shape(cell),
         "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",
         "mood": "none" if usable(cell) else "bad",
@@ -325,8 +325,7 @@ def _shape(cell: Mapping[str, Any]) -> str:
     if cell.get("phase") == "c":
         return str(cell.get("cell_id")).partition("_")[2]
     if cell.get("phase") == "d":
-        # Its rate is whatever the engine answers at; what was held is in the name: c8_128x256_k50000.
-        return str(cell.get("cell_id"))
+        return str(cell.get("cell_id"))  # c8_128x256_k50000
     return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
 
 

@@ -90,25 +90,30 @@ def _decode_step(own: CellEstimates) -> Estimate:
 def cached_blocks(cell: CellData) -> float | None:
     """Blocks in the prefix cache in the middle of the cell's window; None where that is not known.
 
-    What the engine had computed when the cell began, and what the cell's own requests had come to by then, in blocks, as
-    many as the engine has. Half-filled blocks are not cached: this is too high by at most one block per request.
+    What the engine had computed when the cell began, and what the cell's own requests had come to by then, as many as the
+    engine has. Only whole blocks are cached, and of a request's last token nothing is: nearly all that was ever generated
+    comes from requests of this shape, so their number, and what each of them leaves out, is known from it.
     """
     cache = cell.document.get("cache") or {}
     size, room, computed = (cache.get(k) for k in ("block_size", "kv_blocks", "computed_tokens"))
     if not size or computed is None:
         return None
+    shape = cell.spec.shape
+    length = shape.input_tokens + shape.output_tokens
+    requests = (cache.get("counters") or {}).get("generation_tokens", 0.0) / shape.output_tokens
+    blocks = computed / size - requests * (length / size - (length - 1) // size)
     middle_ns = (cell.window.window_start_ns + cell.window.t_stop_ns) / 2
-    blocks = (computed + sum(_tokens_by(r, middle_ns) for r in cell.requests)) / size
+    blocks += sum(_computed_by(r, middle_ns) // size for r in cell.requests)
     return float(min(blocks, room) if room else blocks)
 
 
-def _tokens_by(request: RequestRecord, at_ns: float) -> float:
+def _computed_by(request: RequestRecord, at_ns: float) -> float:
     """Tokens of a request that were computed by ``at_ns``: its prompt with the first token, the others evenly after it."""
     first, last = request.t_first_token_ns, request.t_last_token_ns
     if request.status != "ok" or first is None or last is None or at_ns < first:
         return 0.0
     share = 1.0 if at_ns >= last else (at_ns - first) / (last - first)
-    return (request.prompt_tokens or 0) + share * (request.completion_tokens or 0)
+    return (request.prompt_tokens or 0) + share * ((request.completion_tokens or 1) - 1)
 
 
 def _slopes(points: list[Point], confidence: float) -> list[dict[str, Any]]:
@@ -124,7 +129,10 @@ def _plane(points: list[Point], name: str, confidence: float) -> dict[str, Any]:
         reason = next((p.us[name].reason for p in points if p.us[name].reason), None)
         return _without(reason or "no cell has a number", 0)
     if not located:
-        return _without("the engine did not tell its block size, so what it had cached is not known", 0)
+        return _without(
+            "the engine did not tell its block size or what it computed, so what it had cached is not known",
+            0,
+        )
     at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
     values = np.array([p.us[name].point for p in located], dtype=np.float64)
     errors = [_variance(p.us[name]) for p in located]
