@@ -40,7 +40,6 @@ ENGINE: dict[str, Any] = {
 CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
 
 Change = Callable[[list[RequestRecord]], list[RequestRecord]]
-Levels = Callable[["Behaviour", float, int], "Behaviour"]
 StepLines = Callable[[CellWindow, "Behaviour", np.random.Generator, int], Iterable[str]]
 
 
@@ -184,7 +183,7 @@ class Campaign:
         if spec.recorded is False:
             behaviour = self.behaviours.get(f"{connector} unrecorded", behaviour)
         rng = stream(self.seed, connector, spec.phase, spec.cell_id)
-        window = _window(self._now_ns, spec, behaviour)
+        window = cell_window(self._now_ns, spec, behaviour)
         requests, waiting = _requests(spec, window, behaviour, rng)
         if change is not None:
             requests = change(requests)
@@ -242,46 +241,11 @@ class Campaign:
         for connector in included:
             if rates["b_prime_needed"]:
                 self.measure(connector, "b_prime", rates=pair)
-        for connector in included if "d" in self.config.phases else ():
-            self.measure_levels(connector)
         for block in filter(is_repeat, self.config.phases):
             for connector in run_order(self.config, block):
                 if connector in (*included, PLAIN_AGAIN):
                     self.measure(connector, block, rates=pair)
         return rates
-
-    def measure_levels(self, connector: str, behave: "Levels | None" = None) -> None:
-        """Phase D of one configuration.
-
-        Args:
-            behave: (its behaviour, blocks cached in the middle of the cell, requests running) -> behaviour in that cell.
-        """
-        usual, size = self.behaviours.get(connector, Behaviour()), 16
-        computed = generated = 0
-        for spec in cells_of(self.config, connector, "d"):
-            assert spec.cached_tokens is not None and spec.concurrency is not None
-            computed = max(computed, spec.cached_tokens)
-            own = _window(self._now_ns, spec, usual)
-            rate, tokens = _rate(spec, usual), spec.input_tokens + spec.output_tokens
-            whole = (tokens - 1) // size
-            if behave is not None:
-                middle_s = (own.window_start_ns + own.t_stop_ns - 2 * own.t0_ns) / 2 / NS_PER_S
-                blocks = computed / size - generated / spec.output_tokens * (tokens / size - whole)
-                blocks += rate * middle_s * whole
-                self.behaviours[connector] = behave(usual, blocks, spec.concurrency)
-            cache: dict[str, Any] = {
-                "wanted_tokens": spec.cached_tokens,
-                "computed_tokens": computed,
-                "block_size": size,
-            }
-            cache |= {"kv_blocks": 1_000_000, "counters": {"generation_tokens": float(generated)}}
-            self.cell(connector, spec, cache=cache)
-            n = int(rate * (own.t_stop_ns - own.t0_ns) / NS_PER_S)
-            computed, generated = computed + n * tokens, generated + n * spec.output_tokens
-        self.behaviours[connector] = usual
-        for name in RUN_FILES:
-            write_text(self.run(connector, "d").path / name, "{}\n")
-        self.receipt(connector, "d")
 
     def _write_preflight(self) -> None:
         write_json(
@@ -324,16 +288,16 @@ def _decision(word: str, reason: str | None = None) -> dict[str, Any]:
     return {"decision": word, "reason": reason, "install": install, "launch_hash": "h", "checked": []}
 
 
-def _window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
+def cell_window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
     """Warm-up lasts until the first request has completed, if that takes longer."""
     first_s = 1.5 * (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1)) / 1000
     start_ns = t0_ns + s_to_ns(max(spec.warmup_s, first_s))
-    length_s = min(max(spec.duration_s, spec.min_completed / _rate(spec, behaviour)), spec.max_cell_s)
+    length_s = min(max(spec.duration_s, spec.min_completed / load_rate(spec, behaviour)), spec.max_cell_s)
     stop_ns = start_ns + s_to_ns(length_s)
     return CellWindow(t0_ns, start_ns, stop_ns, stop_ns + s_to_ns(spec.drain_timeout_s), True)
 
 
-def _rate(spec: CellSpec, behaviour: Behaviour) -> float:
+def load_rate(spec: CellSpec, behaviour: Behaviour) -> float:
     """Of a closed loop: each of its requests follows the one before at once."""
     if spec.concurrency is None:
         return spec.rate_per_s
@@ -344,7 +308,7 @@ def _requests(
     spec: CellSpec, window: CellWindow, behaviour: Behaviour, rng: np.random.Generator
 ) -> tuple[list[RequestRecord], Callable[[int], int]]:
     """Constant arrivals into one queue; also how many wait at a given time."""
-    gap_ns = NS_PER_S / _rate(spec, behaviour)
+    gap_ns = NS_PER_S / load_rate(spec, behaviour)
     n = int((window.t_stop_ns - window.t0_ns) / gap_ns)
     sched = window.t0_ns + np.arange(n) * gap_ns
     service = NS_PER_S / behaviour.capacity_per_s

@@ -21,6 +21,7 @@ from connector_tax.stats.aggregate import SCHEMA_VERSION, aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config, fail
+from cache_levels import measure_levels
 
 SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -61,6 +62,8 @@ def everything(root: Path) -> Campaign:
     found = campaign(root, repeats=3, observer_effect=True, phase_d=levels)
     found.host = host
     found.measure_everything()
+    for connector in ("plain", "nixl_both"):
+        measure_levels(found, connector)
     for connector, token in (("plain", 1), ("nixl_both", 2), ("mooncake_both", 1)):
         document = {
             "campaign": found.config.campaign,

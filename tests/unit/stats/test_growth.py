@@ -17,6 +17,7 @@ from connector_tax.stats.growth import cached_blocks, fit_plane
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, reseal
+from cache_levels import measure_levels
 
 PER_BLOCK_US, PER_REQUEST_US = 0.081, 3.0
 LEVELS = {"cached_tokens": [0, 40_000, 80_000, 120_000], "running": [1, 8, 32], "output_tokens": 32}
@@ -40,9 +41,11 @@ def measured(root: Path) -> Campaign:
     found = Campaign(root, CONFIG, {"mooncake_both": Behaviour(noise=0.02), "plain": Behaviour(noise=0.02)})
     # A cell is never just where a plane would have it: some 10 us that nothing explains, the same in every run.
     rng = np.random.default_rng(7)
-    found.measure_levels("plain")
-    found.measure_levels(
-        "mooncake_both", lambda usual, blocks, running: _disturbed(growing(usual, blocks, running), rng)
+    measure_levels(found, "plain")
+    measure_levels(
+        found,
+        "mooncake_both",
+        lambda usual, blocks, running: _disturbed(growing(usual, blocks, running), rng),
     )
     return found
 
