@@ -13,7 +13,7 @@ from connector_tax.figures.lookup import (
     number,
     rows,
 )
-from connector_tax.figures.words import clean, with_interval
+from connector_tax.figures.words import MINUS, clean, with_interval
 from connector_tax.report.tax_text import tokens
 
 QUANTITIES = {
@@ -25,6 +25,8 @@ QUANTITIES = {
     "decode_step_over_plain_us": "decoding step less plain's",
 }
 TAXES = ("ttft_p50", "tpot_p50")
+# Of a hook that takes the same in every step, what arithmetic leaves of its slope is nothing.
+LEAST_US = 0.01
 Text = dict[str, Any]
 
 
@@ -48,7 +50,7 @@ def _sentence(aggregate: Aggregate, entry: Mapping[str, Any]) -> str:
     if slope is None or slope.low is None or slope.high is None:
         return f"{label}: whether its hooks grow with what is cached is not known."
     if slope.covers_zero:
-        most = max(abs(slope.low), abs(slope.high))
+        most = max(abs(slope.low), abs(slope.high), LEAST_US)
         return f"{label}: no growth of its hooks with what is cached was found; more than {most:.2g} µs per 1,000 blocks is excluded."
     word = "take longer" if slope.point > 0 else "take less"
     ends = total.get("cached_blocks")
@@ -86,7 +88,7 @@ def _number(value: Any) -> str:
 
 
 def _us(value: Interval) -> str:
-    """Slopes are small: two decimals below 10 µs, where a hook's step would have none."""
+    """Three digits: slopes are small."""
     ends = (
         "no interval"
         if value.low is None or value.high is None
@@ -96,7 +98,10 @@ def _us(value: Interval) -> str:
 
 
 def _digits(value: float) -> str:
-    return f"{value:+,.0f}" if abs(value) >= 99.5 else f"{value:+.3g}"
+    if abs(value) < LEAST_US / 2:
+        return "0"
+    text = f"{value:+,.0f}" if abs(value) >= 99.5 else f"{value:+.3g}"
+    return text.replace("-", MINUS)
 
 
 def _ratio(value: Any) -> str:

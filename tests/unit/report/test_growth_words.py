@@ -82,3 +82,11 @@ def test_the_standing_of_the_prior_is_told_beside_the_verdicts(aggregate: dict[s
     )
     aggregate["hypotheses"] = [h for h in aggregate["hypotheses"] if h["id"] not in ("H1", "H2")]
     assert "did not repeat" not in words(aggregate)
+
+
+def test_what_arithmetic_leaves_of_a_slope_is_nothing(aggregate: dict[str, Any]) -> None:
+    """A hook that takes the same in every step, to the last digit."""
+    aggregate["growth"] = [_growing(-5.6e-16, -6.3e-15, 5.2e-15)]
+    text = words(aggregate)
+    assert "all hooks together 0 µs [0, 0]" in text
+    assert "more than 0.01 µs per 1,000 blocks is excluded." in text
