@@ -106,7 +106,7 @@ class PhaseDConfig:
     """
 
     cached_tokens: tuple[int, ...] = ()
-    running: tuple[int, ...] = ()
+    running: tuple[int, ...] = (1, 8, 32)
     input_tokens: int = 128
     output_tokens: int = 256
     warmup_s: float = 2.0

@@ -33,7 +33,7 @@ from connector_tax.report.prior import prior_sentences
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
-from connector_tax.report.tax_text import LATENCY_METRICS, stands_in, tax_text, tokens
+from connector_tax.report.tax_text import LATENCY_METRICS, shape_text, stands_in, tax_text, tokens
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -305,7 +305,7 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
         "label": label_of(aggregate, str(cell.get("config"))),
         "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase")).upper()),
         "rate": "closed loop" if cell.get("phase") == "d" else _rate(cell.get("rate_per_s")),
-        "shape": _shape(cell),
+        "shape": shape_text(cell),
         "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",
         "mood": "none" if usable(cell) else "bad",
         "n": " / ".join(tokens(cell.get(k)) for k in ("n_window", "n_ok", "n_dropped", "n_failed")),
@@ -318,15 +318,6 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
             [*(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []), *missed, *last_look(cell)]
         ),
     }
-
-
-def _shape(cell: Mapping[str, Any]) -> str:
-    """Prompt and output tokens, or the name of the conversations."""
-    if cell.get("phase") == "c":
-        return str(cell.get("cell_id")).partition("_")[2]
-    if cell.get("phase") == "d":
-        return str(cell.get("cell_id"))  # c8_128x256_k50000
-    return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
 
 
 def _latency(cell: Mapping[str, Any], quantity: str, which: str) -> Text:
