@@ -88,7 +88,7 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
 
 def _phase_d(value: dict[str, Any]) -> PhaseDConfig:
     """A campaign from before there was a Phase D has none."""
-    levels = {k: tuple(value[k]) for k in ("cached_tokens", "running") if k in value}
+    levels: dict[str, Any] = {k: tuple(value[k]) for k in ("cached_tokens", "running") if k in value}
     return PhaseDConfig(**{**value, **levels})
 
 
