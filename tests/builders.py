@@ -76,7 +76,7 @@ def campaign_config(base: str = "demo.yaml", **sections: Any) -> CampaignConfig:
     """A shipped campaign with some of its keys replaced (mappings are merged one level deep)."""
     value = yaml.safe_load((ROOT / "config" / base).read_text())
     for name, change in sections.items():
-        value[name] = {**value[name], **change} if isinstance(change, dict) else change
+        value[name] = {**value.get(name, {}), **change} if isinstance(change, dict) else change
     return parse_campaign(value, where=base)
 
 
@@ -183,13 +183,13 @@ class Campaign:
         if spec.recorded is False:
             behaviour = self.behaviours.get(f"{connector} unrecorded", behaviour)
         rng = stream(self.seed, connector, spec.phase, spec.cell_id)
-        window = _window(self._now_ns, spec, behaviour)
+        window = cell_window(self._now_ns, spec, behaviour)
         requests, waiting = _requests(spec, window, behaviour, rng)
         if change is not None:
             requests = change(requests)
         folder = self.run(connector, spec.phase).cell(spec.cell_id)
         temporary = open_cell(folder)
-        append_lines(temporary.metrics, _metrics_lines(window, waiting, self.host))
+        append_lines(temporary.metrics, _metrics_lines(window, waiting, self.host, spec.concurrency or 1))
         if self.step_timing and spec.recorded is not False:
             lines = self.step_lines(window, behaviour, rng, self.max_steps)
             append_lines(temporary.engine_step, lines)
@@ -288,20 +288,27 @@ def _decision(word: str, reason: str | None = None) -> dict[str, Any]:
     return {"decision": word, "reason": reason, "install": install, "launch_hash": "h", "checked": []}
 
 
-def _window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
+def cell_window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
     """Warm-up lasts until the first request has completed, if that takes longer."""
     first_s = 1.5 * (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1)) / 1000
     start_ns = t0_ns + s_to_ns(max(spec.warmup_s, first_s))
-    length_s = min(max(spec.duration_s, spec.min_completed / spec.rate_per_s), spec.max_cell_s)
+    length_s = min(max(spec.duration_s, spec.min_completed / load_rate(spec, behaviour)), spec.max_cell_s)
     stop_ns = start_ns + s_to_ns(length_s)
     return CellWindow(t0_ns, start_ns, stop_ns, stop_ns + s_to_ns(spec.drain_timeout_s), True)
+
+
+def load_rate(spec: CellSpec, behaviour: Behaviour) -> float:
+    """Of a closed loop: each of its requests follows the one before at once."""
+    if spec.concurrency is None:
+        return spec.rate_per_s
+    return spec.concurrency * 1000 / (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1))
 
 
 def _requests(
     spec: CellSpec, window: CellWindow, behaviour: Behaviour, rng: np.random.Generator
 ) -> tuple[list[RequestRecord], Callable[[int], int]]:
     """Constant arrivals into one queue; also how many wait at a given time."""
-    gap_ns = NS_PER_S / spec.rate_per_s
+    gap_ns = NS_PER_S / load_rate(spec, behaviour)
     n = int((window.t_stop_ns - window.t0_ns) / gap_ns)
     sched = window.t0_ns + np.arange(n) * gap_ns
     service = NS_PER_S / behaviour.capacity_per_s
@@ -336,10 +343,11 @@ def _metrics_lines(
     window: CellWindow,
     waiting: Callable[[int], int],
     host: Callable[[int, int], dict[str, Any]] | None,
+    running: int,
 ) -> list[str]:
     lines = []
     for t_ns in range(window.t0_ns, window.drained_ns, NS_PER_S):
-        values = {"num_requests_running": 1.0, "num_requests_waiting": float(waiting(t_ns))}
+        values = {"num_requests_running": float(running), "num_requests_waiting": float(waiting(t_ns))}
         row = {"t_ns": t_ns, "ok": True, "values": {**values, "prefix_cache_hits": 0.0}}
         told = {} if host is None else {"host": host(t_ns, window.window_start_ns)}
         lines.append(json.dumps({**row, **told}, separators=(",", ":")))

@@ -134,9 +134,9 @@ class Study:
     def launches_hash(self) -> str:
         return hash_of([launch_spec(self.config, c) for c in self.config.connector_ids])
 
-    def receipts_before(self, block: Phase) -> list[str]:
-        """What must have ended before a block of repeats begins: the block before it, or all other phases."""
-        earlier = self.config.phases[: self.config.phases.index(block)]
+    def receipts_before(self, phase: Phase) -> list[str]:
+        """What must have ended before Phase D or a block of repeats begins: the block before it, or all earlier phases."""
+        earlier = self.config.phases[: self.config.phases.index(phase)]
         return (
             self.receipts(earlier[-1])
             if is_repeat(earlier[-1])

@@ -377,6 +377,7 @@ def main() -> None:
         "power": [{"config": c, "metric": m, "power": 0.8, "one_launch": 0.06, "by_blocks": None}
                   for c in ran[1:] for m in ("ttft_p90", "tpot_p90")],
         "observer_effect": [],
+        "growth": [],
         "outputs": [],
         "amplification": [{"config": c, "metric": m, "available": True, **span(0.12, 0.09)}
                           for c in ran[1:] for m in ("ttft_p90", "tpot_p90")],
@@ -392,8 +393,9 @@ def main() -> None:
         ]],
         "problems": [{"where": "mooncake_producer phase b r2_32768x1024", "what": "engine died in it"}],
     }  # fmt: skip
-    path = Path(__file__).with_name("aggregate_example.json")
-    path.write_text(json.dumps(aggregate, separators=(",", ":"), allow_nan=False) + "\n")
+    Path(__file__).with_name("aggregate_example.json").write_text(
+        json.dumps(aggregate, separators=(",", ":"), allow_nan=False) + "\n"
+    )
 
 
 if __name__ == "__main__":

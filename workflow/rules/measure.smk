@@ -119,6 +119,27 @@ rule phase_c:
         STUDY.receipts("c") if "c" in STUDY.config.phases else [],
 
 
+use rule measure_a as measure_d with:
+    input:
+        FOLDER.preflight_status,
+        FOLDER.reference_rates,
+        lambda w: STUDY.receipts_before("d"),
+    output:
+        STUDY.receipt("d"),
+    params:
+        campaign=FOLDER.campaign_file,
+        phase="d",
+        spec=STUDY.spec_hash("d"),
+    priority: STUDY.position("d")
+    log:
+        LOGS / "measure_d_{connector}.log",
+
+
+rule phase_d:
+    input:
+        STUDY.receipts("d") if "d" in STUDY.config.phases else [],
+
+
 # One block of repeats: every configuration once, plain twice, in an order of its own; one block after the other.
 use rule measure_a as measure_repeat with:
     input:

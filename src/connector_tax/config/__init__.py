@@ -9,6 +9,7 @@ from connector_tax.config.model import (
     EngineConfig,
     PhaseBPrimeConfig,
     PhaseCConfig,
+    PhaseDConfig,
     SessionFile,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     "EngineConfig",
     "PhaseBPrimeConfig",
     "PhaseCConfig",
+    "PhaseDConfig",
     "SessionFile",
     "load_campaign",
     "longest_request_tokens",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.config.levels import check_phase_d
 from connector_tax.config.model import (
     AccuracyConfig,
     AnalysisConfig,
@@ -19,6 +20,7 @@ from connector_tax.config.model import (
     EngineConfig,
     PhaseBPrimeConfig,
     PhaseCConfig,
+    PhaseDConfig,
     SessionFile,
 )
 from connector_tax.errors import ConfigError
@@ -90,6 +92,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
             tuple(_session_file(path) for path in value["phase_c"]["sessions"]),
             float(value["phase_c"]["warmup_s"]),
         ),
+        phase_d=_phase_d(value["phase_d"]),
         observer_effect=value["observer_effect"],
         repeats=value["repeats"],
         repeat_requests=value["repeat_requests"],
@@ -98,6 +101,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         analysis=AnalysisConfig(**value["analysis"]),
     )
     _check_lengths(config, where)
+    check_phase_d(config, where)
     return config
 
 
@@ -170,6 +174,12 @@ def _session_file(path: str) -> SessionFile:
     sessions = read_sessions(PROJECT_ROOT / path)
     turns = sum(len(s.turns) for s in sessions) / len(sessions)
     return SessionFile(path, sha256_of(PROJECT_ROOT / path), turns)
+
+
+def _phase_d(value: dict[str, Any]) -> PhaseDConfig:
+    seconds = {k: float(v) for k, v in value.items() if k.endswith("_s")}
+    levels = {k: tuple(sorted(value[k])) for k in ("cached_tokens", "running")}
+    return PhaseDConfig(**{**value, **seconds, **levels})
 
 
 def _check_cell(cell: CellConfig, where: str) -> None:

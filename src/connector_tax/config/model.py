@@ -96,6 +96,29 @@ class PhaseCConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseDConfig:
+    """What a connector costs by how much is cached and how many run; none where ``cached_tokens`` is empty.
+
+    Attributes:
+        cached_tokens: levels that the prefix cache is filled to, in tokens, from the lowest up.
+        running: requests in flight, each of them at every level.
+        warmup_s, duration_s, min_completed: instead of those of ``cell``. Cells are short, since they fill the cache themselves.
+    """
+
+    cached_tokens: tuple[int, ...] = ()
+    running: tuple[int, ...] = (1, 8, 32)
+    input_tokens: int = 128
+    output_tokens: int = 256
+    warmup_s: float = 2.0
+    duration_s: float = 10.0
+    min_completed: int = 10
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.input_tokens, self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class AccuracyConfig:
     """Prompts whose answers are compared with plain's; none if ``prompts`` is 0."""
 
@@ -133,6 +156,7 @@ class CampaignConfig:
     phase_b_output_tokens: tuple[int, ...]
     phase_b_prime: PhaseBPrimeConfig
     phase_c: PhaseCConfig
+    phase_d: PhaseDConfig
     observer_effect: bool
     repeats: int
     cell: CellConfig
@@ -149,9 +173,10 @@ class CampaignConfig:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What this campaign measures; Phase C only where it has conversations, then the blocks of repeats."""
+        """What this campaign measures; Phases C and D only where they were asked for, then the blocks of repeats."""
         blocks = tuple(f"r{k}" for k in range(1, self.repeats + 1))
-        return (*(p for p in PHASES if p != "c" or self.phase_c.sessions), *blocks)
+        asked = {"c": bool(self.phase_c.sessions), "d": bool(self.phase_d.cached_tokens)}
+        return (*(p for p in PHASES if asked.get(p, True)), *blocks)
 
     def members(self, phase: Phase) -> tuple[str, ...]:
         """The configurations that a phase launches; a block has plain twice."""

@@ -35,7 +35,9 @@ def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str
         "generation_tokens": counters.generation_tokens,
     }
     labels = f'{{engine="0",model_name="{model_name}"}}'
-    lines = []
+    # vLLM's way to say how large its cache is: an information metric whose labels are the settings.
+    size = f'block_size="{model.costs.block_size}",num_gpu_blocks="{model.costs.kv_blocks}"'
+    lines = ["# TYPE vllm:cache_config_info gauge", f'vllm:cache_config_info{{engine="0",{size}}} 1.0']
     for name, value in gauges.items():
         lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name}{labels} {float(value)}"]
     for name, value in counts.items():

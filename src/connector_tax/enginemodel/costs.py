@@ -35,6 +35,7 @@ class ConnectorCosts:
     """What a connector adds. The first three are hooks and appear in step records.
 
     Attributes:
+        per_cached_block_us: of build_connector_meta, per block that the prefix cache holds.
         outside_us: per step, outside any hook (framework, transport).
         per_request_us: in the step in which a request is first scheduled.
         per_token_us: per scheduled token.
@@ -44,6 +45,7 @@ class ConnectorCosts:
     build_meta_us: float = 0.0
     get_finished_us: float = 0.0
     start_load_kv_us: float = 0.0
+    per_cached_block_us: float = 0.0
     outside_us: float = 0.0
     per_request_us: float = 0.0
     per_token_us: float = 0.0
@@ -51,7 +53,12 @@ class ConnectorCosts:
 
     @property
     def per_step_us(self) -> float:
+        """With nothing cached."""
         return self.build_meta_us + self.get_finished_us + self.start_load_kv_us + self.outside_us
+
+    def build_meta_at_us(self, cached_blocks: int) -> float:
+        """build_connector_meta of a step that begins with so many blocks in the prefix cache."""
+        return self.build_meta_us + self.per_cached_block_us * cached_blocks
 
     def plus(self, other: "ConnectorCosts") -> "ConnectorCosts":
         """Both stacked: costs add, and so do the shares of the step."""

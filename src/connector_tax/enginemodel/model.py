@@ -3,7 +3,8 @@
 What it keeps: first come first served; one token budget per step shared by running requests first
 and waiting ones after; chunked prefill; KV blocks with preemption of the request that came last, which
 is computed again from its start; the first token at the end of the step that finishes the prompt.
-What it leaves out: prefix caching (no prompt is ever seen twice), speculation, several GPUs.
+Of prefix caching it knows how many blocks are cached, and of a prompt what its caller says is. What it leaves out:
+speculation, several GPUs.
 """
 
 import math
@@ -17,13 +18,15 @@ from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
 class Sequence:
     """One request inside the engine."""
 
-    __slots__ = ("blocks", "computed", "id", "max_tokens", "produced", "prompt", "started")
+    __slots__ = ("blocks", "cached", "computed", "id", "max_tokens", "produced", "prompt", "started")
 
     def __init__(self, request_id: int, prompt: int, max_tokens: int, *, computed: int = 0) -> None:
         self.id = request_id
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.computed = computed
+        # Leading tokens whose whole blocks the prefix cache holds.
+        self.cached = computed
         self.produced = 0
         self.blocks = 0
         self.started = False
@@ -36,6 +39,7 @@ class StepResult:
     Attributes:
         tokens: ids of the requests that got one token each at the end of the step.
         finished: those of them that are complete.
+        build_meta_us: what build_connector_meta took of it.
     """
 
     duration_ns: int
@@ -45,6 +49,7 @@ class StepResult:
     decode_tokens: int
     num_running: int
     num_waiting: int
+    build_meta_us: float
 
 
 class EngineModel:
@@ -67,6 +72,8 @@ class EngineModel:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.preemptions = 0
+        # Whole blocks that were computed since the launch; vLLM forgets none while it has room.
+        self.cached_blocks = 0
         self._random = random.Random(seed)
         self._sigma, self._mu = _lognormal(costs.jitter_cv)
         sigma, mu = _lognormal(costs.launch_cv)
@@ -135,12 +142,14 @@ class EngineModel:
 
     def _run(self, scheduled: list[tuple[Sequence, int]], new_requests: int) -> StepResult:
         prefill = decode = context = 0
+        build_meta_us = self.connector.build_meta_at_us(self.cached_blocks)
         tokens: list[int] = []
         finished: list[int] = []
         for sequence, n in scheduled:
             is_prefill = sequence.computed < sequence.prompt
             context += sequence.computed
             sequence.computed += n
+            self._remember(sequence)
             if is_prefill:
                 prefill += n
             else:
@@ -155,16 +164,27 @@ class EngineModel:
         if finished:
             self.running = [s for s in self.running if s.produced < s.max_tokens]
         return StepResult(
-            duration_ns=self._duration_ns(prefill, decode, context, new_requests),
+            duration_ns=self._duration_ns(prefill, decode, context, new_requests, build_meta_us),
             tokens=tokens,
             finished=finished,
             prefill_tokens=prefill,
             decode_tokens=decode,
             num_running=num_running,
             num_waiting=num_waiting,
+            build_meta_us=build_meta_us,
         )
 
-    def _duration_ns(self, prefill: int, decode: int, context: int, new_requests: int) -> int:
+    def _remember(self, sequence: Sequence) -> None:
+        """Blocks that ``sequence`` has filled since; one computed again after a preemption is known already."""
+        size = self.costs.block_size
+        new = sequence.computed // size - sequence.cached // size
+        if new > 0:
+            self.cached_blocks = min(self.cached_blocks + new, self.costs.kv_blocks)
+            sequence.cached = sequence.computed
+
+    def _duration_ns(
+        self, prefill: int, decode: int, context: int, new_requests: int, build_meta_us: float
+    ) -> int:
         costs, connector = self.costs, self.connector
         own_us = (
             costs.base_us
@@ -176,6 +196,7 @@ class EngineModel:
             own_us *= self._random.lognormvariate(self._mu, self._sigma)
         added_us = (
             connector.per_step_us
+            + (build_meta_us - connector.build_meta_us)
             + connector.per_request_us * new_requests
             + connector.per_token_us * (prefill + decode)
         )

@@ -37,8 +37,9 @@ FEWEST_STEPS = 50
 # With fewer steps in which sequences decode together, what another one costs is a guess: from 22 and 42 such steps of 17,000
 # vLLM on a CPU had 130 and 820 us for the same thing.
 FEWEST_TOGETHER = 200
-# Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not.
-WITHOUT = "c"
+# Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not; Phase D's arrive when an earlier
+# one ends, and their steps grow with what is cached.
+WITHOUT = ("c", "d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def calibrate(cells: Sequence[CellData], settings: Mapping[str, Any], seed: int)
     Raises:
         AnalysisError: there are too few step records, or nothing to hold the model against.
     """
-    usable = [c for c in cells if c.usable and c.phase != WITHOUT and c.steps is not None]
+    usable = [c for c in cells if c.usable and c.phase not in WITHOUT and c.steps is not None]
     resolved = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
     batched = resolved["scheduler_config.max_num_batched_tokens"]
     parts = [step_features(c, batched) for c in usable]

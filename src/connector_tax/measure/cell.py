@@ -18,6 +18,7 @@ from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.sampler import scrape_patiently
 from connector_tax.measure.engine_log import error_since, log_sizes
 from connector_tax.measure.failure import is_of_the_host
+from connector_tax.measure.priming import cache_flags, prime_cache
 from connector_tax.measure.queue import QueueTail, wait_idle
 from connector_tax.measure.verdict import judge, refused
 from connector_tax.records.cell import CellSpec
@@ -52,6 +53,7 @@ def measure_one_cell(
         the host is to blame.
     """
     temporary = open_cell(folder)
+    cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine) or {})
     before, logged = _counters(engine), log_sizes(engine)
     cpu_before, busy_before_s, start = cpu_seconds(engine), host_busy_seconds(), time.monotonic()
     clock = read_clock_pair()
@@ -114,7 +116,8 @@ def measure_one_cell(
             "health": outcome.health,
             "verdict": verdict.word,
             "reasons": list(verdict.reasons),
-            "flags": list(verdict.flags),
+            "flags": [*verdict.flags, *([] if cache is None else cache_flags(cache))],
+            **({} if cache is None else {"cache": cache}),
             "prefix_cache_hits_delta": hits,
             "external_prefix_cache_hits_delta": external_hits,
             "steps": None if steps is None else {**asdict(steps), "iterations": iterations},

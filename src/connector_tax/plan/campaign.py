@@ -11,6 +11,7 @@ from connector_tax.config import (
     EngineConfig,
     PhaseBPrimeConfig,
     PhaseCConfig,
+    PhaseDConfig,
     SessionFile,
 )
 from connector_tax.errors import ArtifactError
@@ -72,6 +73,7 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
                 "phase_c": PhaseCConfig(
                     tuple(SessionFile(**s) for s in conversations["sessions"]), conversations["warmup_s"]
                 ),
+                "phase_d": _phase_d(value.get("phase_d", {})),
                 "cell": CellConfig(**value["cell"]),
                 "accuracy": AccuracyConfig(**value["accuracy"]),
                 "analysis": AnalysisConfig(**value["analysis"]),
@@ -82,6 +84,12 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
             f"campaign.json: not what this version writes ({error}). Was it edited by hand? "
             "Start the campaign again to have it rewritten; finished cells are kept."
         ) from error
+
+
+def _phase_d(value: dict[str, Any]) -> PhaseDConfig:
+    """A campaign from before there was a Phase D has none."""
+    levels: dict[str, Any] = {k: tuple(value[k]) for k in ("cached_tokens", "running") if k in value}
+    return PhaseDConfig(**{**value, **levels})
 
 
 def _connector(value: dict[str, Any]) -> ConnectorSpec:

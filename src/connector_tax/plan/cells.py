@@ -23,11 +23,13 @@ def cells_of(
     """The cells of one run in the order in which they are measured.
 
     Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
-    rate. The other phases want ``rates``; a configuration that has no part in Phase B' gets no cells there, and plain's second
-    launch has Phase A's shape only.
+    rate; Phase D from the emptiest cache up, since it only fills. The other phases want ``rates``; a configuration that has no
+    part in Phase B' gets no cells there, and plain's second launch has Phase A's shape only.
     """
     if phase == "a":
         return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
+    if phase == "d":
+        return _cache_levels(config)
     assert rates is not None, f"phase {phase} runs at the reference rates"
     if phase == "b":
         return _shape_sweep(config, rates, connector_id)
@@ -111,6 +113,38 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
         stop_half_width=None,
         max_completed=None,
     )
+
+
+def _cache_levels(config: CampaignConfig) -> tuple[CellSpec, ...]:
+    """Every number of running requests at every level of the prefix cache.
+
+    Every other level begins with the most requests: what runs would otherwise grow together with what is cached.
+    """
+    phase = config.phase_d
+    return tuple(
+        _closed_loop(config, tokens, running)
+        for k, tokens in enumerate(phase.cached_tokens)
+        for running in phase.running[:: -1 if k % 2 else 1]
+    )
+
+
+def _closed_loop(config: CampaignConfig, cached_tokens: int, running: int) -> CellSpec:
+    """So many requests in flight throughout; they begin one after the other, or all would prefill and end together."""
+    phase = config.phase_d
+    cell = replace(
+        _cell(config, "d", 0.0, phase.shape),
+        arrival="concurrency",
+        gamma_shape=None,
+        concurrency=running,
+        ramp_up_s=phase.warmup_s,
+        cached_tokens=cached_tokens,
+        warmup_s=phase.warmup_s,
+        duration_s=phase.duration_s,
+        min_completed=phase.min_completed,
+        stop_half_width=None,
+        max_completed=None,
+    )
+    return replace(cell, seed=derive_seed(config.seed, "cell", "d", cell.cell_id))
 
 
 def launch_spec(config: CampaignConfig, connector_id: str) -> dict[str, Any]:

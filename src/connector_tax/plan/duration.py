@@ -19,7 +19,8 @@ def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False
         most: with a stopping rule, up to its last look and not to the first.
     """
     completed = (cell.max_completed or cell.min_completed) if most else cell.min_completed
-    window_s = max(cell.duration_s, completed / requests_per_s)
+    # A closed loop has no rate; how long its few requests take is not known before.
+    window_s = max(cell.duration_s, completed / requests_per_s if requests_per_s else 0.0)
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 

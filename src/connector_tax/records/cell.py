@@ -11,8 +11,8 @@ from typing import Any
 
 # One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once more.
 Phase = str
-PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c")
-_LABELS = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C"}
+PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c", "d")
+_LABELS = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C", "d": "D"}
 
 
 def is_repeat(phase: Phase) -> bool:
@@ -68,6 +68,7 @@ class CellSpec:
         stop_half_width: the cell may end once p90 of TTFT and of TPOT are known so well; half an interval, as a share. None:
             its length is fixed beforehand.
         max_completed: the last look, where there is such a rule; the first is ``min_completed``.
+        cached_tokens: so many are brought into the prefix cache before T0, where it holds fewer; None leaves it as it is.
         keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
     """
 
@@ -96,10 +97,11 @@ class CellSpec:
     recorded: bool | None = None
     stop_half_width: float | None = None
     max_completed: int | None = None
+    cached_tokens: int | None = None
 
     @property
     def cell_id(self) -> str:
-        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c64_512x64``, ``r2_4096x256_unrecorded``."""
+        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c8_128x256_k50000``, ``r2_4096x256_unrecorded``."""
         if self.arrival == "max_throughput":
             load = "max"
         elif self.arrival == "concurrency":
@@ -108,7 +110,8 @@ class CellSpec:
             load = f"r{self.rate_per_s:g}"
         file = self.sessions or self.prompts
         what = f"{self.input_tokens}x{self.output_tokens}" if file is None else Path(file).stem
-        return f"{load}_{what}" + ("_unrecorded" if self.recorded is False else "")
+        cached = "" if self.cached_tokens is None else f"_k{self.cached_tokens}"
+        return f"{load}_{what}{cached}" + ("_unrecorded" if self.recorded is False else "")
 
     @property
     def shape(self) -> Shape:

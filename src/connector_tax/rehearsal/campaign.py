@@ -75,7 +75,7 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
     # Spawn, not fork: the parent may hold threads of numpy's libraries.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         for phase in config.phases:
-            if phase == "c":
+            if phase in ("c", "d"):
                 times.append(_planned_only(virtual, folder, phase, real_kind))
                 continue
             # Runs are simulated side by side; their clocks say that they came one after the other.
@@ -188,7 +188,7 @@ def _rehearse_run(
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
-    """Conversations are not simulated: their time is the plan's, and the analysis is told so."""
+    """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told so."""
     rates = ReferenceRates.of_document(read_json(folder.reference_rates))
     overhead_s = LAUNCH_S[kind] + RELEASE_S[kind]
     own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
@@ -196,7 +196,7 @@ def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, 
     for connector_id in config.connector_ids:
         cells_s += expected_run_s(config, connector_id, phase, rates) - own_s
         run = folder.run(DATE, connector_id, phase)
-        write_not_needed(run, config.campaign, "conversations are not simulated")
+        write_not_needed(run, config.campaign, "neither conversations nor closed loops are simulated")
     n = len(config.connector_ids)
     return PhaseTime(phase, n, cells_s, n * overhead_s)
 

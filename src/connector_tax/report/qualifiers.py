@@ -7,7 +7,7 @@ from typing import Any
 from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
 from connector_tax.figures.words import listing, rate
 
-PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C"}
+PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
 FLAG_MEANINGS = {
     "cpu_stolen": "the hypervisor gave over 1 % of the host's CPU time to somebody else",
     "gpu_throttled": "power, heat or another limit held the GPU's clocks down in some sample",
@@ -20,10 +20,12 @@ FLAG_MEANINGS = {
     "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
     "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
+    "overloaded": "the engine did not keep up and its queue grew, so the cell ended when its time was over; its percentiles are not used",
     "prefix_cache_unchecked": "no counter of prefix-cache hits could be read",
     "external_cache_unchecked": "no counter of hits in the connector's cache could be read",
     "external_hits_faked": "the connector claims tokens from a cache that it does not have, so prefill is skipped and TTFT is no tax",
     "metrics_unreadable": "the engine lived and did not answer for its counters before or after the cell, though asked three times",
+    "cache_below_level": "the prefix cache held less than the level asked for: it is smaller, or priming failed (cell.json, cache)",
 }
 Text = dict[str, Any]
 

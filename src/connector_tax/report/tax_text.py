@@ -66,6 +66,15 @@ def stands_in(row: Mapping[str, Any]) -> str:
     return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_label(phase)}'s launch"
 
 
+def shape_text(cell: Mapping[str, Any]) -> str:
+    """Prompt and output tokens, or the name of the conversations; of a closed loop what it held: ``c8_128x256_k50000``."""
+    if cell.get("phase") == "c":
+        return str(cell.get("cell_id")).partition("_")[2]
+    if cell.get("phase") == "d":
+        return str(cell.get("cell_id"))
+    return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
+
+
 def tokens(value: Any) -> str:
     """A whole number with thousands marked; ``?`` for what is none."""
     found = number(value)

@@ -26,14 +26,23 @@ from connector_tax.figures.words import RANDOM_WORDS, rate, with_interval
 from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
+from connector_tax.report.growth import growth_view
 from connector_tax.report.headline import headline
 from connector_tax.report.host import host_drift_view, host_view
 from connector_tax.report.observer import observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
+from connector_tax.report.prior import prior_sentences
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, last_look, outputs_view
 from connector_tax.report.repeats import repeats_view
-from connector_tax.report.tax_text import LATENCY_METRICS, OF_ONE_LAUNCH, stands_in, tax_text, tokens
+from connector_tax.report.tax_text import (
+    LATENCY_METRICS,
+    shape_text,
+    stands_in,
+    tax_text,
+    tokens,
+)
+from connector_tax.report.verdict_rows import verdict_row
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -54,7 +63,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "banner": _banner(aggregate),
         "headline": headline(aggregate),
         "hypotheses": [
-            _hypothesis(h, 1 - (number(provenance.get("confidence")) or 0.95))
+            verdict_row(h, 1 - (number(provenance.get("confidence")) or 0.95))
             for h in rows(aggregate.get("hypotheses"))
         ],
         "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
@@ -71,6 +80,8 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "processes": processes_view(aggregate),
         "host": host_view(aggregate),
         "conversations": conversations_view(aggregate),
+        "growth": growth_view(aggregate),
+        "prior": prior_sentences(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
@@ -100,30 +111,6 @@ def _banner(aggregate: Aggregate) -> list[str]:
             "file. They show that the pipeline works. They say nothing about real connectors."
         ]
     return [f"{note}. A connector may cost a different share of a step there."] if note else []
-
-
-def _hypothesis(value: Mapping[str, Any], alpha: float) -> Text:
-    outcome = str(value.get("outcome") or "undetermined")
-    known = {"supported": "good", "refuted": "bad", "undetermined": "open"}
-    return {
-        "id": str(value.get("id") or ""),
-        "title": str(value.get("title") or ""),
-        "subject": str(value.get("subject") or ""),
-        "outcome": f"{outcome}, {OF_ONE_LAUNCH}" if value.get("kind") == OF_ONE_LAUNCH else outcome,
-        "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
-        "label": str(value.get("label") or ""),
-        "sentence": str(value.get("sentence") or ""),
-        "p": _p_values(value, outcome, alpha),
-    }
-
-
-def _p_values(value: Mapping[str, Any], outcome: str, alpha: float) -> Text:
-    """Its own, and adjusted for all verdicts; a decision that does not survive the adjustment says so."""
-    own, adjusted = number(value.get("p_value")), number(value.get("p_holm"))
-    if own is None or adjusted is None:
-        return {"text": "–", "note": ""}
-    lost = outcome in ("supported", "refuted") and adjusted > alpha
-    return {"text": f"{own:.2g}, {adjusted:.2g}", "note": "not with all the others" if lost else ""}
 
 
 def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
@@ -306,8 +293,8 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
     return {
         "label": label_of(aggregate, str(cell.get("config"))),
         "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase")).upper()),
-        "rate": _rate(cell.get("rate_per_s")),
-        "shape": _shape(cell),
+        "rate": "closed loop" if cell.get("phase") == "d" else _rate(cell.get("rate_per_s")),
+        "shape": shape_text(cell),
         "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",
         "mood": "none" if usable(cell) else "bad",
         "n": " / ".join(tokens(cell.get(k)) for k in ("n_window", "n_ok", "n_dropped", "n_failed")),
@@ -320,13 +307,6 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
             [*(str(x) for k in ("reasons", "flags") for x in cell.get(k) or []), *missed, *last_look(cell)]
         ),
     }
-
-
-def _shape(cell: Mapping[str, Any]) -> str:
-    """Prompt and output tokens, or the name of the conversations."""
-    if cell.get("phase") == "c":
-        return str(cell.get("cell_id")).partition("_")[2]
-    return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
 
 
 def _latency(cell: Mapping[str, Any], quantity: str, which: str) -> Text:

@@ -27,6 +27,7 @@ from connector_tax.stats.completeness import (
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.evidence import evidence_of
+from connector_tax.stats.growth import growth
 from connector_tax.stats.host import host_flags
 from connector_tax.stats.hypotheses import judge_hypotheses
 from connector_tax.stats.main_taxes import MainTax, launch_taxes, main_taxes
@@ -88,6 +89,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook([m.tax for m in one_launch], blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
+        "growth": growth(estimates, confidence),
         "amplification": _amplification(chosen, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
@@ -171,8 +173,8 @@ def _holds(copies_kv: str | None) -> str | None:
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
-    """At which reference rates a cell has taxes; none of plain, of unrecorded cells and of repeats."""
-    if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or is_repeat(phase):
+    """At which reference rates a cell has taxes; none of plain, of unrecorded cells, of closed loops and of repeats."""
+    if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
         return []
     if phase == "a":
         return [r for r in ("ref_safe", "ref_load") if rates[f"{r}_per_s"] == spec.rate_per_s]

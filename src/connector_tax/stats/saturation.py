@@ -79,8 +79,12 @@ def rate_point(cell: CellData) -> RatePoint:
 def overload_criteria(cell: CellData) -> dict[str, bool | None]:
     """The criteria that a cell can be judged by on its own, without one at half its rate."""
     waiting = cell.samples.waiting_p50
-    # Requests of conversations have no rate of their own to fall behind.
-    behind = None if cell.spec.sessions else rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO
+    # Requests of conversations and of closed loops have no rate of their own to fall behind.
+    behind = (
+        None
+        if cell.spec.sessions or not cell.spec.rate_per_s
+        else rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO
+    )
     return {"throughput": behind, "waiting": None if waiting is None else waiting > MAX_WAITING}
 
 

@@ -12,7 +12,7 @@ from connector_tax.units import NS_PER_S, duration_text
 
 # What the published experiment's six hours are meant for, beside preflight.
 PUBLISHED_PHASES = ("a", "b", "b_prime")
-PHASE_WORDS = {"a": "Phase A", "b": "Phase B", "b_prime": "Phase B'", "c": "Phase C"}
+PHASE_WORDS = {"a": "Phase A", "b": "Phase B", "b_prime": "Phase B'", "c": "Phase C", "d": "Phase D"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,3 +165,55 @@ def test_verification_can_be_asked_for_by_any_entry(connector: str, tmp_path: Pa
     (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(known))
     config = parse_campaign({**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}, where="mine")
     assert config.connector(connector).verify == "serve"
+
+
+def test_levels_without_a_prefix_cache_are_refused() -> None:
+    value = demo()
+    value["phase_d"] = {"cached_tokens": [0, 16000]}
+    value["engine"]["args"]["enable_prefix_caching"] = False
+    assert "enable_prefix_caching is false, so nothing stays cached" in refusal(value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "limit", "where"),
+    [("cell", "inflight_cap", 31, "cell.inflight_cap: 31"), ("args", "max_num_seqs", 16, "max_num_seqs: 16")],
+)
+def test_more_running_requests_than_may_run_are_refused(
+    section: str, key: str, limit: int, where: str
+) -> None:
+    value = demo()
+    value["phase_d"] = {"cached_tokens": [0]}
+    (value["cell"] if section == "cell" else value["engine"]["args"])[key] = limit
+    message = refusal(value)
+    assert "phase_d.running: 32 requests cannot run at once" in message
+    assert where in message
+
+
+def test_a_request_of_phase_d_longer_than_the_context_is_refused() -> None:
+    value = demo()
+    value["phase_d"] = {"cached_tokens": [0], "input_tokens": 4000, "output_tokens": 97}
+    value["cell"]["max_cell_s"] = 60
+    assert (
+        "a request of 4097 tokens (prompt and output) is longer than engine.args.max_model_len (4096)"
+        in refusal(value)
+    )
+
+
+def test_a_level_that_the_known_blocks_have_no_room_for_is_refused() -> None:
+    """1,000 blocks of 16 hold 16,000 tokens; 8 requests of 384 run beside."""
+    value = demo()
+    value["cell"]["max_cell_s"] = 60
+    value["engine"]["args"]["num_gpu_blocks_override"] = 1000
+    value["phase_d"] = {"cached_tokens": [0, 12_929], "running": [1, 8]}
+    assert "want 16001 tokens, and engine.args.num_gpu_blocks_override: 1000 has room for 16000" in refusal(
+        value
+    )
+    value["phase_d"]["cached_tokens"] = [12_928, 0]
+    config = parse_campaign(value, where="config/mine.yaml")
+    assert config.phase_d.cached_tokens == (0, 12_928)
+
+
+def test_cells_of_phase_d_longer_than_a_cell_may_be_are_refused() -> None:
+    value = demo()
+    value["phase_d"] = {"cached_tokens": [0]}
+    assert "phase_d: warm-up plus window take 12 s, cell.max_cell_s is 4 s" in refusal(value)

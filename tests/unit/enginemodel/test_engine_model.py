@@ -215,3 +215,31 @@ def test_an_unknown_connector_is_named_with_the_known_ones() -> None:
         connector_costs(
             {"A/kv_both": NO_CONNECTOR}, {"kv_connector": "Other", "kv_role": "kv_both"}, Path("m.yaml")
         )
+
+
+def test_a_hook_can_cost_by_the_blocks_that_are_cached() -> None:
+    """40 prompt tokens fill two blocks of 16 in the first step, the 48th token the third; a step pays for what it finds."""
+    taxed, plain = engine(ConnectorCosts(build_meta_us=5, per_cached_block_us=10)), engine()
+    for model in (taxed, plain):
+        model.add(1, 40, 10)
+    steps, without = run(taxed), run(plain)
+    assert [s.build_meta_us for s in steps] == [5.0, *[25.0] * 8, 35.0]
+    for own, base in zip(steps, without, strict=True):
+        assert own.duration_ns - base.duration_ns == round(own.build_meta_us * 1000)
+    taxed.add(2, 32, 1)
+    assert [s.build_meta_us for s in run(taxed)] == [35.0]
+    assert taxed.cached_blocks == 5
+
+
+def test_no_more_blocks_are_cached_than_there_are_and_none_twice() -> None:
+    """After a preemption a request is computed again; its blocks were known. Leading cached tokens are known, too."""
+    model = engine(budget=256, kv_blocks=8)
+    model.add(1, 63, 20)
+    model.add(2, 63, 20)
+    run(model)
+    assert model.preemptions > 0
+    assert model.cached_blocks == 8
+    again = engine()
+    again.add(1, 48, 1, cached=32)
+    run(again)
+    assert again.cached_blocks == 1

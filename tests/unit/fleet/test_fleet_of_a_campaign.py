@@ -61,6 +61,14 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CampaignC
 SETTINGS = {"scheduler_config.max_num_batched_tokens": 512, "scheduler_config.max_num_seqs": 128}
 
 
+def test_closed_loops_say_nothing_of_a_fleet(rehearsed: tuple[Path, CampaignConfig]) -> None:
+    """Their arrivals are the engine's own, and cannot be sent to a model again."""
+    cells = [c for c in read_campaign(rehearsed[0]).cells() if c.config == "plain"]
+    loop = replace(cells[0].spec, phase="d", arrival="concurrency", concurrency=2, rate_per_s=0.0)
+    with_loop = [*cells, replace(cells[0], phase="d", spec=loop)]
+    assert calibrate(with_loop, SETTINGS, 1) == calibrate(cells, SETTINGS, 1)
+
+
 @pytest.mark.parametrize("connector", ["plain", "noop_connector", "mooncake_both", "lmcache_only"])
 def test_the_costs_that_were_put_in_come_out(rehearsed: tuple[Path, CampaignConfig], connector: str) -> None:
     """Also where the connector multiplies the step: its own costs are then in every coefficient."""

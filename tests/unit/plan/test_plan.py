@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.config import CampaignConfig, PhaseCConfig, SessionFile, load_campaign
+from connector_tax.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
 from connector_tax.plan import (
     campaign_document,
     cells_of,
@@ -16,7 +16,7 @@ from connector_tax.plan import (
     spec_hash,
     until_overload,
 )
-from connector_tax.plan.duration import expected_cell_s
+from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s, expected_run_s
 from connector_tax.records.cell import PHASES, CellSpec, Shape
 from connector_tax.records.rates import ReferenceRates
 
@@ -167,7 +167,7 @@ def with_conversations(config: CampaignConfig) -> CampaignConfig:
 
 def test_phase_c_is_there_only_with_conversations(config: CampaignConfig) -> None:
     assert config.phases == ("a", "b", "b_prime", "r1", "r2")
-    assert with_conversations(config).phases == (*PHASES, "r1", "r2")
+    assert with_conversations(config).phases == (*(p for p in PHASES if p != "d"), "r1", "r2")
 
 
 def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignConfig) -> None:
@@ -192,3 +192,55 @@ def test_the_campaign_file_keeps_the_conversations(config: CampaignConfig) -> No
     talking = with_conversations(config)
     document = json.loads(json.dumps(campaign_document(talking, date="2026-01-01", created_utc="")))
     assert config_of(document) == talking
+
+
+def with_levels(config: CampaignConfig) -> CampaignConfig:
+    return replace(config, phase_d=PhaseDConfig((0, 60_000, 120_000), (1, 8)))
+
+
+def test_phase_d_comes_after_the_conversations_and_before_the_blocks(config: CampaignConfig) -> None:
+    assert "d" not in config.phases
+    both = replace(with_levels(with_conversations(config)), repeats=2)
+    assert both.phases == (*PHASES, "r1", "r2")
+
+
+def test_the_cache_only_fills_and_requests_do_not_grow_along_with_it(config: CampaignConfig) -> None:
+    """Levels go up within a launch; every other level begins with the most requests."""
+    cells = cells_of(with_levels(config), "plain", "d")
+    assert [(c.cached_tokens, c.concurrency) for c in cells] == [
+        (0, 1), (0, 8), (60_000, 8), (60_000, 1), (120_000, 1), (120_000, 8),
+    ]  # fmt: skip
+    assert {(c.arrival, c.rate_per_s, c.ramp_up_s, str(c.shape)) for c in cells} == {
+        ("concurrency", 0.0, 2.0, "128x256")
+    }
+    assert cells[2].cell_id == "c8_128x256_k60000"
+    assert len({c.cell_id for c in cells}) == len(cells)
+    assert CellSpec.from_json(cells[2].to_json()) == cells[2]
+
+
+def test_prompts_of_two_levels_differ(config: CampaignConfig) -> None:
+    """The prefix cache would know the first ones; every configuration gets the same."""
+    cells = cells_of(with_levels(config), "plain", "d")
+    assert len({c.seed for c in cells}) == len(cells)
+    assert cells_of(with_levels(config), "nixl_both", "d") == cells
+
+
+def test_a_phase_d_leaves_the_hashes_of_other_cells_alone(config: CampaignConfig) -> None:
+    (cell, *_) = cells_of(config, "plain", "a")
+    assert "cached_tokens" not in cell.to_json()
+    assert run_spec_hash(config, "plain", "b") == run_spec_hash(with_levels(config), "plain", "b")
+
+
+def test_how_long_phase_d_takes_is_planned_without_a_rate(config: CampaignConfig) -> None:
+    """Six cells of 2 + 10 s beside launch and release."""
+    beside_s = LAUNCH_S["vllm"] + RELEASE_S["vllm"]
+    assert expected_run_s(with_levels(config), "plain", "d", ReferenceRates(2.0, 2.0)) == 6 * 12 + beside_s
+
+
+def test_the_campaign_file_keeps_the_levels_and_an_older_one_has_none(config: CampaignConfig) -> None:
+    document = json.loads(
+        json.dumps(campaign_document(with_levels(config), date="2026-01-01", created_utc=""))
+    )
+    assert config_of(document) == with_levels(config)
+    del document["config"]["phase_d"]
+    assert config_of(document) == config

@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.config import CampaignConfig, load_campaign
 from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.config.model import PhaseBPrimeConfig
+from connector_tax.config.model import PhaseBPrimeConfig, PhaseDConfig
 from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.ingest import read_campaign
@@ -98,11 +98,14 @@ def small() -> CampaignConfig:
 def test_a_rehearsed_campaign_is_read_and_analysed_like_a_measured_one(
     small: CampaignConfig, tmp_path: Path
 ) -> None:
-    root, times = rehearse(small, tmp_path)
+    levels = PhaseDConfig((0, 1600), (1, 2), warmup_s=0.25, duration_s=0.75)
+    root, times = rehearse(replace(small, phase_d=levels), tmp_path)
     data = read_campaign(root)
     assert data.problems == ()
     assert all(c.usable and c.steps is not None for c in data.cells())
     assert [t.runs for t in times][:2] == [3, 3]
+    # Closed loops are not simulated: four cells of 1 s and a launch each, and no cell of theirs is missed.
+    assert (times[-1].phase, times[-1].runs, times[-1].cells_s) == ("d", 3, 3 * 4 * 1.0)
     analyse(root)
     aggregate = json.loads((root / "aggregate.json").read_text())
     assert {c["status"] for c in aggregate["configs"].values()} == {"measured"}

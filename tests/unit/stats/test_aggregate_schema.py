@@ -21,6 +21,7 @@ from connector_tax.stats.aggregate import SCHEMA_VERSION, aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config, fail
+from cache_levels import measure_levels
 
 SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -57,9 +58,12 @@ def host(t_ns: int, start_ns: int) -> dict[str, Any]:
 
 def everything(root: Path) -> Campaign:
     """Blocks of repeats, cells without the recorder, answers to compare, and a host that tells all about itself."""
-    found = campaign(root, repeats=3, observer_effect=True)
+    levels = {"cached_tokens": [0, 8000], "running": [1, 4], "output_tokens": 8, "duration_s": 5}
+    found = campaign(root, repeats=3, observer_effect=True, phase_d=levels)
     found.host = host
     found.measure_everything()
+    for connector in ("plain", "nixl_both"):
+        measure_levels(found, connector)
     for connector, token in (("plain", 1), ("nixl_both", 2), ("mooncake_both", 1)):
         document = {
             "campaign": found.config.campaign,
@@ -128,7 +132,8 @@ def half(root: Path) -> Campaign:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     value = aggregate(read_campaign(everything(tmp_path_factory.mktemp("everything")).root))
     assert all(
-        value[k] for k in ("repeats", "host_drift", "power", "observer_effect", "attribution", "outputs")
+        value[k]
+        for k in ("repeats", "host_drift", "power", "observer_effect", "growth", "attribution", "outputs")
     )
     return value
 
@@ -175,7 +180,7 @@ def objects(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 # Their keys are names of things: configurations, versions, rates, statuses; or they are as cell.json has them.
 OPEN = {"configs", "engine_args", "versions", "code", "order", "statuses", "saturation", "fired", "criteria"}  # fmt: skip
-OPEN |= {"engine_diff", "by_block", "by_length", "parts", "cpu", "health", "loaded_s", "idle_share", "rss_mib", "clock_reasons"}  # fmt: skip
+OPEN |= {"medians_us", "p50_taxes", "engine_diff", "by_block", "by_length", "parts", "cpu", "health", "loaded_s", "idle_share", "rss_mib", "clock_reasons"}  # fmt: skip
 
 
 def open_keys(place: tuple[Any, ...]) -> bool:

@@ -146,3 +146,21 @@ def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch)
 
 def refuse(message: str) -> None:
     raise AssertionError(message)
+
+
+def test_phase_d_waits_for_every_phase_before_it_and_blocks_wait_for_phase_d(here: Path) -> None:
+    """The rates are no more than an order here: closed loops have none."""
+    config = {
+        **demo(),
+        "phase_d": {"cached_tokens": [0, 16000], "warmup_s": 1, "duration_s": 2},
+        "repeats": 1,
+    }
+    found = open_study(config, "demo.yaml", measuring=True, environment={})
+    waits_for = {Path(r).parent.name for r in found.receipts_before("d")}
+    assert waits_for == {"phase_b", "phase_b_prime"}
+    assert {Path(r).parent.name for r in found.receipts_before("r1")} == {
+        "phase_b",
+        "phase_b_prime",
+        "phase_d",
+    }
+    assert any(r.endswith("phase_d/receipt.json") for r in found.last_receipts())
