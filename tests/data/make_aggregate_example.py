@@ -13,10 +13,7 @@ RATES = [0.5, 1, 2, 4, 8, 16, 32]
 INPUTS, OUTPUTS = [512, 4096, 32768], [64, 256, 1024]
 REF = {"ref_safe": 2, "ref_load": 4}
 PRIORITY = ["plain", "mooncake_both", "nixl_both", "lmcache_only"]
-SKIP_REASON = (
-    "mooncake_consumer: /v1/completions gave no answer within 30 s; the engine waits for a bootstrap "
-    "server. See preflight/verify_mooncake_consumer.log"
-)
+SKIP_REASON = "mooncake_consumer: /v1/completions gave no answer within 30 s. See preflight/verify_mooncake_consumer.log"
 LEFT_OUT = "1 cells left out, the first is b/r2_32768x1024"
 # id -> label, status, reason, tax of TTFT and TPOT at ref_safe, extra microseconds per step, in hooks
 CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
@@ -393,9 +390,8 @@ def main() -> None:
         ]],
         "problems": [{"where": "mooncake_producer phase b r2_32768x1024", "what": "engine died in it"}],
     }  # fmt: skip
-    Path(__file__).with_name("aggregate_example.json").write_text(
-        json.dumps(aggregate, separators=(",", ":"), allow_nan=False) + "\n"
-    )
+    text = json.dumps(aggregate, separators=(",", ":"), allow_nan=False)
+    Path(__file__).with_name("aggregate_example.json").write_text(f"{text}\n")
 
 
 if __name__ == "__main__":
