@@ -125,7 +125,9 @@ def _caption(
     parts = [
         f"Distribution of step durations at ref_safe ({rate(at)}), phase A; steps without tokens excluded; {count}.",
         "A step runs from the scheduler's entry to the end of the update with its output.",
-        f"Whiskers at 0.5: median with 95 % interval, in µs: {'; '.join(medians)}." if medians else "",
+        f"Whiskers at 0.5: median with 95 % interval of one launch, in µs: {'; '.join(medians)}."
+        if medians
+        else "",
         f"No step records at this rate: {', '.join(without)}." if without else "",
         left_out(aggregate, "a"),
     ]

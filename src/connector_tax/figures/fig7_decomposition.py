@@ -215,6 +215,18 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     return f"Of {whole}, {much} is {_words(stack, part)}: {with_interval(stack.parts[part])}"
 
 
+def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
+    """Requests behind the taxes that are split; a part over blocks has blocks as its n."""
+    return counted(
+        [
+            int(n)
+            for m, found in stacks.items()
+            for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
+            if c in found and (n := number(row.get("n"))) is not None
+        ]
+    )
+
+
 def _words(stack: _Stack, part: str) -> str:
     return REST if part == "implementation" and "flags" not in stack.parts else PARTS[part]
 
@@ -239,7 +251,7 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
-        f"ends; whiskers are 95 % intervals of that part; {counted([s.n for found in stacks.values() for s in found.values()])}.",
+        f"ends; whiskers are 95 % intervals of that part; {_counted(aggregate, stacks)}.",
         launches_behind(
             [
                 row

@@ -219,7 +219,8 @@ def _caption(
         parts.append(RANDOM_WORDS)
     if lost:
         parts.append(
-            f"No point, because the percentile falls on a request that failed or was dropped: {'; '.join(lost)}."
+            "No point, because the cell was overloaded, or the percentile falls on a request that failed or was dropped: "
+            f"{'; '.join(lost)}."
         )
     parts.append(left_out(aggregate, "a"))
     return " ".join(parts)

@@ -93,6 +93,8 @@ def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
     over = {str(row.get("config")) for row in chosen if row.get("blocks") is not None}
     others = sorted({str(row.get("config")) for row in chosen} - over)
     sentences = []
+    if not blocks:
+        sentences.append("Of one launch each: what launches differ by is not in the intervals.")
     if blocks:
         most = f" (one launch: {listing(others, 9)})" if others else ""
         sentences.append(f"Over {' and '.join(map(str, blocks))} blocks of launches{most}.")

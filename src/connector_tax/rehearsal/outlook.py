@@ -121,7 +121,8 @@ def hours_lines(
         launch_s=LAUNCH_S[kind] + RELEASE_S[kind] + len(at) * config.cell.warmup_s + drain_s,
         request_s=sum(1 / rate for rate in at),
         launches=len(config.connector_ids) + 1,
-        blocks_beside=sum(PLAIN_AGAIN in config.members(p) for p in ("a", "b")),
+        # Phase B is a block of ref_safe; where ref_load is another rate, that has one block less.
+        blocks_beside=sum(PLAIN_AGAIN in config.members(p) for p in ("a", "b")) - (len(at) > 1),
         requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
     )
     return proposal(spreads_of(aggregate), costs, hours)

@@ -66,8 +66,7 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         )
         if value.point < 0:
             sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."
-        if row.get("kind") == OF_ONE_LAUNCH:
-            sentence = f"{sentence.rstrip('.')}, {OF_ONE_LAUNCH}."
+        sentence = f"{sentence.rstrip('.')}{_one_launch(row)}."
     if source_note(aggregate).startswith("Embedded engine"):
         sentence = f"On the embedded engine: {sentence}"
     details = [
@@ -77,18 +76,21 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     ]
     if (instead := stands_in(row)) and row.get("blocks") is None:
         details.append(f"Measured {instead}: Phase A's cell does not count.")
+    if row.get("overloaded"):
+        details.append("Requests waited, with the connector or without, so the tax holds queueing as well.")
     if flagged := _flags_of_its_cells(aggregate, row):
         details.append(
             f"The cells behind it are flagged {listing(flagged, 9)}; what that means stands below."
         )
-    tpot = interval(main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject))
-    if tpot is not None:
-        details.append(f"TPOT p90: {with_interval(tpot)}.")
-    load = interval(main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(subject))
+    tpot_row = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject)
+    if (tpot := interval(tpot_row)) is not None:
+        details.append(f"TPOT p90: {with_interval(tpot)}{_one_launch(tpot_row or {})}.")
+    load_row = main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(subject)
+    load = interval(load_row)
     load_rate = reference_rate(aggregate, "ref_load")
     if load is not None and load_rate != at:
         details.append(
-            f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}."
+            f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_one_launch(load_row or {})}."
         )
     if subject != SUBJECT:
         details.append(f"This is the largest tax of those measured; {why_absent(aggregate, SUBJECT)}.")
@@ -97,6 +99,12 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         "details": [hold_together(d) for d in details],
         "flags": flags,
     }
+
+
+def _one_launch(row: Mapping[str, Any]) -> str:
+    """Aggregates of earlier versions do not say it, and have taxes of one launch."""
+    over_blocks = str(row.get("kind")).startswith("over") or row.get("blocks") is not None
+    return "" if over_blocks else f", {OF_ONE_LAUNCH}"
 
 
 def _flags_of_its_cells(aggregate: Aggregate, tax: Mapping[str, Any]) -> list[str]:

@@ -44,7 +44,7 @@ def last_look(cell: Mapping[str, Any]) -> list[str]:
     """Where a stopping rule ended the cell, and what was known then; nothing without one."""
     stopping = mapping(cell.get("stopping"))
     looks = rows(stopping.get("looks"))
-    if not looks:
+    if not looks or "overloaded" in (cell.get("flags") or []):
         return []
     widths = [
         f"{name.replace('_', ' ')} {'unbounded' if (w := number(v)) is None else f'±{w:.1%}'}"

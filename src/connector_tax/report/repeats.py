@@ -5,6 +5,7 @@ from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
 from connector_tax.figures.words import percent, rate, with_interval
+from connector_tax.records.cell import phase_label
 from connector_tax.report.tax_text import VERDICT_WORDS
 
 Text = dict[str, Any]
@@ -51,12 +52,16 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
 def _row(aggregate: Aggregate, tax: Mapping[str, Any]) -> Text:
     value, adjusted = interval(tax), interval(tax.get("adjusted"))
     verdict = str(tax.get("verdict") or "")
-    blocks = [v for v in map(number, mapping(tax.get("by_block")).values()) if v is not None]
     return {
         "label": label_of(aggregate, str(tax.get("config"))),
         "tax": "–" if value is None else with_interval(value),
         "verdict": VERDICT_WORDS.get(verdict, verdict),
         "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
         "adjusted": "–" if adjusted is None else with_interval(adjusted),
-        "blocks": ", ".join(percent(v) for v in blocks),
+        # By name, since a configuration may lack one.
+        "blocks": ", ".join(
+            f"{phase_label(block)} {percent(v)}"
+            for block, v in mapping(tax.get("by_block")).items()
+            if number(v) is not None
+        ),
     }

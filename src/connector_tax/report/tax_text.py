@@ -44,7 +44,9 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
 def verdict_words(verdict: str, kind: object) -> str:
     """``tax``, ``no tax found``; a tax or gain of one launch says so, since another launch may differ."""
     word = VERDICT_WORDS.get(verdict, verdict.replace("_", " "))
-    return f"{word}, {OF_ONE_LAUNCH}" if kind == OF_ONE_LAUNCH and verdict in ("tax", "gain") else word
+    # Aggregates of earlier versions do not say it, and have taxes of one launch.
+    one_launch = not str(kind).startswith("over") and verdict in ("tax", "gain")
+    return f"{word}, {OF_ONE_LAUNCH}" if one_launch else word
 
 
 def _sizes(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,9 @@ def verdict_row(value: Mapping[str, Any], alpha: float) -> Text:
         "id": str(value.get("id") or ""),
         "title": str(value.get("title") or ""),
         "subject": str(value.get("subject") or ""),
-        "outcome": f"{outcome}, {OF_ONE_LAUNCH}" if value.get("kind") == OF_ONE_LAUNCH else outcome,
+        "outcome": f"{outcome}, {OF_ONE_LAUNCH}"
+        if outcome in known and value.get("kind") != "over blocks"
+        else outcome,
         "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
         "label": str(value.get("label") or ""),
         "sentence": str(value.get("sentence") or ""),

@@ -36,7 +36,15 @@ from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.stats.repeats import host_drift, repeats
-from connector_tax.stats.taxes import METRICS, Tax, difference, lost_taxes, no_ttft_tax, taxes_of
+from connector_tax.stats.taxes import (
+    METRICS,
+    OF_ONE_LAUNCH,
+    Tax,
+    difference,
+    lost_taxes,
+    no_ttft_tax,
+    taxes_of,
+)
 
 SCHEMA_VERSION = 1
 HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min")
@@ -221,6 +229,7 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
     """Tax at ref_load minus tax at ref_safe; of blocks the two are drawn apart, so the interval is rather too wide."""
     found = {(m.tax.config, m.tax.reference, m.tax.metric): m.estimate for m in chosen}
+    kinds = {(m.tax.config, m.tax.reference, m.tax.metric): m.kind for m in chosen}
     rows = []
     for config, reference, metric in found:
         load = found.get((config, "ref_load", metric))
@@ -231,6 +240,10 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
                     "config": config,
                     "metric": metric,
                     "available": gap.point is not None,
+                    "kind": min(
+                        (kinds[config, r, metric] for r in ("ref_safe", "ref_load")),
+                        key=lambda kind: kind != OF_ONE_LAUNCH,
+                    ),
                     **gap.to_json(confidence),
                 }
             )

@@ -118,8 +118,10 @@ def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]
     blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
     wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
     shape = Shape(**config["phase_a_shape"])
+    safe = (data.reference_rates or {}).get("ref_safe_per_s")
     lacking = {
-        block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape)} for block in blocks
+        block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
+        for block in blocks
     }
     # Phases A and B have planned cells, of which each that is missing is named already.
     found = [
@@ -127,15 +129,20 @@ def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]
         for block, ids in lacking.items()
         if ids and is_repeat(block)
     ]
-    whole = sum(not ids for ids in lacking.values())
+    # A block without one configuration is one for all others; without either plain it is none.
+    whole = sum(not ids & {"plain", PLAIN_AGAIN} for ids in lacking.values())
     if blocks and whole < MIN_BLOCKS:
-        what = f"{whole} of {len(blocks)} blocks are whole, {MIN_BLOCKS} are needed: taxes are those of one launch"
+        what = (
+            f"{whole} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
+            "taxes are those of one launch"
+        )
         found.append(Problem("repeats", what))
     return found
 
 
-def _is_of_block(cell: CellData, block: str, shape: Shape) -> bool:
-    return cell.phase == block and cell.usable and cell.spec.shape == shape
+def _is_of_block(cell: CellData, block: str, shape: Shape, rate_per_s: float | None) -> bool:
+    there = cell.phase == block and cell.usable and cell.spec.shape == shape
+    return there and rate_per_s in (None, cell.spec.rate_per_s)
 
 
 def absent_configs(data: CampaignData) -> dict[str, str]:

@@ -14,7 +14,7 @@ from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.repeats import headline_shape, headline_taxes, is_headline_cell
-from connector_tax.stats.saturation import overload_criteria
+from connector_tax.stats.saturation import queued
 from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
@@ -143,7 +143,7 @@ def _over_blocks(
     overloaded = tuple(
         side
         for side, own in measured.items()
-        if any(any(overload_criteria(c.cell).values()) for c in own)
+        if any(queued(c.cell) for c in own)
     )  # fmt: skip
     counts = {side: sum(c.latency(name, q).n for c in own) for side, own in measured.items()}
     tax = Tax(

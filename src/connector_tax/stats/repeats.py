@@ -136,7 +136,7 @@ def headline_taxes(
         together.setdefault(tuple(own), []).append(config)
     found: dict[str, Estimate] = {}
     # Configurations that lost a block are drawn by themselves: what they share with the others through plain is then not
-    # seen, and a difference to one of those has a wider interval than it could have.
+    # seen. A difference to one of those has a wider interval than it could have, a sum with one a narrower.
     for members, configs in together.items():
         table = np.column_stack([_log_ratios(launches, list(members), c) for c in configs])
         found |= _drawn_jointly(table, configs, draws, rng)
@@ -150,7 +150,12 @@ def _drawn_jointly(
     n = table.shape[0]
     covariance = np.atleast_2d(np.cov(table, rowvar=False)) / n
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
-    drawn = table.mean(axis=0) + normal * np.sqrt((n - 1) / rng.chisquare(n - 1, size=(draws, 1)))
+    spread = normal * np.sqrt((n - 1) / rng.chisquare(n - 1, size=(draws, 1)))
+    # Chance in a few thousand draws would give another interval than the t interval that is printed beside it.
+    error = table.std(axis=0, ddof=1) / math.sqrt(n)
+    exact = float(stats.t.ppf(0.975, n - 1)) * error
+    found = np.quantile(np.abs(spread), 0.95, axis=0)
+    drawn = table.mean(axis=0) + spread * np.divide(exact, found, out=np.ones_like(exact), where=found > 0)
     points = np.expm1(table.mean(axis=0))
     return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), n) for k, c in enumerate(configs)}
 

@@ -76,6 +76,17 @@ def rate_point(cell: CellData) -> RatePoint:
     )
 
 
+def queued(cell: CellData) -> bool:
+    """Whether a tax of this cell holds queueing: requests waited, or the cell ended behind a growing queue.
+
+    Throughput alone does not say so: answers that take as long as a third of the window are still piling up when it begins, and
+    their completions are missing at its start. It counts where the engine's queue is not known.
+    """
+    criteria = overload_criteria(cell)
+    waited = criteria["waiting"]
+    return cell.window.overloaded or bool(criteria["throughput"] if waited is None else waited)
+
+
 def overload_criteria(cell: CellData) -> dict[str, bool | None]:
     """The criteria that a cell can be judged by on its own, without one at half its rate."""
     waiting = cell.samples.waiting_p50

@@ -12,7 +12,7 @@ import numpy as np
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.records.cell import CellSpec
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.saturation import overload_criteria
+from connector_tax.stats.saturation import queued
 
 LATENCY_METRICS = {"ttft_p90": ("ttft_ms", 90.0), "tpot_p90": ("tpot_ms", 90.0)}
 STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
@@ -109,7 +109,7 @@ def taxes_of(
         no_ttft: why its TTFT is none; see ``no_ttft_tax``.
     """
     sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
-    overloaded = tuple(name for name, side in sides.items() if any(overload_criteria(side).values()))
+    overloaded = tuple(name for name, side in sides.items() if queued(side))
     spec, phase = own.cell.spec, own.cell.phase
     found = {metric: _tax(metric, own, plain) for metric in METRICS}
     if no_ttft is not None:
