@@ -77,7 +77,7 @@ def test_a_tax_that_rose_is_a_regression(pair: tuple[Aggregate, Aggregate]) -> N
     )
     text = " ".join(comparison_text(found).split())
     assert (
-        "mooncake_both A +30 % [+25 %, +36 %] B +42 % [+38 %, +49 %] change +12 pp [+4.8 pp, +21 pp] worse, REG"
+        "mooncake_both A +30 % [+25 %, +36 %] of one launch B +42 % [+38 %, +49 %] of one launch change +12 pp [+4.8 pp, +21 pp] worse, REG"
         in text
     )
 

@@ -142,8 +142,8 @@ def test_the_headline_is_the_tax_with_its_interval(aggregate: dict[str, Any]) ->
             tax |= {"point": 0.42, "low": 0.31, "high": 0.55, "n": 1234, "n_plain": 987}
     text = words(page(aggregate))
     assert (
-        "Merely switching on Mooncake (both) costs 42 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 31 % to 55 %."
-        in text
+        "Merely switching on Mooncake (both) costs 42 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 31 % to 55 %, "
+        "of one launch." in text
     )
     assert "1,234 requests with the connector, 987 without" in text
 
@@ -374,4 +374,4 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
     assert "Over 4 blocks of launches; one launch: +40 %" in text.replace("\xa0", " ")
     assert "A tax below 2.0% would drown in that" in text
     assert "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h" in text
-    assert "Mooncake (both) +27 % [+15 %, +41 %] tax – +20 %, +30 %" in text
+    assert "Mooncake (both) +27 % [+15 %, +41 %] tax – R1 +20 %, R2 +30 %" in text

@@ -188,7 +188,8 @@ def test_a_trend_over_cells_that_did_not_keep_up_says_so() -> None:
     found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5"]
     assert found.outcome == "supported"
     assert found.sentence.endswith(
-        "At 32768 tokens plain or mooncake_both did not keep up, so what grows there may be queueing."
+        "At 32768 tokens plain or mooncake_both did not keep up, so what grows there may be queueing. "
+        "This is of one launch each: what launches differ by is not in the interval."
     )
     calm = verdicts(
         {"mooncake_both": tax(0.2)}, by_input=trend({512: tax(0.1), 4096: tax(0.2), 32768: tax(0.9)})

@@ -132,14 +132,24 @@ def test_taxes_over_blocks_stand_before_those_of_one_launch(tmp_path: Path) -> N
         assert [chosen[k] for k in ("point", "low", "high", "verdict")] == [
             over[k] for k in ("point", "low", "high", "verdict")
         ]
-        assert (chosen["blocks"], chosen["phase"]) == (3, None)
-        cells = [
-            c["n_window"]
-            for c in value["cells"]
-            if (c["config"], c["rate_per_s"]) == ("nixl_both", entry["rate_per_s"])
-            and c["phase"].startswith("r")
-        ]
-        assert (chosen["n"], chosen["n_plain"]) == (sum(cells), 2 * sum(cells))
+        # Phase A is a block as well, and Phase B one of the rate at which it measures Phase A's shape.
+        blocks = ["a", *(["b"] if reference == "ref_safe" else []), "r1", "r2", "r3"]
+        assert list(over["by_block"]) == blocks
+        assert (chosen["blocks"], chosen["phase"], chosen["kind"]) == (
+            len(blocks),
+            None,
+            f"over {len(blocks)} blocks",
+        )
+
+        def requests(*ids: str, blocks: list[str] = blocks, cell_id: str = chosen["cell_id"]) -> int:
+            return sum(
+                c["n_window"]
+                for c in value["cells"]
+                if c["config"] in ids and c["phase"] in blocks and c["cell_id"] == cell_id
+            )
+
+        assert chosen["n"] == requests("nixl_both")
+        assert chosen["n_plain"] == requests("plain", "plain_again")
     points = {t["reference"]: t["point"] for t in main(value, config="nixl_both", metric="ttft_p90")}
     row = next(a for a in value["amplification"] if (a["config"], a["metric"]) == ("nixl_both", "ttft_p90"))
     assert row["point"] == pytest.approx(points["ref_load"] - points["ref_safe"])
