@@ -200,6 +200,7 @@ class _Cell:
         self._queue = queue
         self._heard = _Heard()
         self._aborted: str | None = None
+        self._given_up: str | None = None
         self._next_abort_poll_ns = 0
         self._rule = rule_of(spec)
         self._protocol = CellProtocol(spec, 0, self._rule)
@@ -259,7 +260,8 @@ class _Cell:
             for t_ns, waiting in self._queue():
                 self._protocol.sampled(t_ns, waiting)
             # Also where the cell is at its planned end: it need not be drained then.
-            if self._protocol.overloaded(now_ns):
+            self._given_up = self._protocol.gives_up(now_ns)
+            if self._given_up is not None:
                 self._tell(Stop(now_ns))
                 return
             end_ns = self._protocol.end_ns() or self._protocol.give_up_ns
@@ -281,7 +283,7 @@ class _Cell:
         def done() -> bool:
             return self._living() <= self._heard.finished.keys()
 
-        deadline_ns = t_stop_ns + s_to_ns(0.0 if self._overloaded() else self._spec.drain_timeout_s)
+        deadline_ns = t_stop_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
         while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
             self._poll_abort(monotonic_ns())
             self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
@@ -289,17 +291,14 @@ class _Cell:
             return
         if self._aborted is not None:
             self._tell(Abandon("aborted", self._aborted))
-        elif self._overloaded():
-            self._tell(Abandon("aborted", "given up: the cell ended behind a growing queue"))
+        elif self._given_up is not None:
+            self._tell(Abandon("aborted", f"given up: {self._given_up}"))
         else:
             reason = f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             missing = sorted(self._living() - self._heard.finished.keys())
             self._heard.dead |= {i: f"load-generator worker {i} does not answer" for i in missing}
-
-    def _overloaded(self) -> bool:
-        return self._protocol.overloaded(monotonic_ns())
 
     # Listening
 

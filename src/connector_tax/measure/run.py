@@ -195,6 +195,8 @@ def _cells(
 
 
 def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id: str) -> str:
+    if connector_id == PLAIN_AGAIN:
+        return "Phase A's shape is not among Phase B's, so this is no block"
     if connector_id not in config.phase_b_prime.configs:
         return "not among phase_b_prime.configs"
     rate = read_json(folder.reference_rates)["ref_load_per_s"]

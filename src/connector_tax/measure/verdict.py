@@ -92,6 +92,8 @@ def judge(
     if not steps_agree:
         flags.append("step_records_incomplete")
     reasons += health.get("bottleneck", [])
+    if not reasons and health.get("statuses") and not health["statuses"].get("ok"):
+        reasons.append("no request completed")
     if others_share is not None and others_share > MAX_OTHERS_SHARE:
         flags.append("host_busy")
     flags += window.flags

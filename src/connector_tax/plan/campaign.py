@@ -98,6 +98,6 @@ def _connector(value: dict[str, Any]) -> ConnectorSpec:
             **value,
             "extra_args": tuple(value["extra_args"]),
             "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
-            "side_ports": tuple(SidePort(**p) for p in value["side_ports"]),
+            "side_ports": tuple(SidePort(**p) for p in value.get("side_ports", ())),
         }
     )

@@ -187,4 +187,6 @@ def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> st
     """
     cells = cells_of(config, connector_id, phase, ReferenceRates(1.0, 1.0))
     parts = [spec_hash(config, connector_id, cell) for cell in cells]
-    return hash_of([*parts, outputs_hash(config, connector_id)])
+    # Not of a cell's hash: where a sweep ends changes no cell.
+    end = config.phase_a_stop_after_overloaded if phase == "a" else None
+    return hash_of([*parts, outputs_hash(config, connector_id), *([] if end is None else [end])])

@@ -77,7 +77,9 @@ class _Simulation:
 
     def send(self) -> None:
         """Arrivals and steps in time order until the protocol ends sending."""
-        schedule = Schedule(self.spec.arrival, self.spec.rate_per_s, self.spec.seed)
+        schedule = Schedule(
+            self.spec.arrival, self.spec.rate_per_s, self.spec.seed, shape=self.spec.gamma_shape
+        )
         while not self._stopped():
             due_ns = self.protocol.t0_ns + schedule[len(self.arrivals)]
             decision_ns = self.protocol.next_decision_ns()
@@ -99,7 +101,7 @@ class _Simulation:
     def drain(self) -> None:
         """Steps until nothing is in flight or time is up; what is left then is a timeout. An overloaded cell drains nothing."""
         assert self.protocol.t_stop_ns is not None
-        if self.protocol.overloaded(self.now_ns):
+        if self.protocol.gives_up(self.now_ns) is not None:
             for arrival in self._flying.values():
                 arrival.status = "aborted"
                 self.model.cancel(arrival.seq)

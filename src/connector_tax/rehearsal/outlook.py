@@ -9,7 +9,6 @@ from connector_tax.files import read_json
 from connector_tax.plan import cells_of, config_of
 from connector_tax.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.records.cell import is_repeat, phase_label
-from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.campaign import PhaseTime
 from connector_tax.rehearsal.split import Costs, proposal, spreads_of
@@ -114,6 +113,11 @@ def hours_lines(
     blocks = [t for phase, t in own.items() if is_repeat(phase)]
     fixed_s = sum(t.total_s for t in times) - sum(t.total_s for t in blocks)
     at = list(dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s)))
+    shape = config.phase_a_shape
+    shape_swept = (
+        shape.input_tokens in config.phase_b_input_tokens
+        and shape.output_tokens in config.phase_b_output_tokens
+    )
     # Requests are still on their way when sending ends: as long as one takes, at most, which is in the rehearsed drain.
     drain_s = _drain_s(config, rates, blocks)
     costs = Costs(
@@ -122,7 +126,7 @@ def hours_lines(
         request_s=sum(1 / rate for rate in at),
         launches=len(config.connector_ids) + 1,
         # Phase B is a block of ref_safe; where ref_load is another rate, that has one block less.
-        blocks_beside=sum(PLAIN_AGAIN in config.members(p) for p in ("a", "b")) - (len(at) > 1),
+        blocks_beside=(config.repeats > 0) + (config.repeats > 0 and len(at) == 1 and shape_swept),
         requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
     )
     return proposal(spreads_of(aggregate), costs, hours)

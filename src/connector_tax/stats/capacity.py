@@ -19,6 +19,8 @@ FEWEST_STEPS = 200
 # Beyond this share of its capacity a configuration is not said to hold a shape: fits are off by some per cent, and a queue
 # close to the capacity is long.
 HOLDS_BELOW = 0.85
+# With random arrivals a queue forms at any load: at half the capacity it is short, at two thirds it is not.
+HOLDS_BELOW_RANDOM = 0.5
 # Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.
 DEFAULTS = {
     "scheduler_config.max_num_seqs": 256,
@@ -123,6 +125,8 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     cell_config = data.document["config"]["cell"]
     arguments = data.document["config"]["engine"]["args"]
     batched = arguments.get("max_num_batched_tokens")
+    if arguments.get("max_num_seqs"):
+        settings = {**settings, "scheduler_config.max_num_seqs": arguments["max_num_seqs"]}
     limits = Limits.of(settings, int(cell_config["inflight_cap"]))
     if batched:
         limits = replace(limits, batched_tokens=int(batched))

@@ -60,7 +60,7 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
 def _at_other_rates(run: RunData, planned: tuple[CellSpec, ...]) -> bool:
     """Whether it was measured before the reference rates became what they are: its plan was another one."""
     wanted = {(spec.shape, spec.rate_per_s) for spec in planned}
-    return any((c.spec.shape, c.spec.rate_per_s) not in wanted for c in run.cells)
+    return bool(run.cells) and all((c.spec.shape, c.spec.rate_per_s) not in wanted for c in run.cells)
 
 
 def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:

@@ -6,10 +6,12 @@ from typing import Any
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData
 from connector_tax.records.cell import Shape
-from connector_tax.stats.capacity import HOLDS_BELOW, Capacity, capacity_of
-from connector_tax.stats.saturation import Saturation, judge_saturation, rate_point
+from connector_tax.stats.capacity import HOLDS_BELOW, HOLDS_BELOW_RANDOM, Capacity, capacity_of
+from connector_tax.stats.saturation import RANDOM_ARRIVALS, Saturation, judge_saturation, rate_point
 
 SCHEMA = 1
+# Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
+LOWEST_SERVED = 0.5
 # 2^-20 of a reference rate is a request in days: something else is wrong then.
 SMALLEST_FRACTION = 20
 
@@ -50,7 +52,11 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         for r in data.runs
         if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
     }
-    by_config = {c: s for c, s in saturation_by_config(data).items() if c not in failed}
+    by_config = {
+        c: s
+        for c, s in saturation_by_config(data).items()
+        if c not in failed and (c == "plain" or _serves(s))
+    }
     if "plain" not in by_config:
         raise AnalysisError(
             f"{data.document['campaign']}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
@@ -84,6 +90,12 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
     }
 
 
+def _serves(found: Saturation) -> bool:
+    """Whether a configuration keeps up with half of the lowest rate: one that hangs would set everybody's rates."""
+    lowest = found.numbers[min(found.numbers)]["throughput_ratio"]
+    return lowest is not None and lowest >= LOWEST_SERVED
+
+
 def _shape_rates(
     data: CampaignData, participating: Iterable[str], ref_safe: float, ref_load: float
 ) -> dict[str, Any]:
@@ -97,22 +109,28 @@ def _shape_rates(
     }
     swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
     prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
+    most = HOLDS_BELOW_RANDOM if config["cell"]["arrival"] in RANDOM_ARRIVALS else HOLDS_BELOW
     return {
-        "shapes": shape_rates(swept, own, ref_safe, capacities),
+        "shapes": shape_rates(swept, own, ref_safe, capacities, most),
         # At ref_load others may be saturated; it is plain that has to hold it.
-        "load_shapes": shape_rates(prime, own, ref_load, {"plain": capacities["plain"]}),
+        "load_shapes": shape_rates(prime, own, ref_load, {"plain": capacities["plain"]}, most),
     }
 
 
 def shape_rates(
-    shapes: Iterable[Shape], own: Shape, reference_per_s: float, capacities: Mapping[str, Capacity]
+    shapes: Iterable[Shape],
+    own: Shape,
+    reference_per_s: float,
+    capacities: Mapping[str, Capacity],
+    most: float = HOLDS_BELOW,
 ) -> dict[str, Any]:
     """Shape -> its rate and why.
 
     The reference rate where every configuration holds the shape there, else the highest power-of-two fraction of it that uses no
-    more of plain's capacity at that shape than the reference rate uses at Phase A's.
+    more of plain's capacity at that shape than the reference rate uses at Phase A's, and that every configuration holds.
 
     Args:
+        most: the share of its capacity up to which a configuration holds a shape.
         own: Phase A's shape, which is measured at the reference rate by definition.
         capacities: of every configuration that has to hold it, plain's among them.
     """
@@ -121,14 +139,14 @@ def shape_rates(
     found = {}
     for shape in shapes:
         uses = {c: _use(reference_per_s, capacity, shape) for c, capacity in capacities.items()}
-        beyond = [c for c, use in uses.items() if use is not None and use > HOLDS_BELOW]
-        rate, own_use = reference_per_s, uses["plain"]
-        if shape != own and beyond and own_use is not None and allowed is not None:
-            rate = _fraction(reference_per_s, own_use, allowed)
+        beyond = [c for c, use in uses.items() if use is not None and use > most]
+        rate = reference_per_s
+        if shape != own and beyond:
+            rate = reference_per_s * _fraction(uses, min(most, allowed or most), most)
         found[str(shape)] = {
             "rate_per_s": rate,
             "plain_use": _use(rate, plain, shape),
-            "plain_use_at_reference": own_use,
+            "plain_use_at_reference": uses["plain"],
             "not_held_by": beyond if shape != own else [],
             "known_from": plain.by,
         }
@@ -141,8 +159,14 @@ def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:
     return None if most_per_s is None else rate_per_s / most_per_s
 
 
-def _fraction(reference_per_s: float, use_at_reference: float, allowed: float) -> float:
-    for k in range(SMALLEST_FRACTION + 1):
-        if use_at_reference / 2**k <= allowed:
-            return float(reference_per_s / 2**k)
-    return float(reference_per_s / 2**SMALLEST_FRACTION)
+def _fraction(uses: Mapping[str, float | None], allowed: float, most: float) -> float:
+    """The highest power of two below 1 at which plain uses no more than ``allowed`` and everyone no more than ``most``.
+
+    Args:
+        uses: at the reference rate; None where a capacity is not known, which then has no say.
+    """
+    limits = {c: allowed if c == "plain" else most for c in uses}
+    for k in range(1, SMALLEST_FRACTION):
+        if all(use is None or use / 2**k <= limits[c] for c, use in uses.items()):
+            return float(2.0**-k)
+    return float(2.0**-SMALLEST_FRACTION)

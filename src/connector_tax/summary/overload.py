@@ -12,6 +12,8 @@ MIN_THROUGHPUT_RATIO = 0.95
 MAX_WAITING = 1.0
 # Two samples a third; fewer say nothing of a trend.
 FEWEST_SAMPLES = 6
+# Random arrivals sent before a window is judged: chance alone puts one in flight more or less into a few.
+FEWEST_RANDOM = 50
 UNAVAILABLE = "the cell was overloaded: the queue grew, so a percentile would say how long the cell was and not what the engine does"
 
 
@@ -26,3 +28,8 @@ def queue_grows(waiting: Sequence[float]) -> bool:
     third = len(waiting) // 3
     first, last = float(np.median(waiting[:third])), float(np.median(waiting[-third:]))
     return last > MAX_WAITING and last > first
+
+
+def queue_stands(waiting: Sequence[float]) -> bool:
+    """Whether more than one request waited at the median of all samples."""
+    return len(waiting) >= FEWEST_SAMPLES and float(np.median(waiting)) > MAX_WAITING

@@ -8,13 +8,15 @@ from typing import Protocol
 
 from connector_tax.records.cell import CellSpec, CellWindow, Look
 from connector_tax.records.request import Answered
-from connector_tax.summary.overload import MIN_THROUGHPUT_RATIO, queue_grows
+from connector_tax.summary.overload import FEWEST_RANDOM, MIN_THROUGHPUT_RATIO, queue_grows, queue_stands
 from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
 from connector_tax.traffic.inflight import may_send
 from connector_tax.units import NS_PER_S, s_to_ns
 
 # Failures in a window without one completion.
 HOPELESS = 10
+# Windows after warm-up in which not one request ended, well or not: such an engine hangs.
+SILENT_WINDOWS = 2
 
 
 class Rule(Protocol):
@@ -106,6 +108,15 @@ class CellProtocol:
             return False
         return self.rule is None or self.rule.enough(self._window_start_ns)
 
+    def gives_up(self, now_ns: int) -> str | None:
+        """Why the cell ends now and leaves what is in flight; None where it does not."""
+        if self.overloaded(now_ns):
+            return "the cell ended behind a growing queue"
+        silent_s = SILENT_WINDOWS * self.spec.duration_s
+        if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
+            return f"no request ended in {self.spec.warmup_s + silent_s:g} s"
+        return None
+
     def stopped(self, now_ns: int) -> bool:
         """Whether sending is over; the first True fixes ``t_stop_ns``."""
         if self.t_stop_ns is not None:
@@ -114,7 +125,7 @@ class CellProtocol:
         # Asked before its time is up as well, so that looks are taken when they are due.
         enough = self._knows_enough()
         done = enough and start_ns is not None and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
-        if self.overloaded(now_ns) or done or now_ns >= self.give_up_ns:
+        if self.gives_up(now_ns) is not None or done or now_ns >= self.give_up_ns:
             self.t_stop_ns = now_ns
             return True
         return False
@@ -153,7 +164,7 @@ class _Queue:
         self.dropped = 0
         self.waiting: list[float] = []
         self._rate_per_s = spec.rate_per_s
-        self._judged_at = 0
+        self._judged_ns = 0
         # Sessions have a rate, their requests have none; closed loops have no rate to fall behind.
         self._judged = spec.arrival in OPEN_LOOP and spec.sessions is None
         # Chance puts more arrivals into a window than its rate says, or fewer; at fixed arrivals it is the rate itself.
@@ -164,10 +175,14 @@ class _Queue:
 
     def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
         """Fewer completions than were sent, and a queue that grows or stands at the in-flight cap."""
-        if not self._judged or len(self.waiting) == self._judged_at:
+        if not self._judged or now_ns < self._judged_ns + NS_PER_S:
             return False
-        self._judged_at = len(self.waiting)
+        self._judged_ns = now_ns
         sent = self._rate_per_s * (now_ns - start_ns) / NS_PER_S
+        waits = True
         if self._schedule is not None:
             sent = self._schedule.count_before(now_ns - t0_ns) - self._schedule.count_before(start_ns - t0_ns)
-        return self.done < MIN_THROUGHPUT_RATIO * sent and (self.dropped > 0 or queue_grows(self.waiting))
+            # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
+            waits = sent >= FEWEST_RANDOM and queue_stands(self.waiting)
+        behind = self.done < MIN_THROUGHPUT_RATIO * sent
+        return behind and (self.dropped > 0 or (waits and queue_grows(self.waiting)))

@@ -244,3 +244,12 @@ def test_the_campaign_file_keeps_the_levels_and_an_older_one_has_none(config: Ca
     assert config_of(document) == with_levels(config)
     del document["config"]["phase_d"]
     assert config_of(document) == config
+
+
+def test_where_a_sweep_ends_reruns_phase_a_and_no_cell(config: CampaignConfig) -> None:
+    """Cells that are there are used again; those above the end are measured now."""
+    whole = replace(config, phase_a_stop_after_overloaded=None)
+    assert run_spec_hash(config, "plain", "a") != run_spec_hash(whole, "plain", "a")
+    assert run_spec_hash(config, "plain", "b") == run_spec_hash(whole, "plain", "b")
+    cells = cells_of(config, "plain", "a")
+    assert [spec_hash(config, "plain", c) for c in cells] == [spec_hash(whole, "plain", c) for c in cells]

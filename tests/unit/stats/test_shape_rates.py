@@ -65,3 +65,26 @@ def test_where_nothing_is_known_shapes_are_measured_at_the_reference_rate() -> N
         "not_held_by": [],
         "known_from": "nothing",
     }
+
+
+def test_a_shape_that_only_one_does_not_hold_is_lowered_until_it_does() -> None:
+    """Also where plain's own use is small: a rate at which it is still not held would measure its queue."""
+    shape = Shape(512, 1024)
+    heavy = replace(PLAIN, costs=replace(COSTS, per_decode_seq_us=800.0))
+    entry = shape_rates([shape], OWN, 2.0, {"plain": PLAIN, "heavy": heavy})["512x1024"]
+    assert entry["not_held_by"] == ["heavy"]
+    assert entry["rate_per_s"] < 2.0
+    assert entry["rate_per_s"] / (heavy.per_s(shape) or 0) <= 0.85
+
+
+def test_where_plain_is_unknown_the_others_lower_a_shape() -> None:
+    nothing = Capacity("nothing", LIMITS, OWN, {})
+    entry = shape_rates([LONG], OWN, 2.0, {"plain": nothing, "known": PLAIN})["32768x256"]
+    assert (entry["rate_per_s"], entry["not_held_by"]) == (0.25, ["known"])
+
+
+def test_random_arrivals_queue_at_two_thirds_of_the_capacity() -> None:
+    fixed, random = (
+        shape_rates([LONG], OWN, 2.0, {"plain": PLAIN}, most)["32768x256"] for most in (0.85, 0.5)
+    )
+    assert (fixed["rate_per_s"], random["rate_per_s"]) == (0.25, 0.125)

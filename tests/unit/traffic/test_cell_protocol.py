@@ -105,3 +105,11 @@ def test_one_completion_is_hope() -> None:
         cell.ended(second * S, ok=second == 40, now_ns=second * S)
         cell.stopped(second * S)
     assert cell.t_stop_ns is None
+
+
+def test_an_engine_that_hangs_from_the_start_costs_no_quarter_of_an_hour() -> None:
+    """Nothing ended, well or not, in two windows after warm-up: the cell leaves what is in flight."""
+    cell = CellProtocol(spec(rate_per_s=1.0, min_completed=200, max_cell_s=900.0), t0_ns=0)
+    assert not cell.stopped(129 * S)
+    assert cell.stopped(130 * S)
+    assert cell.gives_up(130 * S) == "no request ended in 130 s"

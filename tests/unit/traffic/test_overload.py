@@ -63,8 +63,7 @@ def test_a_cell_that_knows_enough_is_overloaded_all_the_same() -> None:
 def test_a_queue_at_the_in_flight_cap_cannot_grow_and_drops_instead() -> None:
     cell = run(1.4, lambda s: 200.0, until_s=69)
     cell.dropped(60 * S)
-    cell.sampled(70 * S, 200.0)
-    assert cell.overloaded(70 * S)
+    assert cell.overloaded(70 * S), "also where nobody samples the queue"
 
 
 def test_poisson_arrivals_are_asked_for_what_was_sent() -> None:
@@ -72,6 +71,19 @@ def test_poisson_arrivals_are_asked_for_what_was_sent() -> None:
     seed = next(s for s in range(100) if sent_per_s(s) < 0.9 * 2)
     assert run(0.99 * sent_per_s(seed), GROWING, arrival="poisson", seed=seed, until_s=71).t_stop_ns is None
     assert run(0.90 * sent_per_s(seed), GROWING, arrival="poisson", seed=seed, until_s=71).t_stop_ns
+
+
+def test_a_burst_of_poisson_arrivals_is_no_overload() -> None:
+    """It leaves a queue at the end of a window in which nothing waited before."""
+    burst = lambda s: 9.0 if s > 60 else 0.0  # noqa: E731
+    seed = next(s for s in range(100) if sent_per_s(s) > 2)
+    assert run(0.9 * sent_per_s(seed), burst, arrival="poisson", seed=seed, until_s=71).t_stop_ns is None
+
+
+def test_few_random_arrivals_say_nothing() -> None:
+    """15 requests in a minute: one in flight more is 7 %."""
+    slow = run(0.2, GROWING, arrival="poisson", rate_per_s=0.25, seed=1, until_s=120)
+    assert slow.t_stop_ns is None
 
 
 def sent_per_s(seed: int) -> float:
