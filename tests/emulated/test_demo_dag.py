@@ -72,13 +72,13 @@ def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) 
     before = project.cells()
 
     def add_a_rate(config):  # type: ignore[no-untyped-def]
-        config["phase_a"]["rates_per_s"] = [20, 30, 40]
+        config["phase_a"]["rates_per_s"] = [10, 15, 20]
 
     project.configure(add_a_rate)
     assert project.snakemake("phase_a").returncode == 0
     after = project.cells()
     assert {k: after[k] for k in before} == before
-    assert {Path(k).name for k in after.keys() - before.keys()} == {"r30_256x16"}
+    assert {Path(k).name for k in after.keys() - before.keys()} == {"r15_256x16"}
 
 
 def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project) -> None:

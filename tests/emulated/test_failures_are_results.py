@@ -32,14 +32,11 @@ FAULTY_IDS = ("never_launches", "dies_in_every_third_cell", "dies_in_every_cell"
 
 def slow_engine(project: Project) -> Path:
     """The cost model, with steps so slow that a busy host spoils fewer cells."""
-    model = project.root / "config" / "engine_model_demo.yaml"
-    text = model.read_text()
-    model.write_text(
-        text.replace("base_us: 2000", "base_us: 8000").replace(
-            "prefill_token_us: 30", "prefill_token_us: 300"
-        )
+    model = "config/engine_model_demo.yaml"
+    project.replace(
+        model, ("base_us: 4000", "base_us: 8000"), ("prefill_token_us: 60", "prefill_token_us: 300")
     )
-    return model
+    return project.root / model
 
 
 def with_faulty_connectors(project: Project) -> None:
