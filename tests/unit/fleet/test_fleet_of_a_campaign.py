@@ -90,8 +90,8 @@ def test_the_costs_that_were_put_in_come_out(rehearsed: tuple[Path, CampaignConf
     # Hooks take always the same, so the whole scatters less than the engine's own part of it.
     share = costs.base_us * own.step_factor / fitted.base_us
     assert fitted.jitter_cv == pytest.approx(costs.jitter_cv * share, abs=0.006)
-    # A perfect client and no server: nothing is outside steps.
-    assert found.engine.outside_s < 2e-4
+    # A perfect client and no server: nothing is outside steps, but for where in a step requests happen to arrive.
+    assert found.engine.outside_s < 5e-4
     assert found.typical_error < 0.02
     assert len(found.checks) == 2 * len([c for c in cells if c.usable])
 
@@ -281,12 +281,19 @@ def test_a_model_that_is_not_like_what_was_measured_is_left_out(
 
 
 def test_a_request_that_no_memory_holds_is_refused_and_not_waited_for(
-    rehearsed: tuple[Path, CampaignConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rehearsed: tuple[Path, CampaignConfig], tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(calibration.DEFAULTS, "cache_config.num_gpu_blocks", 40)
+    settings = rehearsed[0] / "engine_diff.json"
+    before = settings.read_text()
+    diff = json.loads(before)
+    diff["plain"]["cache_config.num_gpu_blocks"] = 40
+    settings.write_text(json.dumps(diff))
     pattern = {"name": "huge", "input_tokens": 640, "output_tokens": 8}
-    with pytest.raises(AnalysisError, match="its KV memory is too small for one request of huge"):
-        members_of(rehearsed[0], short_study(tmp_path, patterns=[pattern]), map)
+    try:
+        with pytest.raises(AnalysisError, match="its KV memory is too small for one request of huge"):
+            members_of(rehearsed[0], short_study(tmp_path, patterns=[pattern]), map)
+    finally:
+        settings.write_text(before)
 
 
 @pytest.mark.parametrize(
