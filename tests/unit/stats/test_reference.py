@@ -122,3 +122,12 @@ def test_one_criterion_by_chance_at_a_low_rate_leaves_ref_load_where_plain_keeps
     assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (2, 8)
     assert found["saturation"]["plain"]["non_monotonic"] == [8]
     assert found["flags"] == ["non_monotonic_load"]
+
+
+def test_a_configuration_that_serves_nothing_sets_nobodys_rates(tmp_path: Path) -> None:
+    """It hangs: less than half of the lowest rate comes back, and ref_safe would be a fallback for all."""
+    found = rates_of(
+        tmp_path, plain=Behaviour(), nixl_both=Behaviour(), mooncake_both=Behaviour(capacity_per_s=0.5)
+    )
+    assert (found["ref_safe_per_s"], found["flags"]) == (8, [])
+    assert found["participating"] == ["plain", "nixl_both"]
