@@ -68,7 +68,7 @@ def headline(root: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def test_a_tax_of_thirty_percent_is_found_and_nothing_is_not(project: Project) -> None:
     """Over real sockets, in real time, from the launch script to the interval."""
     configure(project)
-    done = project.snakemake("phase_a", "reference_rates")
+    done = project.quiet("phase_a", "reference_rates")
     assert done.returncode == 0, done.stderr[-3000:]
     done = project.snakemake("analysis")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -32,7 +32,7 @@ def test_a_cost_per_cached_block_is_found_again(project: Project) -> None:
     costs["connectors"]["NoOpConnector/kv_both"]["per_cached_block_us"] = PER_BLOCK_US
     model.write_text(yaml.safe_dump(costs))
     project.configure(levels)
-    done = project.snakemake()
+    done = project.quiet()
     assert done.returncode == 0, done.stderr[-3000:]
     aggregate = json.loads((project.results / "aggregate.json").read_text())
     assert aggregate["problems"] == []
