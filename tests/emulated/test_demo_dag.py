@@ -110,7 +110,7 @@ def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(project: 
 def test_a_changed_analysis_setting_reaches_the_analysis(project: Project) -> None:
     assert project.quiet("phase_a").returncode == 0
     before = project.cells()
-    assert project.quiet("analysis").returncode == 0
+    assert project.snakemake("analysis").returncode == 0
 
     def draw_more(config):  # type: ignore[no-untyped-def]
         config["analysis"]["bootstrap_draws"] = 333
@@ -131,7 +131,7 @@ def test_an_edit_of_what_the_analysis_rests_on_runs_it_again_and_an_edit_of_the_
     """TTFT is defined in records/request.py, which no room of the reading wing owns."""
     rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent)
     shutil.move(project.results.with_name("test-rehearsed"), project.results)
-    assert project.quiet("analysis").returncode == 0
+    assert project.snakemake("analysis").returncode == 0
     package = project.root / "src" / "connector_tax"
     for name, expected in (("loadgen/sse.py", False), ("records/request.py", True)):
         (package / name).write_text((package / name).read_text() + "\n# edited\n")
