@@ -248,13 +248,10 @@ def _none_at_all(requests: list[RequestRecord]) -> list[RequestRecord]:
     return []
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (fail(every=1), "p90 falls on requests that failed or did not finish"),
-        (_none_at_all, "no observations"),
-    ],
-)
+FAILED = "p90 falls on requests that failed or did not finish"
+
+
+@pytest.mark.parametrize(("change", "reason"), [(fail(every=1), FAILED), (_none_at_all, "no observations")])
 def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
     campaign: Campaign,
     sound: Result,
