@@ -90,6 +90,11 @@ def test_a_killed_process_is_the_cause_and_not_who_points_at_it(name: str, cause
             "shutting down executor.\nvllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
             f"worker process VllmWorker-1 died: {UNTOLD}",
         ),
+        # vLLM 0.32, where the worker's end was seen before the kernel had its exit code.
+        (
+            "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.\nRuntimeError: cancelled",
+            f"worker process VllmWorker-0 died: {UNTOLD}",
+        ),
         (
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_DP0': -9}",
             "engine core process EngineCore_DP0 died: SIGKILL",
