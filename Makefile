@@ -61,8 +61,8 @@ format: env  ## apply the formatter
 status: env  ## what is done, running, skipped and left of CONFIG
 	@$(BIN)/python scripts/status.py --configfile $(CONFIG)
 
-revert-patch: env  ## take the step-timing patch out of ENGINE_PYTHON's vLLM
-	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is patched" >&2; exit 2; }
+revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM
+	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }
 	patches/apply.sh --revert
 
 clean:  ## remove caches; results and environments stay

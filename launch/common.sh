@@ -17,7 +17,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${PORT:=8000}"
 root=$(dirname "$here")
 case "$ENGINE_MODULE" in connector_tax.*) PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} ;; esac
-export PYTHONPATH="$here/plugins${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$here/plugins:$root/patches${PYTHONPATH:+:$PYTHONPATH}"
 
 if [ $# -eq 0 ]; then
   set -- --tensor-parallel-size 1 --max-model-len 200000 --max-num-batched-tokens 8192 \

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Apply the step-timing patch to an installed vLLM; --revert takes it away, --status only looks.
+# Whether step timing fits an installed vLLM. It is applied in memory when the engine starts, and changes no file:
+# --status says whether an earlier version of connector-tax changed some, --revert takes that out.
 #
 #   patches/apply.sh --engine-python /path/to/venv/bin/python [--revert | --status]
 set -euo pipefail

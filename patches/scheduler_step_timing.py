@@ -1,218 +1,160 @@
-"""Apply or revert the step-timing patch on an installed vLLM.
+"""Step timing for a vLLM that is about to be imported. No file of vLLM is changed.
 
-    python patches/scheduler_step_timing.py --engine-python /path/to/venv/bin/python [--revert | --status]
+``install()`` watches for two of vLLM's modules in this process. Right after one was executed, ``_step_profile.py`` wraps
+the class that it defines. ``launch/plugins/vllm_serve.py`` calls it before it imports vLLM: a process that the engine spawns imports
+that module again, and one that it forks inherits the watch. Nothing happens unless AGENTIC_STEP_LOG_PATH is set.
 
-Appends one marked block to each of two vLLM files and puts ``_step_profile.py`` beside them; revert
-takes exactly that away, byte for byte (the original's SHA-256 is in the marker and is checked).
-Both ways are idempotent, and a half-done or outdated state is brought to the wanted one. Prints one JSON
-object; where the patch does not fit, ``step_timing_available`` is false with the reason, vLLM is left
-as it was and the exit status is still 0, since the campaign goes on without step records.
+    python patches/scheduler_step_timing.py --engine-python /path/to/venv/bin/python [--status | --revert]
 
-Never run it while an engine of this installation is starting: its processes import these files one
-after the other. Standard library only.
+says from vLLM's source files whether the wrappers fit that release, as one JSON object; the exit status is 0 also where they do not,
+since a campaign goes on without step records. ``--revert`` takes out what earlier versions of connector-tax wrote into vLLM's files
+(``written_blocks.py``), ``--status`` looks for it. Standard library only; runs in every Python that vLLM runs in.
 """
 
 import argparse
-import fcntl
-import hashlib
+import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
-import tempfile
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-MARKER = b"# CONNECTOR_TAX_PATCH"
-EMITTER = Path(__file__).with_name("_step_profile.py")
-EMITTER_NAME = "_connector_tax_step_profile.py"
-BLOCK = """{marker} begin original_sha256={sha} newline_added={newline}
-try:
-    from vllm import _connector_tax_step_profile as _connector_tax_profile
-except ImportError:
-    pass
-else:
-    _connector_tax_profile.{install}({cls})
-{marker} end
-"""
+PROFILE = Path(__file__).with_name("_step_profile.py")
+PROFILE_MODULE = "_connector_tax_step_profile"
+# Module -> the class in it, what wraps the class, and the methods without which it cannot.
 TARGETS = {
-    "v1/core/sched/scheduler.py": (
-        "install_scheduler",
+    "vllm.v1.core.sched.scheduler": (
         "Scheduler",
-        ("class Scheduler", "def schedule(", "def update_from_output(", "def get_request_counts("),
+        "install_scheduler",
+        ("schedule", "update_from_output", "get_request_counts"),
     ),
-    "distributed/kv_transfer/kv_connector/factory.py": (
-        "install_factory",
+    "vllm.distributed.kv_transfer.kv_connector.factory": (
         "KVConnectorFactory",
-        ("class KVConnectorFactory", "def create_connector("),
+        "install_factory",
+        ("create_connector",),
     ),
 }
 
 
 class DoesNotFit(Exception):
-    """The patch cannot be applied or taken away here; the text says why."""
+    """Step timing cannot be had from this vLLM, or what is written in its files cannot be taken out; the text says why."""
+
+
+class Watch:
+    """A finder that finds nothing itself: of a target it asks the other finders, and follows the module's execution."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in TARGETS:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                spec.loader.exec_module = followed(name, spec.loader.exec_module)
+                return spec
+        return None
+
+
+def followed(name, execute):
+    """A loader's ``exec_module`` that wraps the target's class when its module has been executed."""
+
+    def exec_module(module):
+        execute(module)
+        if module.__name__ == name:
+            wrap(module)
+
+    return exec_module
+
+
+def wrap(module):
+    """Wrap the class of a target module; where it does not fit, say so: the engine serves without step records."""
+    cls_name, install_name, methods = TARGETS[module.__name__]
+    cls = getattr(module, cls_name, None)
+    missing = [m for m in methods if not hasattr(cls, m)]
+    if missing:
+        said = "no step records: %s.%s has no %s" % (module.__name__, cls_name, " and no ".join(missing))
+    else:
+        getattr(profile(), install_name)(cls)
+        said = "step timing wraps %s.%s" % (module.__name__, cls_name)
+    print("connector-tax: %s (process %d)" % (said, os.getpid()), file=sys.stderr, flush=True)
+
+
+def profile():
+    """``_step_profile.py`` as a module, the same one for both targets."""
+    module = sys.modules.get(PROFILE_MODULE)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(PROFILE_MODULE, str(PROFILE))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[PROFILE_MODULE] = module
+        spec.loader.exec_module(module)
+    return module
+
+
+def install():
+    """Watch for the targets in this process; a second call and a process that records nothing change nothing."""
+    if os.environ.get("AGENTIC_STEP_LOG_PATH") and not any(type(f) is Watch for f in sys.meta_path):
+        sys.meta_path.insert(0, Watch())
 
 
 def find_vllm(engine_python):
-    """The folder of the package ``vllm`` of that interpreter, without importing vLLM."""
+    """The folder of the package ``vllm`` of that interpreter, without importing vLLM.
+
+    Raises:
+        DoesNotFit: the interpreter does not run, or has no vLLM.
+    """
     code = "import importlib.util as u; s = u.find_spec('vllm'); print(s.submodule_search_locations[0] if s else '')"
     try:
         found = subprocess.run([engine_python, "-c", code], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DoesNotFit("%s cannot be run (%s)" % (engine_python, error)) from error
-    folder = found.stdout.strip()
-    if found.returncode != 0 or not folder:
-        raise DoesNotFit("%s has no vllm" % engine_python)
-    return Path(folder)
-
-
-def apply(vllm):
-    """Bring both files to patched; nothing is written unless both fit.
-
-    Raises:
-        DoesNotFit: wrong vLLM, edited files, or no permission.
-    """
-    wanted = {}
-    for name, (install, cls, needles) in TARGETS.items():
-        original = original_bytes(vllm / name)
-        text = original.decode()
-        missing = [n for n in needles if n not in text]
-        if missing:
-            raise DoesNotFit("%s has no %s" % (vllm / name, " and no ".join(map(repr, missing))))
-        newline = b"" if original.endswith(b"\n") else b"\n"
-        block = BLOCK.format(
-            marker=MARKER.decode(), sha=sha256(original), newline=len(newline), install=install, cls=cls
-        )
-        wanted[vllm / name] = original + newline + block.encode()
-    try:
-        # The emitter first: a block without it does nothing, it without a block is never imported.
-        write_if_changed(vllm / EMITTER_NAME, EMITTER.read_bytes())
-        for path, content in wanted.items():
-            write_if_changed(path, content)
-    except DoesNotFit:
-        with suppress(DoesNotFit):  # what could not be written cannot be taken back either; the state says so
-            revert(vllm)
-        raise
-
-
-def revert(vllm):
-    """Bring both files to what the wheel installed, and remove the emitter.
-
-    Raises:
-        DoesNotFit: a file was edited after it was patched, or no permission.
-    """
-    for name in TARGETS:
-        path = vllm / name
-        if path.exists():
-            write_if_changed(path, original_bytes(path))
-    for leftover in [vllm / EMITTER_NAME, *(vllm / "__pycache__").glob(Path(EMITTER_NAME).stem + ".*.pyc")]:
-        try:
-            leftover.unlink(missing_ok=True)
-        except OSError as error:
-            raise DoesNotFit("%s cannot be removed (%s)" % (leftover, error.strerror)) from error
-
-
-def status(vllm):
-    """``patched``, ``unpatched`` or ``half``."""
-    marked = [MARKER in (vllm / n).read_bytes() for n in TARGETS if (vllm / n).exists()]
-    marked.append((vllm / EMITTER_NAME).exists())
-    if not any(marked):
-        return "unpatched"
-    return "patched" if all(marked) else "half"
-
-
-def original_bytes(path):
-    """The file without our block, checked against the checksum in the block's marker."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise DoesNotFit("%s does not exist" % path) from error
-    if MARKER not in content:
-        return content
-    original, _, rest = content.partition(MARKER + b" begin")
-    first_line = rest.split(b"\n", 1)[0].decode()
-    recorded = re.search(r"original_sha256=([0-9a-f]{64}) newline_added=([01])", first_line)
-    if recorded is None:
-        raise DoesNotFit("%s holds a marker that is not ours; reinstall vLLM" % path)
-    if recorded.group(2) == "1":
-        original = original[:-1]
-    if sha256(original) != recorded.group(1):
-        raise DoesNotFit("%s was edited after it was patched; reinstall vLLM" % path)
-    return original
-
-
-def write_if_changed(path, content):
-    """Replace ``path`` atomically, keeping its mode; leave it alone if it holds ``content`` already."""
-    if path.exists() and path.read_bytes() == content:
-        return
-    try:
-        mode = path.stat().st_mode if path.exists() else 0o644
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".connector_tax_")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, mode & 0o7777)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
+    if found.returncode != 0:
+        last = (found.stderr.strip() or "it says nothing").splitlines()[-1]
         raise DoesNotFit(
-            "%s cannot be written (%s). Run this as who owns it, or install vLLM where you may write"
-            % (path, error.strerror)
-        ) from error
+            "%s does not run Python code (exit status %d: %s)" % (engine_python, found.returncode, last)
+        )
+    if not found.stdout.strip():
+        raise DoesNotFit("%s has no vllm" % engine_python)
+    return Path(found.stdout.strip())
 
 
-def sweep(vllm):
-    """Remove temporary files that a kill in the middle of a write left behind."""
-    for folder in {(vllm / n).parent for n in TARGETS} | {vllm}:
-        for leftover in folder.glob(".connector_tax_*"):
-            leftover.unlink(missing_ok=True)
-
-
-@contextmanager
-def lock(vllm):
-    """One patcher per installation; a lock on the folder itself leaves no file behind."""
-    descriptor = os.open(vllm, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def checksums(vllm):
-    return {name: sha256((vllm / name).read_bytes()) for name in TARGETS if (vllm / name).exists()}
-
-
-def sha256(content):
-    return hashlib.sha256(content).hexdigest()
+def check(vllm):
+    """Raises:
+    DoesNotFit: a class or method that would be wrapped is not in this release's source.
+    """
+    for module, (cls_name, _, methods) in TARGETS.items():
+        path = vllm / (module.partition(".")[2].replace(".", "/") + ".py")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise DoesNotFit("%s does not exist" % path) from error
+        wanted = ["class %s" % cls_name, *("def %s(" % m for m in methods)]
+        missing = [w for w in wanted if w not in text]
+        if missing:
+            raise DoesNotFit("%s has no %s" % (path, " and no ".join(map(repr, missing))))
 
 
 def run(action, engine_python=None, vllm=None):
-    """Do ``apply``, ``revert`` or ``status``; returns what is printed."""
-    report = {"action": action, "step_timing_available": False, "reason": None, "state": None, "files": []}
+    """``check``, ``status`` or ``revert``; returns what is printed.
+
+    ``state`` is that of vLLM's files: ``unpatched``, ``patched`` or ``half``; null where there are none to look at.
+    """
+    import written_blocks
+
+    report = {"action": action, "step_timing_available": False, "reason": None, "state": None, "vllm": None}
     try:
         folder = vllm or find_vllm(engine_python)
         report["vllm"] = str(folder)
-        with lock(folder):
-            before = checksums(folder)
+        report["state"] = written_blocks.status(folder)
+        if action == "revert":
             try:
-                if action != "status":
-                    sweep(folder)
-                    {"apply": apply, "revert": revert}[action](folder)
+                written_blocks.remove(folder)
             finally:
-                report["state"] = status(folder)
-                report["files"] = [
-                    {"path": name, "sha256_before": before[name], "sha256_after": after}
-                    for name, after in checksums(folder).items()
-                ]
-    except (DoesNotFit, OSError) as error:
+                report["state"] = written_blocks.status(folder)
+        check(folder)
+        report["step_timing_available"] = report["state"] == "unpatched"
+        if not report["step_timing_available"]:
+            report["reason"] = written_blocks.IN_THE_WAY % folder
+    except (DoesNotFit, written_blocks.Refused, OSError) as error:
         report["reason"] = str(error)
-    report["step_timing_available"] = report["state"] == "patched" and report["reason"] is None
     return report
 
 
@@ -226,11 +168,11 @@ def main():
     what.add_argument("--revert", action="store_true")
     what.add_argument("--status", action="store_true")
     args = parser.parse_args()
-    action = "revert" if args.revert else "status" if args.status else "apply"
+    action = "revert" if args.revert else "status" if args.status else "check"
     report = run(action, args.engine_python, args.vllm)
     print(json.dumps(report, indent=2))
-    # A revert that failed leaves a patched vLLM behind: that one must be heard.
-    return 1 if action == "revert" and report["reason"] and "has no vllm" not in report["reason"] else 0
+    # Blocks that stay in vLLM's files, or that nobody could look for, must be heard.
+    return 1 if action == "revert" and report["state"] != "unpatched" else 0
 
 
 if __name__ == "__main__":

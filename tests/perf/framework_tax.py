@@ -12,8 +12,6 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from scipy import stats
 
 from connector_tax.config import CampaignConfig, load_campaign
 from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.patching import ensure_patched, ensure_reverted
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.ingest.steps import DECODE_ONLY, read_steps
 from connector_tax.loadgen.cell import measure_cell
@@ -31,15 +28,6 @@ from connector_tax.steptime import cut
 from connector_tax.summary.cell import in_window, latencies_ms
 
 PARTS = ("step", "schedule", "update", "between", "hooks")
-
-
-@contextmanager
-def patched(config: CampaignConfig) -> Iterator[None]:
-    ensure_patched(config.engine)
-    try:
-        yield
-    finally:
-        ensure_reverted(config.engine)
 
 
 def launch(
@@ -81,7 +69,7 @@ def main() -> None:
     config = load_campaign(PROJECT_ROOT / "config" / "vllm-cpu.yaml")
     order = random.Random(1)
     blocks: list[dict[str, dict[str, float]]] = []
-    with tempfile.TemporaryDirectory() as name, patched(config):
+    with tempfile.TemporaryDirectory() as name:
         for k in range(args.blocks):
             ids = ["plain", "noop_connector"]
             order.shuffle(ids)

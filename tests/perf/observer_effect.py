@@ -10,7 +10,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from framework_tax import patched
 from slices import Slices, paired
 
 from connector_tax.config import load_campaign
@@ -40,7 +39,7 @@ def main() -> None:
         duration_s=duration_s,
         max_cell_s=duration_s + 60,
     )
-    with tempfile.TemporaryDirectory() as name, patched(config):
+    with tempfile.TemporaryDirectory() as name:
         step_log = Path(name) / "run" / "steps" / "engine_step.jsonl"
         request = LaunchRequest(config.engine, config.connector(args.connector), Path(name) / "run", step_log)
         with running_engine(request) as engine:

@@ -1,4 +1,4 @@
-"""The patch and the no-op connector on the files of real releases: far apart, and the newest there is."""
+"""Step timing and the no-op connector on the files of real releases: far apart, and the newest there is."""
 
 import pytest
 

@@ -4,15 +4,6 @@
 # exec, and no pipe: a measuring script must be Snakemake's own child, to notice its parent's death.
 
 
-# Belt and braces beside the rule patch_reverted: these also run when a job failed or Ctrl-C came.
-onsuccess:
-    shell("python scripts/revert_patch.py --campaign-file {FOLDER.campaign_file}")
-
-
-onerror:
-    shell("python scripts/revert_patch.py --campaign-file {FOLDER.campaign_file}")
-
-
 rule preflight:
     output:
         FOLDER.preflight_status,

@@ -1,12 +1,14 @@
-"""The step-timing patch as the pipeline sees it: asked for before each launch, never during one.
+"""Step timing as the pipeline sees it: whether it fits this vLLM, and whether vLLM's files are free of earlier versions of it.
 
-The patcher is a stand-alone script (``patches/``) that any Python can run; it is run here as one.
+Both are asked of a stand-alone script (``patches/``) that any Python can run; it is run here as one. The engine's own process brings
+step timing in when it starts (``launch/plugins/vllm_serve.py``), in memory.
 """
 
 import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from connector_tax.config import EngineConfig
@@ -25,35 +27,60 @@ class StepTiming:
     reason: str | None
 
 
-def ensure_patched(engine: EngineConfig) -> StepTiming:
-    """Apply the patch if it is not there; the embedded engine writes its records without one."""
+def step_timing_of(engine: EngineConfig) -> StepTiming:
+    """Whether it fits this release; the embedded engine writes its records by itself.
+
+    Raises:
+        EngineError: an earlier version is written into vLLM's files, and would record in this one's place.
+    """
     if not engine.step_timing:
         return StepTiming(False, "engine.step_timing is false")
     if engine.kind == "emulator":
         return StepTiming(True, None)
     report = _run(engine_python(engine))
+    if report["state"] not in ("unpatched", None):
+        raise EngineError(str(report["reason"]))
     return StepTiming(bool(report["step_timing_available"]), report["reason"])
 
 
-def ensure_reverted(engine: EngineConfig) -> None:
-    """Take the patch away.
+def recorder_heard(step_log: Path, stderr_log: Path) -> StepTiming:
+    """Whether an engine that has served requests wrote step records, as an engine in which step timing works does.
+
+    Args:
+        step_log: AGENTIC_STEP_LOG_PATH of its launch.
+        stderr_log: of its launch, where step timing says what it wraps.
+    """
+    if any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
+        return StepTiming(True, None)
+    said = [line for line in _lines(stderr_log) if "connector-tax: " in line]
+    last = said[-1].partition("connector-tax: ")[2] if said else "nothing about step timing in its log"
+    return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
+
+
+def revert(engine: EngineConfig) -> str:
+    """Take out of vLLM's files what earlier versions wrote there; says in words what is there now.
 
     Raises:
-        EngineError: a patched vLLM is left behind; says what to do.
+        EngineError: something stays, or the files cannot be looked at; says what to do.
     """
     if engine.kind == "emulator":
-        return
+        return "the embedded engine has no vLLM"
     report = _run(engine_python(engine), "--revert")
-    if report["state"] not in ("unpatched", None):
-        raise EngineError(f"the step-timing patch could not be reverted: {report['reason']}")
+    if report["state"] != "unpatched":
+        raise EngineError(f"vLLM's files: {report['reason']}")
+    return f"{report['vllm']} holds nothing of connector-tax"
 
 
 def patch_state(engine: EngineConfig) -> str | None:
-    """``patched``, ``unpatched``, ``half``, or None where there is no vLLM to patch."""
+    """``patched``, ``unpatched`` or ``half``; None where there is no vLLM to look at."""
     if engine.kind == "emulator":
         return None
     state = _run(engine_python(engine), "--status")["state"]
     return None if state is None else str(state)
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
 def _run(python: str, *flags: str) -> dict[str, Any]:

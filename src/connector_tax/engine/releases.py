@@ -1,10 +1,9 @@
-"""Which vLLM releases the step-timing patch, the no-op connector and the way of launching fit: wheel by wheel, nothing installed."""
+"""Which vLLM releases step timing, the no-op connector and the way of launching fit: wheel by wheel, nothing installed."""
 
 import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ class Fit:
     """How one release took them.
 
     Attributes:
-        patch: ``applies and reverts``, or why not.
+        step_timing: ``fits``, or why not.
         noop: ``loads``, or why not.
         runners: GPU model runners that call a connector: the ``old``, the ``new`` or both.
         serve: ``serves``, or what of ``launch/plugins/vllm_serve.py`` the release does not have.
@@ -37,14 +36,14 @@ class Fit:
 
     package: str
     version: str
-    patch: str
+    step_timing: str
     noop: str
     runners: str
     serve: str
 
     @property
     def ok(self) -> bool:
-        return self.patch == "applies and reverts" and self.noop == "loads" and self.serve == "serves"
+        return self.step_timing == "fits" and self.noop == "loads" and self.serve == "serves"
 
 
 def available() -> list[tuple[str, str]]:
@@ -90,19 +89,12 @@ def python_files(package: str, version: str) -> Iterator[Path]:
 def fit(package: str, version: str) -> Fit:
     """Try both on one release."""
     with python_files(package, version) as vllm:
-        return Fit(package, version, _patch(vllm), _noop(vllm), _runners(vllm), _serve(vllm))
+        return Fit(package, version, _step_timing(vllm), _noop(vllm), _runners(vllm), _serve(vllm))
 
 
-def _patch(vllm: Path) -> str:
-    before = _contents(vllm)
-    for flag, state in (((), "patched"), (("--revert",), "unpatched")):
-        report = _run([str(PATCHER), "--vllm", str(vllm), *flag])
-        if report["state"] != state:
-            return f"declined: {report['reason']}"
-        if flag == () and not _compiles(vllm):
-            return "patched files do not compile"
-    shutil.rmtree(vllm / "__pycache__", ignore_errors=True)
-    return "applies and reverts" if _contents(vllm) == before else "does not revert byte for byte"
+def _step_timing(vllm: Path) -> str:
+    report = _run([str(PATCHER), "--vllm", str(vllm)])
+    return "fits" if report["step_timing_available"] else str(report["reason"])
 
 
 def _noop(vllm: Path) -> str:
@@ -137,19 +129,6 @@ def _serve(vllm: Path) -> str:
     return "serves" if named and "model_tag" in text else "no serve command that takes a model"
 
 
-def _compiles(vllm: Path) -> bool:
-    for path in ("v1/core/sched/scheduler.py", "distributed/kv_transfer/kv_connector/factory.py"):
-        try:
-            compile((vllm / path).read_bytes(), path, "exec")
-        except SyntaxError:
-            return False
-    return True
-
-
-def _contents(vllm: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(vllm)): p.read_bytes() for p in vllm.rglob("*.py")}
-
-
 def _run(arguments: list[str]) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -171,8 +150,10 @@ def _pip(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def table(fits: list[Fit]) -> str:
     """The matrix as Markdown."""
     rows = [
-        "| release | step-timing patch | no-op connector | model runners with hooks | `vllm serve` |",
+        "| release | step timing | no-op connector | model runners with hooks | `vllm serve` |",
         "|---|---|---|---|---|",
     ]
-    rows += [f"| {f.package} {f.version} | {f.patch} | {f.noop} | {f.runners} | {f.serve} |" for f in fits]
+    rows += [
+        f"| {f.package} {f.version} | {f.step_timing} | {f.noop} | {f.runners} | {f.serve} |" for f in fits
+    ]
     return "\n".join(rows)

@@ -26,7 +26,7 @@ MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not aggregate.get("step_timing_available"):
-        reason = str(aggregate.get("step_timing_reason") or "the step-timing patch was not active")
+        reason = str(aggregate.get("step_timing_reason") or "step timing was not active")
         return Omitted(f"step times were not recorded: {reason}")
     at = reference_rate(aggregate, "ref_safe")
     if at is None:

@@ -42,7 +42,7 @@ class _Split:
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not aggregate.get("step_timing_available"):
-        reason = str(aggregate.get("step_timing_reason") or "the step-timing patch was not active")
+        reason = str(aggregate.get("step_timing_reason") or "step timing was not active")
         return Omitted(f"step times were not recorded ({reason})")
     splits = _splits(aggregate)
     if not splits:

@@ -94,7 +94,7 @@ def calibrate(cells: Sequence[CellData], settings: Mapping[str, Any], seed: int)
     if len(table) < FEWEST_STEPS:
         raise AnalysisError(
             f"{len(table)} step records of valid cells, {FEWEST_STEPS} are needed to fit an engine. "
-            "Measure with engine.step_timing: true, on a release that the patch fits."
+            "Measure with engine.step_timing: true, on a release that step timing fits."
         )
     together = table[table[:, 2] >= 2, 2]
     if together.size < FEWEST_TOGETHER:

@@ -24,7 +24,7 @@ from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.identity import engine_identity
 from connector_tax.engine.memory import too_large
 from connector_tax.engine.model_files import fetch_model, missing_from_host
-from connector_tax.engine.patching import ensure_patched
+from connector_tax.engine.patching import StepTiming, recorder_heard, step_timing_of
 from connector_tax.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.settings import resolved_settings
@@ -104,7 +104,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
     ):
-        timing = ensure_patched(config.engine)
+        timing = step_timing_of(config.engine)
         bench = Bench(config, folder, cards, identity, timing.available)
         if only is not None:
             _verify_only(replace(bench, records=False), only)
@@ -126,6 +126,9 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
                     f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
                 )
             decisions[connector.id] = decision
+    timing = _heard(bench, timing)
+    if timing.reason is not None:
+        print(f"preflight: no step records: {timing.reason}")
     write_json(folder.engine_diff, engine_diff(config, folder))
     write_json(
         folder.preflight_status,
@@ -138,6 +141,16 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             "configs": {i: asdict(d) for i, d in decisions.items()},
         },
     )
+
+
+def _heard(bench: Bench, timing: StepTiming) -> StepTiming:
+    """Step timing that fits and does not record is none."""
+    own = bench.folder.preflight / "plain"
+    return recorder_heard(_step_log(own), own / "vllm_stderr.log") if timing.available else timing
+
+
+def _step_log(own: Path) -> Path:
+    return own / "steps" / "engine_step.jsonl"
 
 
 def _have_model(engine: EngineConfig) -> None:
@@ -277,7 +290,7 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
     try:
         with _bootstrap(config.engine, connector, bench.cards) as beside:
             own = folder.preflight / connector.id
-            step_log = own / "steps" / "engine_step.jsonl" if bench.records else None
+            step_log = _step_log(own) if bench.records else None
             request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
             _clear(own)
             with running_engine(request) as engine:

@@ -16,7 +16,7 @@ from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import engine_identity, env_text
-from connector_tax.engine.patching import ensure_patched
+from connector_tax.engine.patching import step_timing_of
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.transports import transports_of
 from connector_tax.engine.usage import idle_use
@@ -225,7 +225,9 @@ def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) 
     config, connector = run.config, run.config.connector(run.connector_id)
     identity = engine_identity(config.engine, run.cards)
     if run.step_timing:
-        ensure_patched(config.engine)
+        step_timing_of(
+            config.engine
+        )  # an earlier version may have been let loose on this vLLM since preflight
     about: dict[str, Any] = {
         "campaign": config.campaign,
         "connector": connector.id,

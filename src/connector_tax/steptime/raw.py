@@ -1,4 +1,4 @@
-"""What the patch writes inside the engine, to the rows that a cell keeps.
+"""What step timing writes inside the engine, to the rows that a cell keeps.
 
 Inside the engine a row must cost nothing but its integers: text made there, even by a thread of its own, holds the
 interpreter's lock while the scheduler wants it. So a line of a raw file is a header or a list of rows as the recorder has

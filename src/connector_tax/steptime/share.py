@@ -18,7 +18,7 @@ def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
     """Write the headers of every process and the rows with ``start_ns <= t_ns < end_ns`` to ``out``.
 
     Rows of all processes are merged in time order. Lines are copied as they stand, but for the lists of rows that the
-    patch writes; a torn last line is left out.
+    engine writes; a torn last line is left out.
 
     Returns:
         How many rows were written.

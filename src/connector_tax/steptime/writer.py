@@ -1,4 +1,4 @@
-"""Step records as the modelled engine writes them: the very lines that the patch writes inside vLLM."""
+"""Step records as the modelled engine writes them: the very lines that step timing writes inside vLLM."""
 
 import json
 from typing import Any

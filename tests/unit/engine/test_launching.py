@@ -100,7 +100,11 @@ def test_a_runs_script_serves_from_another_clone_after_the_run(
     try:
         assert served_models(port, server) == [campaign.engine.served_model_name]
         environment = psutil.Process(server.pid).environ()
-        assert environment["PYTHONPATH"].split(":")[:2] == [f"{clone}/launch/plugins", f"{clone}/src"]
+        assert environment["PYTHONPATH"].split(":")[:3] == [
+            f"{clone}/launch/plugins",
+            f"{clone}/patches",
+            f"{clone}/src",
+        ]
         assert environment["CONNECTOR_TAX_ENGINE_MODEL"].startswith(f"{clone}/config/")
         assert Path(environment["AGENTIC_STEP_LOG_PATH"]).parent.parent == temporary
         assert Path(environment["AGENTIC_STEP_LOG_PATH"]).parent.is_dir()

@@ -1,4 +1,4 @@
-"""The patch as the pipeline asks for it: a stand-in interpreter, a stand-in vLLM, the real patcher."""
+"""Step timing as the pipeline asks for it: a stand-in interpreter, a stand-in vLLM, the real patcher."""
 
 import sys
 from dataclasses import replace
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from connector_tax.config import EngineConfig, load_campaign
-from connector_tax.engine.patching import ensure_patched, ensure_reverted, patch_state
+from connector_tax.engine.patching import patch_state, recorder_heard, revert, step_timing_of
 from connector_tax.errors import EngineError
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from stand_in_vllm import stand_in
+from stand_in_vllm import SCHEDULER, stand_in, tree, write_blocks
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -30,33 +30,60 @@ def engine(vllm: Path, tmp_path: Path) -> EngineConfig:
     return replace(load_campaign(CONFIG / "demo.yaml").engine, kind="vllm", python=str(python))
 
 
-def test_patched_then_reverted(engine: EngineConfig) -> None:
+def test_asking_changes_nothing(engine: EngineConfig, vllm: Path) -> None:
+    before = tree(vllm)
+    assert step_timing_of(engine).available
     assert patch_state(engine) == "unpatched"
-    assert ensure_patched(engine).available
-    assert patch_state(engine) == "patched"
-    ensure_reverted(engine)
-    assert patch_state(engine) == "unpatched"
+    assert revert(engine) == f"{vllm} holds nothing of connector-tax"
+    assert tree(vllm) == before
 
 
 def test_a_vllm_that_does_not_fit_is_a_reason_and_no_error(engine: EngineConfig, vllm: Path) -> None:
     """The campaign goes on without step records, and says why."""
-    (vllm / "v1/core/sched/scheduler.py").write_text("class Another: ...\n")
-    timing = ensure_patched(engine)
+    (vllm / SCHEDULER).write_text("class Another: ...\n")
+    timing = step_timing_of(engine)
     assert not timing.available
     assert "has no 'class Scheduler'" in str(timing.reason)
-    ensure_reverted(engine)
 
 
-def test_a_patch_that_cannot_be_taken_away_is_heard(engine: EngineConfig, vllm: Path) -> None:
-    """Silence here would leave a patched vLLM behind for everybody else."""
-    ensure_patched(engine)
-    scheduler = vllm / "v1/core/sched/scheduler.py"
-    scheduler.write_text("# edited\n" + scheduler.read_text())
-    with pytest.raises(EngineError, match="was edited after it was patched"):
-        ensure_reverted(engine)
+def test_what_an_earlier_version_wrote_is_in_the_way_until_it_is_taken_out(
+    engine: EngineConfig, vllm: Path
+) -> None:
+    before = tree(vllm)
+    write_blocks(vllm)
+    assert patch_state(engine) == "patched"
+    with pytest.raises(EngineError, match="an earlier version of connector-tax wrote its step timing into"):
+        step_timing_of(engine)
+    revert(engine)
+    assert tree(vllm) == before
+
+
+def test_a_revert_that_could_not_look_is_an_error(engine: EngineConfig, tmp_path: Path) -> None:
+    """Nobody looked at vLLM's files, so nobody says what is in them."""
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(EngineError, match="does not run Python code"):
+        revert(engine)
 
 
 def test_step_timing_can_be_switched_off(engine: EngineConfig) -> None:
-    timing = ensure_patched(replace(engine, step_timing=False))
+    timing = step_timing_of(replace(engine, step_timing=False))
     assert (timing.available, timing.reason) == (False, "engine.step_timing is false")
-    assert patch_state(engine) == "unpatched"
+
+
+def test_an_engine_that_recorded_no_step_has_no_step_timing(tmp_path: Path) -> None:
+    """It fits by the source files, and something else was imported: the engine's own word counts."""
+    log, stderr = tmp_path / "steps" / "engine_step.jsonl", tmp_path / "vllm_stderr.log"
+    log.parent.mkdir()
+    heard = recorder_heard(log, stderr)
+    assert (heard.available, heard.reason) == (
+        False,
+        "the engine served requests and recorded no step; it says: nothing about step timing in its log",
+    )
+    stderr.write_text(
+        "(EngineCore pid=7) connector-tax: no step records: x.Scheduler has no schedule (process 7)\n"
+    )
+    assert str(recorder_heard(log, stderr).reason).endswith(
+        "it says: no step records: x.Scheduler has no schedule (process 7)"
+    )
+    (log.parent / "engine_step.scheduler.7.jsonl").write_text("{}\n")
+    assert recorder_heard(log, stderr).available

@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -171,3 +174,50 @@ def test_what_an_instance_had_of_its_own_comes_back(profile: ModuleType) -> None
     profile.switch(meter.wrapped, True)
     assert own.take_events is not len
     assert inherits.get_finished() == "on top of the wrapper"
+
+
+ENDLESS_STEPS = """
+import builtins, importlib.util as u, sys, time
+s = u.spec_from_file_location("p", sys.argv[1]); m = u.module_from_spec(s); s.loader.exec_module(m)
+class Output: num_scheduled_tokens = {"a": 1}; total_num_scheduled_tokens = 1; scheduled_new_reqs = []
+class Scheduler:
+    def schedule(self): return Output()
+    def update_from_output(self, output, result): return 1
+    def get_request_counts(self): return 1, 0
+real = open
+def open_then_full(path, *args, **kwargs):
+    file = real(path, *args, **kwargs)
+    def write(text):
+        if "header" not in text or sys.argv[2] == "0": raise OSError(28, "No space left on device")
+    file_like = type("F", (), {"write": staticmethod(write), "flush": staticmethod(lambda: None)})()
+    return file_like if "x.scheduler" in str(path) else file
+builtins.open = open_then_full
+m.install_scheduler(Scheduler)
+scheduler = Scheduler()
+for _ in range(200):
+    assert scheduler.update_from_output(scheduler.schedule(), None) == 1
+    time.sleep(0.001)
+assert len(m.scheduler_side.recorder.rows) == 0, "rows pile up"
+"""
+
+
+@pytest.mark.parametrize("lines_written", ["0", "1"])
+def test_a_full_disk_ends_the_recording_and_not_the_engine(tmp_path: Path, lines_written: str) -> None:
+    environment = {
+        **os.environ,
+        "AGENTIC_STEP_LOG_PATH": str(tmp_path / "x.jsonl"),
+        "CONNECTOR_TAX_STEP_FLUSH_S": "0.02",
+    }
+    command = [sys.executable, "-c", ENDLESS_STEPS, str(PROFILE), lines_written]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("no step records") == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_a_folder_that_is_not_there_does_not_end_the_engine(tmp_path: Path) -> None:
+    environment = {**os.environ, "AGENTIC_STEP_LOG_PATH": str(tmp_path / "missing" / "y.jsonl")}
+    command = [sys.executable, "-c", ENDLESS_STEPS, str(PROFILE), "1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "No such file or directory" in done.stderr
