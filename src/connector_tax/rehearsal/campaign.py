@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,11 +53,14 @@ class PhaseTime:
         return self.cells_s + self.overhead_s
 
 
-def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[Path, list[PhaseTime]]:
+def rehearse(
+    config: CampaignConfig, results: Path, *, seed: int = 0, processes: int | None = None
+) -> tuple[Path, list[PhaseTime]]:
     """Simulate every run of ``config`` and write its artifacts under ``<campaign>-rehearsed``.
 
     Args:
         seed: another one gives another day: other step jitter, the same schedules.
+        processes: runs that are simulated side by side; 1 stays in this process, None is one per core.
 
     Returns:
         The campaign's folder, and what each phase would take for real.
@@ -72,8 +75,7 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
     write_preflight(folder, virtual, plain)
     times = [_preflight_time(virtual, real_kind)]
     start_ns = 0
-    # Spawn, not fork: the parent may hold threads of numpy's libraries.
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+    with _executor(processes) as pool:
         for phase in config.phases:
             if phase in ("c", "d"):
                 times.append(_planned_only(virtual, folder, phase, real_kind))
@@ -101,6 +103,13 @@ def rehearse(config: CampaignConfig, results: Path, *, seed: int = 0) -> tuple[P
             if phase == "a":
                 _door("select_reference_rates.py", folder)
     return folder.root, times
+
+
+def _executor(processes: int | None) -> Executor:
+    if processes == 1:
+        return ThreadPoolExecutor(1)
+    # Spawn, not fork: the parent may hold threads of numpy's libraries.
+    return ProcessPoolExecutor(processes or os.cpu_count(), multiprocessing.get_context("spawn"))
 
 
 def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
