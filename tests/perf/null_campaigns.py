@@ -1,6 +1,6 @@
 """How often the published plan finds a tax where there is none, and one of 10 % where there is: 200 whole campaigns in virtual time.
 
-    .venv/bin/python tests/perf/null_campaigns.py [--campaigns 200]
+    .venv/bin/python tests/perf/null_campaigns.py [--campaigns 200] [--repeats 3 --repeat-requests 50]
 
 config/config.yaml with plain and three connectors on the engine model of config/engine_model.yaml, whose launches differ by 1 %:
 one whose every cost is zero, one whose true tax of TTFT p90 is 10 %, one whose true tax of TPOT p90 is. Each campaign has seeds of
@@ -59,13 +59,14 @@ REF_SAFE_PER_S = 2.0
 
 @dataclass(frozen=True)
 class Design:
-    """The connectors' costs."""
+    """The connectors' costs, and what of the published plan is changed."""
 
     costs: dict[str, ConnectorCosts]
+    changes: dict[str, int]
 
 
-def configured(seed: int) -> CampaignConfig:
-    """The published campaign, without what the headline does not depend on."""
+def configured(seed: int, changes: dict[str, int]) -> CampaignConfig:
+    """The published campaign with changes, without what the headline does not depend on."""
     value = yaml.safe_load((PROJECT_ROOT / "config" / "config.yaml").read_text())
     value |= {"campaign": "null", "seed": seed, "connectors": ["plain", FREE, TAXED_TTFT, TAXED_TPOT]}
     value["engine"] |= {"kind": "emulator", "model_file": "config/engine_model.yaml"}
@@ -75,6 +76,7 @@ def configured(seed: int) -> CampaignConfig:
     value["phase_b"] = {"input_tokens": [shape["input_tokens"]], "output_tokens": [shape["output_tokens"]]}
     value["phase_b_prime"] = {"configs": ["plain"], "shapes": []}
     value["analysis"]["bootstrap_draws"] = 200
+    value |= changes
     return parse_campaign(value, where="null campaign")
 
 
@@ -117,7 +119,7 @@ class Rehearsed:
 
 
 def analysed(root: Path, design: Design, seed: int) -> dict[str, Any]:
-    config = configured(seed)
+    config = configured(seed, design.changes)
     campaign = Rehearsed(root, config, seed, design)
     rates: ReferenceRates | None = None
     for phase in config.phases:
@@ -159,7 +161,7 @@ def mean_log_p90(specs: tuple[CellSpec, ...], connector: ConnectorCosts, launche
 
 def true_taxes(factor: float, launches: int = LAUNCHES) -> dict[str, float]:
     """Of a connector that makes a step so many times as long, over the cells of the plan's blocks, with common random numbers."""
-    config = configured(0)
+    config = configured(0, {})
     rates = ReferenceRates(REF_SAFE_PER_S, REF_SAFE_PER_S)
     headline = [c for c in cells_of(config, "plain", "a") if c.rate_per_s == REF_SAFE_PER_S]
     blocks = [
@@ -192,16 +194,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--campaigns", type=int, default=200)
-    n = parser.parse_args().campaigns
+    parser.add_argument("--repeats", type=int, help="instead of the published number of blocks after Phase B")
+    parser.add_argument(
+        "--repeat-requests", type=int, help="instead of the published number for each of their cells"
+    )
+    args = parser.parse_args()
+    n = args.campaigns
+    changes = {k: v for k in ("repeats", "repeat_requests") if (v := getattr(args, k)) is not None}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), context) as pool:
         factors = dict(zip((TAXED_TTFT, TAXED_TPOT), pool.map(factor_for, METRICS), strict=True))
         truths = dict(zip(factors, pool.map(true_taxes, factors.values()), strict=True))
-        design = Design({c: ConnectorCosts(step_factor=f) for c, f in factors.items()})
+        design = Design({c: ConnectorCosts(step_factor=f) for c, f in factors.items()}, changes)
         found = list(pool.map(partial(one_campaign, design), range(n), chunksize=2))
     safe = sorted({rate for rate, _ in found})
     print(
-        f"{n} campaigns of config/config.yaml, launches differ by {COSTS.launch_cv:.0%}; ref_safe (req/s): "
+        f"{n} campaigns of config/config.yaml{f' with {changes}' if changes else ''}, launches differ by {COSTS.launch_cv:.0%}; ref_safe (req/s): "
         + ", ".join(f"{r:g} in {sum(rate == r for rate, _ in found)}" for r in safe)
     )
     blocks = sorted({tax["n"] for _, taxes in found for tax in taxes.values()})
