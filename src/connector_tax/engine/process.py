@@ -19,12 +19,13 @@ from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_leftovers
 from connector_tax.engine.ports import api_port, taken_side_port
 from connector_tax.engine.release import memory_before, wait_released
-from connector_tax.engine.root_cause import last_error, root_cause
+from connector_tax.engine.root_cause import last_error, root_cause, since_ready
 from connector_tax.engine.store import own_store
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
 
 POLL_S = 0.1
+LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 LOG_TAIL_BYTES = 400_000
 
 
@@ -79,15 +80,19 @@ class RunningEngine:
         with suppress(subprocess.TimeoutExpired):
             self.supervisor.wait(within_s)
         code = self.supervisor.poll()
-        return None if code is None else root_cause(self.log_text(), exit_code=code)
+        return None if code is None else root_cause(self._since_ready(), exit_code=code)
 
     def trouble(self, within_s: float = 0.0) -> str | None:
         """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
-        return self.death(within_s) or last_error(self.log_text())
+        return self.death(within_s) or last_error(self._since_ready())
 
     def log_text(self) -> str:
         """The end of both logs, standard error last."""
-        return "\n".join(_tail(self.request.folder / n) for n in ("vllm_stdout.log", "vllm_stderr.log"))
+        return "\n".join(_tail(self.request.folder / n) for n in LOGS)
+
+    def _since_ready(self) -> str:
+        """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
+        return "\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS)
 
     def wait_ready(self) -> None:
         """Until ``/v1/models`` names the model.
@@ -156,8 +161,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     The body calls ``wait_ready`` itself. After it, also where it failed, the cards are waited for.
 
     Raises:
-        LaunchError: a port that the connector wants is in use.
-        EngineError: the API's port is in use, or a card was not given back.
+        EngineError: the API's port or one that the connector wants is in use, or a card was not given back.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
     if request.step_log is not None:
@@ -168,7 +172,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     environment = engine_environment(request.engine, request.connector, cards)
     taken = taken_side_port(request.engine, request.connector, environment)
     if taken is not None:
-        raise LaunchError(taken)
+        raise EngineError(taken)
     before = memory_before(cards.gpus)
     supervisor = _spawn(request, port, environment)
 

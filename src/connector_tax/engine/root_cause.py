@@ -34,6 +34,8 @@ _WORKER_GONE = "WorkerProc initialization failed"
 # A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which is not there.
 _CORE_GONE = "engine core exited unexpectedly"
 _FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
+# vLLM's word on standard output and Uvicorn's on standard error.
+_READY = re.compile(r"Starting vLLM (?:API )?server(?: \d+)? on|Application startup complete")
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
 
 
@@ -70,6 +72,13 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
     if errors:
         return errors[-1]
     return lines[-1] if lines else "the engine left no output"
+
+
+def since_ready(stream_text: str) -> str:
+    """Of one stream of an engine that got ready, what it said afterwards: it started in spite of everything before."""
+    lines = stream_text.splitlines()
+    ready = [k for k, line in enumerate(lines) if _READY.search(line)]
+    return "\n".join(lines[ready[-1] + 1 :] if ready else lines)
 
 
 def last_error(log_text: str) -> str | None:

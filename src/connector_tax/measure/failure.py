@@ -10,16 +10,16 @@ from pathlib import Path
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import read_receipt
-from connector_tax.config import CampaignConfig
 from connector_tax.errors import EngineError
-from connector_tax.records.cell import Phase, is_repeat, phase_label
+from connector_tax.records.cell import Phase, phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 
 # What an engine's log says of a host that would have failed any configuration. Memory that somebody else holds is in vLLM's
 # words "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
     r"No space left on device|Disk quota exceeded|Read-only file system|Address already in use|Too many open files"
-    r"|less than desired GPU memory utilization|CUDA-capable device|driver/library version mismatch|uncorrectable ECC",
+    r"|less than desired GPU memory utilization|CUDA-capable device|driver/library version mismatch|uncorrectable ECC"
+    r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus",
     re.IGNORECASE,
 )
 PLAINS = ("plain", PLAIN_AGAIN)
@@ -57,24 +57,17 @@ def plain_failed(connector_id: str, phase: Phase, reason: str) -> EngineError:
     )
 
 
-def earlier_failure(
-    folder: CampaignFolder, date: str, config: CampaignConfig, connector_id: str, phase: Phase
-) -> str | None:
-    """Why a configuration need not be launched in ``phase``: it failed in Phase A, or in an earlier block of repeats.
+def earlier_failure(folder: CampaignFolder, date: str, connector_id: str, phase: Phase) -> str | None:
+    """Why a configuration need not be launched in ``phase``: it failed in Phase A.
 
-    Failing in Phase B is no such reason: other phases ask other shapes. A block is one, since a configuration counts only
-    with all blocks.
+    Failing in another phase is no such reason: Phases B and C ask other shapes, and a configuration that lost a block keeps the others.
     """
     if phase == "a" or connector_id in PLAINS:
         return None
-    before = config.phases[: config.phases.index(phase)] if phase in config.phases else ("a",)
-    for earlier in before:
-        if earlier != "a" and not (is_repeat(earlier) and is_repeat(phase)):
-            continue
-        run = folder.run(date, connector_id, earlier)
-        receipt = read_receipt(run) if run.receipt.is_file() else None
-        if receipt is not None and receipt.status == "failed":
-            return f"failed in phase {phase_label(earlier)}: {receipt.reason}"
+    run = folder.run(date, connector_id, "a")
+    receipt = read_receipt(run) if run.receipt.is_file() else None
+    if receipt is not None and receipt.status == "failed":
+        return f"failed in phase {phase_label('a')}: {receipt.reason}"
     return None
 
 

@@ -86,7 +86,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
         return
 
-    failed_before = earlier_failure(folder, document["date"], config, connector_id, phase)
+    failed_before = earlier_failure(folder, document["date"], connector_id, phase)
     if failed_before is not None:
         progress.say(f"not launched: {failed_before}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=failed_before)

@@ -23,7 +23,7 @@ from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
 SUBJECT = "mooncake_both"
 FLAGS = {
     "fallback_lowest_rate": (
-        "fallback_lowest_rate: no measured rate is free of saturation, so the lowest rate stands in for the "
+        "fallback_lowest_rate: no rate that every configuration measured is free of saturation, so the lowest rate stands in for the "
         "reference rate and the tax holds queueing"
     ),
     "fallback_lowest_rate_load": (

@@ -129,7 +129,10 @@ def _job(cell: CellData, seed: int, draws: int) -> _Job:
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
-    """Cells of one rate and shape queue alike, whatever the configuration: their block lengths are told together."""
+    """Cells of one rate and shape queue alike, whatever the configuration: their block lengths are told together.
+
+    Those behind a growing queue do not, and have no percentiles.
+    """
     own = list(each(_own_length, [job.latencies for job in jobs]))
     siblings: dict[tuple[Any, ...], list[int]] = {}
     for cell, length in zip(cells, own, strict=True):
@@ -152,7 +155,8 @@ def _n(latencies: dict[str, Floats]) -> int:
 def _load(cell: CellData) -> tuple[Any, ...]:
     spec = cell.spec
     file = spec.sessions or spec.prompts
-    return (spec.arrival, spec.rate_per_s, spec.concurrency, spec.input_tokens, spec.output_tokens, file)
+    shape = (spec.input_tokens, spec.output_tokens)
+    return (spec.arrival, spec.rate_per_s, spec.concurrency, *shape, file, cell.window.overloaded)
 
 
 def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:

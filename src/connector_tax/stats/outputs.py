@@ -3,33 +3,35 @@
 from typing import Any
 
 from connector_tax.ingest import CampaignData, Problem
+from connector_tax.records.connector import PLAIN_AGAIN
 
 Outputs = list[dict[str, Any]]
+PLAINS = ("plain", PLAIN_AGAIN)
 
 
 def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Problem]]:
     """One row per launch that ran the pass, against plain's first launch; and what a reader must know.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
-    where plain's own second launch does), ``failed`` (a prompt was not answered).
+    where launches of plain do among themselves), ``failed`` (a prompt was not answered).
     """
     found = [
         (run.folder.connector_id, run.folder.phase, run.outputs)
         for run in data.runs
         if run.outputs is not None
     ]
-    plain = [(phase, outputs) for config, phase, outputs in found if config == "plain"]
+    plain = [(config, phase, outputs) for config, phase, outputs in found if config in PLAINS]
     if not plain:
         return [], []
-    first_phase, reference = plain[0]
-    unstable = {k for _, other in plain[1:] for k in _different(reference, other)}
+    first_config, first_phase, reference = plain[0]
+    unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
     rows, problems = [], []
     for config, phase, outputs in found:
         row = _row(config, phase, outputs, reference, unstable)
-        if (config, phase) == ("plain", first_phase):
+        if (config, phase) == (first_config, first_phase):
             row["verdict"] = "reference"
         rows.append(row)
-        if config != "plain" and row["verdict"] in ("differs", "failed"):
+        if row["verdict"] in ("differs", "failed"):
             problems.append(Problem(f"{config} phase {phase}", _sentence(row)))
     if unstable:
         problems.append(

@@ -38,7 +38,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
     Over the configurations that completed Phase A: one that failed there has no say in the rates of the others.
     ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
     highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
-    something did. Where there is none, the lowest measured rate stands in and ``fallback_lowest_rate`` says so.
+    something did. Where there is none, plain's lowest measured rate stands in and ``fallback_lowest_rate`` says so.
     ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
 
     Args:
@@ -52,10 +52,11 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         for r in data.runs
         if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
     }
+    lowest = _lowest_rate(data)
     by_config = {
         c: s
         for c, s in saturation_by_config(data).items()
-        if c not in failed and (c == "plain" or _serves(s))
+        if c not in failed and (c == "plain" or _serves(s, lowest))
     }
     if "plain" not in by_config:
         raise AnalysisError(
@@ -76,7 +77,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         flags.append("fallback_lowest_rate_load")
     elif max(load) in plain.non_monotonic:
         flags.append("non_monotonic_load")
-    ref_safe = max(safe, default=min(common or rates))
+    ref_safe = max(safe, default=min(rates))
     ref_load = max(load, default=min(rates))
     return {
         "schema": SCHEMA,
@@ -90,10 +91,18 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
     }
 
 
-def _serves(found: Saturation) -> bool:
-    """Whether a configuration keeps up with half of the lowest rate: one that hangs would set everybody's rates."""
-    lowest = found.numbers[min(found.numbers)]["throughput_ratio"]
-    return lowest is not None and lowest >= LOWEST_SERVED
+def _lowest_rate(data: CampaignData) -> float:
+    """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
+    asked = data.document["config"].get("phase_a_rates_per_s")
+    return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
+
+
+def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
+    """Whether a configuration ever served half of the lowest rate: one that hangs would set everybody's rates."""
+    served = [
+        rate * n["throughput_ratio"] for rate, n in found.numbers.items() if n["throughput_ratio"] is not None
+    ]
+    return max(served, default=0.0) >= LOWEST_SERVED * lowest_rate_per_s
 
 
 def _shape_rates(

@@ -151,11 +151,12 @@ def _drawn_jointly(
     covariance = np.atleast_2d(np.cov(table, rowvar=False)) / n
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
     spread = normal * np.sqrt((n - 1) / rng.chisquare(n - 1, size=(draws, 1)))
-    # Chance in a few thousand draws would give another interval than the t interval that is printed beside it.
+    # Chance in a few thousand draws would give another interval than the t interval that is printed beside it. So the draws say
+    # in which order configurations come out together, and each takes its own values from Student's t itself.
     error = table.std(axis=0, ddof=1) / math.sqrt(n)
-    exact = float(stats.t.ppf(0.975, n - 1)) * error
-    found = np.quantile(np.abs(spread), 0.95, axis=0)
-    drawn = table.mean(axis=0) + spread * np.divide(exact, found, out=np.ones_like(exact), where=found > 0)
+    ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
+    ranks = spread.argsort(axis=0).argsort(axis=0)
+    drawn = table.mean(axis=0) + error * stats.t.ppf(ends, n - 1)[ranks]
     points = np.expm1(table.mean(axis=0))
     return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), n) for k, c in enumerate(configs)}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector_tax.engine.process import LaunchRequest, RunningEngine
-from connector_tax.engine.root_cause import last_error, root_cause
+from connector_tax.engine.root_cause import last_error, root_cause, since_ready
 
 MOONCAKE_ON_CPU = """
 (EngineCore_DP0 pid=812) ERROR 11-20 10:00:00 [core.py:866] EngineCore failed to start.
@@ -131,7 +131,11 @@ def test_an_engine_that_lives_on_is_in_trouble_for_its_last_error() -> None:
 
 def test_an_answer_of_500_is_explained_by_the_engines_own_log(tmp_path: Path) -> None:
     """Also while the server that gave it is still there."""
-    (tmp_path / "vllm_stdout.log").write_text((LOGS / KILLED[0][0]).read_text())
+    # The sample holds both streams, vLLM's own words first.
+    out, ready, err = (LOGS / KILLED[0][0]).read_text().partition("INFO:     Started server process")
+    assert ready
+    (tmp_path / "vllm_stdout.log").write_text(out)
+    (tmp_path / "vllm_stderr.log").write_text(ready + err)
     server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         engine = RunningEngine(LaunchRequest(None, None, tmp_path), 0, server)  # type: ignore[arg-type]
@@ -140,3 +144,48 @@ def test_an_answer_of_500_is_explained_by_the_engines_own_log(tmp_path: Path) ->
     finally:
         server.kill()
         server.communicate()
+
+
+STARTED = """INFO 11-20 10:00:00 [zmq.py:5] port 40001 busy, trying the next
+Traceback (most recent call last):
+  File "zmq.py", line 1, in bind
+OSError: [Errno 98] Address already in use
+{ready}
+INFO 11-20 10:01:09 [loggers.py:1] Engine 000: Running: 3 reqs
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "ready"),
+    [
+        (
+            "vllm_stdout.log",
+            "(APIServer pid=1) INFO 11-20 10:00:09 [x.py:1] Starting vLLM API server 0 on http://127.0.0.1:1",
+        ),
+        (
+            "vllm_stdout.log",
+            "(APIServer pid=1) INFO 11-20 10:00:09 [entry.py:140] Starting vLLM server on http://127.0.0.1:1",
+        ),
+        ("vllm_stderr.log", "INFO:     Application startup complete."),
+    ],
+)
+def test_what_an_engine_overcame_before_it_was_ready_does_not_kill_it_later(
+    tmp_path: Path, name: str, ready: str
+) -> None:
+    """A port that was busy for a moment would be called the host's fault, and the campaign would stop."""
+    died = "ERROR 11-20 10:03:00 [c.py:9] Engine core proc EngineCore_0 died unexpectedly, shutting down client.\n"
+    for end, cause in (
+        (died, f"engine core process EngineCore_0 died: {UNTOLD}"),
+        ("", "killed by SIGKILL; the log gives no reason"),
+    ):
+        (tmp_path / name).write_text(STARTED.format(ready=ready) + end)
+        # Without input it is still there when it is killed.
+        server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        server.kill()
+        server.communicate()
+        engine = RunningEngine(LaunchRequest(None, None, tmp_path), 0, server)  # type: ignore[arg-type]
+        assert engine.death() == cause
+
+
+def test_an_engine_that_never_got_ready_died_of_what_it_said(tmp_path: Path) -> None:
+    assert root_cause(since_ready(STARTED.format(ready=""))) == "OSError: [Errno 98] Address already in use"

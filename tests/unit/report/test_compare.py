@@ -293,7 +293,10 @@ def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None
     ):
         assert f"  {line}\n" in text
     assert "memory_mib" not in text
-    assert "Note: B: fallback_lowest_rate: no measured rate is free of saturation" in text
+    assert (
+        "Note: B: fallback_lowest_rate: no rate that every configuration measured is free of saturation"
+        in text
+    )
 
 
 def test_a_campaign_against_itself_is_said_to_be_one(example: Aggregate) -> None:

@@ -69,6 +69,16 @@ def test_where_plain_differs_from_itself_nobody_is_blamed() -> None:
     assert any("not repeatable at temperature 0" in p.what for p in compare_outputs(data)[1])
 
 
+def test_plains_second_launch_in_a_block_is_plain() -> None:
+    again = ids([1, 2, 3], [4, 5, 99], [7, 8, 9])
+    data = campaign(plain_a=GOOD, plain_again_a=again, nixl_a=again)
+    assert verdicts(data) == {
+        ("plain", "a"): "reference",
+        ("plain_again", "a"): "not repeatable",
+        ("nixl", "a"): "not repeatable",
+    }
+
+
 def test_a_prompt_without_an_answer_is_a_failure_not_a_difference() -> None:
     failed = [*GOOD[:2], {"error": "ReadTimeout: "}]
     rows, problems = compare_outputs(campaign(plain_a=GOOD, nixl_a=failed))

@@ -131,3 +131,31 @@ def test_a_configuration_that_serves_nothing_sets_nobodys_rates(tmp_path: Path) 
     )
     assert (found["ref_safe_per_s"], found["flags"]) == (8, [])
     assert found["participating"] == ["plain", "nixl_both"]
+
+
+def lost(root: Path, capacity_per_s: float, rates: tuple[float, ...]) -> dict[str, Any]:
+    """Plain holds 5 req/s; of Mooncake's Phase A the cells at ``rates`` are invalid."""
+    config = campaign_config(**{**SMALL, "phase_a": {**SMALL["phase_a"], "rates_per_s": [0.5, 1, 2, 4, 8]}})
+    behaviours = {
+        "plain": Behaviour(capacity_per_s=5),
+        "mooncake_both": Behaviour(capacity_per_s=capacity_per_s),
+    }
+    campaign = Campaign(root, config, behaviours, step_timing=False)
+    for connector in behaviours:
+        for spec in cells_of(config, connector, "a"):
+            bad = connector == "mooncake_both" and spec.rate_per_s in rates
+            why = {"verdict": "invalid", "reasons": ["engine died: SIGSEGV"]} if bad else {}
+            campaign.cell(connector, spec, **why)
+        campaign.receipt(connector, "a")
+    return select_reference_rates(read_campaign(root, phases=("a",), steps=False))
+
+
+@pytest.mark.parametrize("rates", [(0.5, 1, 2, 4), (0.5, 1, 2)])
+def test_lost_cells_never_raise_the_reference_rate_to_a_saturated_one(
+    tmp_path: Path, rates: tuple[float, ...]
+) -> None:
+    """The lowest rate that all have in common may be the highest of all."""
+    found = lost(tmp_path, 3.5, rates)
+    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (0.5, 4)
+    assert "fallback_lowest_rate" in found["flags"]
+    assert "mooncake_both" in found["participating"], "it serves 3.5 req/s, seven times the lowest rate"

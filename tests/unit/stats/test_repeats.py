@@ -14,7 +14,7 @@ from connector_tax.ingest import read_campaign
 from connector_tax.plan import cells_of, run_order
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.repeats import Launch, mean_over_blocks, summarise
+from connector_tax.stats.repeats import Launch, _drawn_jointly, mean_over_blocks, summarise
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config
@@ -107,6 +107,31 @@ def test_intervals_hold_the_truth_and_a_bootstrap_of_blocks_does_not(blocks: int
     assert held / n == pytest.approx(0.95, abs=0.016)
     assert false_alarms / n == pytest.approx(0.05, abs=0.016)
     assert held_by_bootstrap / n < held / n - (0.1 if blocks <= 5 else 0.015)
+
+
+@pytest.mark.parametrize("blocks", [3, 4, 8])
+def test_what_is_drawn_for_hypotheses_has_the_interval_of_the_table(blocks: int) -> None:
+    """One tax has one interval, also where its end is close to a threshold."""
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        table = rng.normal(0.1, 0.03, (blocks, 2))
+        drawn = _drawn_jointly(table, ["x", "y"], 2000, rng)
+        for k, config in enumerate(("x", "y")):
+            exact = mean_over_blocks(table[:, k], 0.95)
+            assert drawn[config].interval(0.95) == pytest.approx((exact.low, exact.high), abs=1e-3 * exact.sd)
+
+
+def test_draws_of_configurations_that_share_their_blocks_move_together() -> None:
+    """Their difference is what they do not share."""
+    rng = np.random.default_rng(1)
+    shared, own = rng.normal(0, 0.05, (6, 1)), rng.normal(0, 0.005, (6, 2))
+    drawn = _drawn_jointly(shared + own, ["x", "y"], 4000, rng)
+    gap = np.diff(own, axis=1)
+    half = mean_over_blocks(gap[:, 0], 0.95)
+    x, y = drawn["x"].replicates, drawn["y"].replicates
+    low, high = np.quantile(y - x, [0.025, 0.975])
+    assert (high - low) == pytest.approx(half.high - half.low, rel=0.25)
+    assert np.corrcoef(x, y)[0, 1] > 0.95
 
 
 def test_two_blocks_are_no_evidence() -> None:

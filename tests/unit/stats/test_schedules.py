@@ -19,7 +19,7 @@ from connector_tax.stats.taxes import relative
 from connector_tax.summary.cell import in_window, latencies_ms
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Campaign, campaign_config
+from builders import SMALL, Behaviour, Campaign, campaign_config
 
 CONFIGS = ("plain", "mooncake_both", "nixl_both")
 WARM, N = 200, 200
@@ -192,3 +192,25 @@ def test_conversations_and_closed_loops_have_no_common_arrivals(cells: list[Cell
         pair = [replace(c, spec=replace(c.spec, **change)) for c in (plain, own)]  # type: ignore[arg-type]
         assert common_arrivals(pair, 1) == [{}, {}]
     assert set(common_arrivals([plain, own], 1)[0]) >= {"ttft_ms", "tpot_ms", "e2e_ms"}
+
+
+def test_cells_behind_a_growing_queue_do_not_widen_their_siblings(tmp_path: Path) -> None:
+    """They queue otherwise, and how long a block must be is not theirs to say."""
+    slow = Behaviour(capacity_per_s=6)
+    config = campaign_config(**SMALL)
+    campaign = Campaign(tmp_path, config, {"noop_connector": slow, "mooncake_both": slow}, step_timing=False)
+    for connector in ("plain", "noop_connector", "mooncake_both"):
+        campaign.measure(connector, "a")
+    cells = [
+        replace(c, window=replace(c.window, overloaded=True))
+        if c.config != "plain" and c.spec.rate_per_s == 8
+        else c
+        for c in read_campaign(tmp_path).cells()
+    ]
+
+    def of_plain(chosen: list[CellData]) -> tuple[float | None, float | None]:
+        found = estimate_cells(chosen, 1, 500)
+        (own,) = [e for e in found if e.cell.config == "plain" and e.cell.spec.rate_per_s == 8]
+        return own.latency("ttft_ms", 90.0).interval(0.95)
+
+    assert of_plain(cells) == of_plain([c for c in cells if not c.window.overloaded])
