@@ -97,7 +97,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook([m.tax for m in one_launch], blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
-        "growth": growth(estimates, confidence),
+        "growth": growth(estimates, data.cells(), confidence),
         "amplification": _amplification(chosen, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,

@@ -111,6 +111,7 @@ def test_a_cache_is_filled_to_its_level_with_prompts_that_the_engine_takes(serve
     assert [len(p) for p in server.prompts] == [1000, 1000, 1000, 1000, 996]
     assert len({tuple(p[:16]) for p in server.prompts}) == 5
     assert (cache["primed_tokens"], cache["computed_tokens"]) == (4996, 5001)
+    assert (cache["prompts"], cache["longest_prompt"]) == (5, 1000)
     assert (cache["block_size"], cache["kv_blocks"]) == (16, 1000)
     assert cache["counters"]["generation_tokens"] == 5.0
     assert cache_flags(cache) == []
