@@ -15,7 +15,8 @@ from connector_tax.units import NS_PER_S, s_to_ns
 
 # Failures in a window without one completion.
 HOPELESS = 10
-# Windows after warm-up in which not one request ended, well or not: such an engine hangs.
+# Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the drain, which is
+# how long a request may take; a block of few requests has a window much shorter than that.
 SILENT_WINDOWS = 2
 
 
@@ -112,7 +113,7 @@ class CellProtocol:
         """Why the cell ends now and leaves what is in flight; None where it does not."""
         if self.overloaded(now_ns):
             return "the cell ended behind a growing queue"
-        silent_s = SILENT_WINDOWS * self.spec.duration_s
+        silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
         if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
             return f"no request ended in {self.spec.warmup_s + silent_s:g} s"
         return None
