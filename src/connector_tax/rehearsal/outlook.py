@@ -129,7 +129,7 @@ def hours_lines(
         blocks_beside=(config.repeats > 0) + (config.repeats > 0 and len(at) == 1 and shape_swept),
         requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
     )
-    return proposal(spreads_of(aggregate), costs, hours)
+    return proposal(spreads_of(aggregate), costs, hours, config.analysis.confidence)
 
 
 def _drain_s(config: CampaignConfig, rates: ReferenceRates, blocks: list[PhaseTime]) -> float:
@@ -181,9 +181,10 @@ def _taxes(aggregate: dict[str, Any]) -> list[str]:
                 f"{tax['point']:+.1%} +- {(tax['high'] - tax['low']) / 2:.1%}"
             )
     lines = [f"{c:<28} {r.get('ttft_p90', ''):>22} {r.get('tpot_p90', ''):>22}" for c, r in rows.items()]
+    level = f"{aggregate['provenance']['confidence'] * 100:g} %"
     if over:
-        return [*lines, f"+- is half of the 95 % interval over {over[0]['blocks']} blocks of launches"]
+        return [*lines, f"+- is half of the {level} interval over {over[0]['blocks']} blocks of launches"]
     return [
         *lines,
-        "+- is half of the 95 % interval of one launch each; what differs between launches comes on top (repeats)",
+        f"+- is half of the {level} interval of one launch each; what differs between launches comes on top (repeats)",
     ]
