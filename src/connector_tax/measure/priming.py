@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connector_tax.engine.process import RunningEngine
 from connector_tax.records.cell import CellSpec
 from connector_tax.seeds import derive_seed, stream
+from connector_tax.units import token_count
 
 # Of one priming prompt, where the engine takes as many.
 PROMPT_TOKENS = 2048
@@ -111,8 +112,8 @@ def parse_cache_size(text: str) -> dict[str, int]:
 
 def _longest_prompt(engine: RunningEngine) -> int:
     """Tokens of every priming prompt but the last, which is what is left."""
-    limit = engine.request.engine.args.get("max_model_len")
-    return min(PROMPT_TOKENS, int(limit) - 1) if limit else PROMPT_TOKENS
+    limit = token_count(engine.request.engine.args.get("max_model_len"))
+    return min(PROMPT_TOKENS, limit - 1) if limit else PROMPT_TOKENS
 
 
 def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> tuple[list[int], str | None]:
