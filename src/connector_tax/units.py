@@ -1,5 +1,7 @@
 """Conversions between the one internal unit (integer nanoseconds) and what people read."""
 
+import re
+
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
@@ -7,6 +9,37 @@ NS_PER_US = 1_000
 
 def s_to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
+
+
+# As vLLM's command line has them (``human_readable_int``): small letters are decimal, capitals binary.
+_SUFFIXES = {letter: 1000**k for k, letter in enumerate("kmgt", 1)}
+_SUFFIXES |= {letter.upper(): 1024**k for k, letter in enumerate("kmgt", 1)}
+
+
+def token_count(value: object) -> int | None:
+    """A number of tokens as vLLM takes it: 32768, ``"32k"`` (32,000), ``"25.6k"``, ``"32K"`` (32,768).
+
+    None for what leaves it to the engine: None, -1, ``"auto"``.
+
+    Raises:
+        ValueError: anything else.
+    """
+    text = str(value).strip()
+    if value is None or text == "-1" or text.lower() == "auto":
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmgtKMGT]?)", text)
+    if match is None or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no number of tokens")
+    number, factor = float(match[1]), _SUFFIXES.get(match[2], 1)
+    # Decimals go with decimal suffixes only; YAML may write a whole number with a point.
+    if "." in match[1] and not match[2].islower() and not number.is_integer():
+        raise ValueError(f"{value!r} is no whole number of tokens")
+    return int(number * factor)
+
+
+def is_number(text: str) -> bool:
+    """Whether ``int`` takes it and it is written in plain digits: a superscript two passes ``str.isdigit``."""
+    return text.isascii() and text.isdecimal()
 
 
 def duration_text(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from connector_tax.config.model import CampaignConfig
 from connector_tax.errors import ConfigError
+from connector_tax.units import token_count
 
 # vLLM's own on GPUs, where engine.args does not say.
 BLOCK_SIZE = 16
@@ -31,8 +32,8 @@ def check_phase_d(config: CampaignConfig, where: str) -> None:
             raise ConfigError(
                 f"{at}.running: {most} requests cannot run at once with {name}: {limit}. Raise it, or ask for fewer."
             )
-    longest, limit = phase.input_tokens + phase.output_tokens, args.get("max_model_len")
-    if limit is not None and longest > int(limit):
+    longest, limit = phase.input_tokens + phase.output_tokens, token_count(args.get("max_model_len"))
+    if limit is not None and longest > limit:
         raise ConfigError(
             f"{at}: a request of {longest} tokens (prompt and output) is longer than engine.args.max_model_len ({limit}). "
             "Raise it, or shorten input_tokens or output_tokens."

@@ -28,9 +28,12 @@ from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
 from connector_tax.records.connector import STORE, ConnectorSpec, ModuleNeed, SidePort
 from connector_tax.records.sessions import read_sessions
+from connector_tax.units import token_count
 
 # plain_matched_<id> needs no entry of its own.
 MATCHED = "plain_matched_"
+# Arguments that vLLM takes with a suffix, ``32k``.
+COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
 # Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
 
@@ -133,11 +136,33 @@ def _engine(value: dict[str, Any], where: str) -> EngineConfig:
     return EngineConfig(
         **{
             **value,
+            "args": _with_counts(value["args"], f"{where}: engine.args"),
             "python": None if python is None else _expand(python, f"{where}: engine.python"),
             "model": _expand(value["model"], f"{where}: engine.model"),
             "extra_args": tuple(value["extra_args"]),
         }
     )
+
+
+def _with_counts(args: dict[str, Any], where: str) -> dict[str, Any]:
+    """``32k`` as vLLM reads it, so that all that asks for a length or a number has one.
+
+    Raises:
+        ConfigError: what vLLM would not take either.
+    """
+    counts = {}
+    for name in COUNTED:
+        if name not in args:
+            continue
+        try:
+            # What leaves it to the engine is said to the engine as it stands here.
+            known = token_count(args[name])
+        except ValueError as error:
+            raise ConfigError(
+                f"{where}.{name}: {error}. Give a whole number, one such as 32k (32,000) or 32K (32,768), or, for max_model_len, auto."
+            ) from error
+        counts[name] = args[name] if known is None else known
+    return {**args, **counts}
 
 
 def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
@@ -228,11 +253,11 @@ def longest_request_tokens(config: CampaignConfig) -> int:
 
 
 def _check_lengths(config: CampaignConfig, where: str) -> None:
-    limit = config.engine.args.get("max_model_len")
+    limit = token_count(config.engine.args.get("max_model_len"))
     if limit is None:
         return
     longest = longest_request_tokens(config)
-    if longest > int(limit):
+    if longest > limit:
         raise ConfigError(
             f"{where}: engine.args.max_model_len: {limit} is below the longest request of this campaign "
             f"({longest} tokens, prompt and output). Raise it, or shorten the shapes."

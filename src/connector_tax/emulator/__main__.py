@@ -25,6 +25,14 @@ from connector_tax.emulator.steplog import StepLog
 from connector_tax.enginemodel.costs import load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.errors import ConnectorTaxError
+from connector_tax.units import token_count
+
+# Where the command line leaves it to the engine.
+MAX_MODEL_LEN = 4096
+
+
+def _length(text: str) -> int:
+    return token_count(text) or MAX_MODEL_LEN
 
 
 def main() -> None:
@@ -33,7 +41,7 @@ def main() -> None:
     parser.add_argument("--served-model-name")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--max-model-len", type=int, default=4096)
+    parser.add_argument("--max-model-len", type=_length, default=MAX_MODEL_LEN)
     parser.add_argument("--max-num-batched-tokens", type=int, default=2048)
     parser.add_argument("--max-num-seqs", type=int)
     parser.add_argument("--kv-transfer-config", type=json.loads)

@@ -15,6 +15,7 @@ from typing import Any
 
 from connector_tax.config import EngineConfig
 from connector_tax.errors import ConfigError
+from connector_tax.units import is_number
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 SHOWN_NONE = ("", "-1", "nodevfiles", "void", "none")
@@ -124,7 +125,7 @@ def parallel_sizes(engine: EngineConfig) -> dict[str, int]:
     extra = [part for argument in engine.extra_args for part in argument.split("=", 1)]
     for flag, value in itertools.pairwise(extra):
         name = SHORT_FLAGS.get(flag, flag.removeprefix("--").replace("-", "_"))
-        if name in sizes and value.isdigit():
+        if name in sizes and is_number(value):
             sizes[name] = int(value)
     return sizes
 
@@ -190,7 +191,7 @@ def _gpu(nvml: Any, handle: Any, index: int, card_uuid: str) -> Gpu:
 
 def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
     """The card that one entry of the list means, as CUDA reads it: a number, or a UUID or the start of one."""
-    if entry.isdigit():
+    if is_number(entry):
         fitting = [g for g in present if g.index == int(entry) and not g.is_mig]
     else:
         fitting = [g for g in present if entry and g.uuid.lower().startswith(entry.lower())]
@@ -222,7 +223,7 @@ def _note(
             f"{VISIBLE}={shown} names a MIG instance. No vLLM up to 0.32 takes one (it reads each entry as a number); "
             "if the engine dies with `invalid literal for int()`, that is why."
         )
-    by_number = any(e.isdigit() for e in entries[: len(gpus)])
+    by_number = any(is_number(e) for e in entries[: len(gpus)])
     kinds = sorted({g.name for g in present if not g.is_mig})
     if shown is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(kinds) > 1:
         return (

@@ -13,10 +13,12 @@ from connector_tax.config import EngineConfig
 from connector_tax.engine.gpus import parallel_sizes
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec, SidePort
+from connector_tax.units import is_number
 
 # Moved on by card, so that campaigns on two cards of a host do not collide; not drawn afresh, since vLLM keys its
 # compile cache with them and every launch would then compile anew.
 STRIDE = 100
+LAST_PORT = 65535
 
 
 def free_port() -> int:
@@ -48,9 +50,22 @@ def side_port_environment(connector: ConnectorSpec, slot: int) -> dict[str, str]
 
 
 def first_port(port: SidePort, environment: Mapping[str, str], slot: int) -> int:
-    """Where the connector starts to count: the variable's value where it is a number, else its default for this card."""
-    value = environment.get(port.env, "")
-    return int(value) if value.isdigit() else port.port + STRIDE * slot
+    """Where the connector starts to count: the variable's value where it is a number, else its default for this card.
+
+    Raises:
+        EngineError: it is above the last port there is.
+    """
+    value = environment.get(port.env, "").strip()
+    return _port(port, int(value) if is_number(value) else port.port + STRIDE * slot)
+
+
+def _port(side: SidePort, number: int) -> int:
+    if number > LAST_PORT:
+        raise EngineError(
+            f"{side.env}: {side.used_by} would listen on port {number}, and the last one is {LAST_PORT}. Give a lower one, under "
+            "engine.env or in the shell."
+        )
+    return number
 
 
 def taken_side_port(
@@ -59,6 +74,9 @@ def taken_side_port(
     """The first of the connector's ports that somebody listens on, with who that is; None where all are free.
 
     The embedded engine opens none of them.
+
+    Raises:
+        EngineError: one is above the last port there is.
     """
     if engine.kind == "emulator":
         return None
@@ -67,7 +85,7 @@ def taken_side_port(
     for side in connector.side_ports:
         first = first_port(side, environment, 0)
         for port in range(first, first + (ranks if side.per == "rank" else 1)) if side.listens else ():
-            if is_taken(port):
+            if is_taken(_port(side, port)):
                 return taken_words(connector, side, port)
     return None
 

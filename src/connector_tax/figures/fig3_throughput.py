@@ -10,6 +10,7 @@ from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
     Interval,
+    confidence_words,
     configs,
     interval,
     number,
@@ -137,7 +138,7 @@ def _caption(
             else "No saturation criterion fired.",
             "Throughput is a count over the window and carries no interval here;"
             if bare
-            else "Bars are 95 % intervals;",
+            else f"Bars are {confidence_words(aggregate)} intervals;",
             f"{counted([n for n in sizes if n])}.",
             left_out(aggregate, "a"),
         ]

@@ -10,6 +10,7 @@ from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
     Interval,
+    confidence_words,
     interval,
     label_of,
     main_taxes,
@@ -179,7 +180,9 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
     behind = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
-        f"Bars with lines are 95 % intervals; {counted(sizes)}.".replace("Bars with lines", "Whiskers"),
+        f"Bars with lines are {confidence_words(aggregate)} intervals; {counted(sizes)}.".replace(
+            "Bars with lines", "Whiskers"
+        ),
         *([behind] if behind else []),
     ]
     if len(references) == 2:

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.figures.lookup import (
     Aggregate,
+    confidence_words,
     configs,
     interval,
     label_of,
@@ -166,7 +167,7 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
     return " ".join(
         [
             f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
-            "In brackets the 95 % interval in percent, of one launch each; hatched where it covers zero.",
+            f"In brackets the {confidence_words(aggregate)} interval in percent, of one launch each; hatched where it covers zero.",
             f"{counted(sizes).replace('point', 'cell')}.",
             f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
             if queued

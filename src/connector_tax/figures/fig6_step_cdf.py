@@ -10,6 +10,7 @@ from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
     Interval,
+    confidence_words,
     configs,
     interval,
     mapping,
@@ -125,7 +126,7 @@ def _caption(
     parts = [
         f"Distribution of step durations at ref_safe ({rate(at)}), phase A; steps without tokens excluded; {count}.",
         "A step runs from the scheduler's entry to the end of the update with its output.",
-        f"Whiskers at 0.5: median with 95 % interval of one launch, in µs: {'; '.join(medians)}."
+        f"Whiskers at 0.5: median with {confidence_words(aggregate)} interval of one launch, in µs: {'; '.join(medians)}."
         if medians
         else "",
         f"No step records at this rate: {', '.join(without)}." if without else "",

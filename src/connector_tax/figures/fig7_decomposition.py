@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
+    confidence_words,
     configs,
     interval,
     label_of,
@@ -251,7 +252,7 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
-        f"ends; whiskers are 95 % intervals of that part; {_counted(aggregate, stacks)}.",
+        f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
         launches_behind(
             [
                 row

@@ -8,6 +8,7 @@ from matplotlib.ticker import FuncFormatter
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
+    confidence_words,
     configs,
     interval,
     label_of,
@@ -179,7 +180,7 @@ def _caption(aggregate: Aggregate, sizes: list[int], behind: str) -> str:
         [
             *([behind] if behind else []),
             f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
-            "Whiskers are 95 % intervals; that of the sum adds the ends of its parts and is therefore wide rather than narrow;",
+            f"Whiskers are {confidence_words(aggregate)} intervals; that of the sum adds the ends of its parts and is therefore wide rather than narrow;",
             f"{counted(sizes).replace('point', 'bar')}.",
             left_out(aggregate, "a"),
         ]

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
+    confidence_words,
     configs,
     interval,
     label_of,
@@ -121,7 +122,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
         [
             f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
             f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; n = {min(counts):,} to {max(counts):,} steps. The five parts add up to the diamond; its whisker "
-            "is the 95 % interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
+            f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
             left_out(aggregate, "a"),
         ]
     )

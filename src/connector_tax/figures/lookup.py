@@ -15,7 +15,7 @@ REFERENCES = ("ref_safe", "ref_load")
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with its 95 % interval; an end that is None is unknown or unbounded."""
+    """A number with its interval, of the campaign's confidence; an end that is None is unknown or unbounded."""
 
     point: float
     low: float | None
@@ -139,6 +139,16 @@ def reference_rate(aggregate: Aggregate, reference: str) -> float | None:
 def reference_flags(aggregate: Aggregate) -> list[str]:
     flags = mapping(aggregate.get("reference_rates")).get("flags")
     return [str(f) for f in flags] if isinstance(flags, list) else []
+
+
+def confidence_of(aggregate: Aggregate) -> float:
+    """Of every interval of the campaign; aggregates of early versions do not say it, and have the default."""
+    return number(mapping(aggregate.get("provenance")).get("confidence")) or 0.95
+
+
+def confidence_words(aggregate: Aggregate) -> str:
+    """``95 %``, as it stands before ``interval``."""
+    return f"{confidence_of(aggregate) * 100:g} %"
 
 
 def random_arrivals(aggregate: Aggregate) -> bool:

@@ -11,6 +11,7 @@ from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
     Interval,
+    confidence_words,
     configs,
     mapping,
     number,
@@ -210,7 +211,7 @@ def _caption(
         f"{name} p90 against the send rate, phase A"
         + (f", {shape[0]} prompt and {shape[1]} output tokens" if shape else "")
         + "; both axes logarithmic, lines set apart sideways a little.",
-        f"Bars are 95 % intervals; {counted([n for n in sizes if n])}.",
+        f"Bars are {confidence_words(aggregate)} intervals; {counted([n for n in sizes if n])}.",
         f"Saturation begins for {'; '.join(knees)}."
         if knees
         else "No configuration saturates at a measured rate.",

@@ -13,6 +13,7 @@ from connector_tax.fleet.study import Study
 from connector_tax.ingest import CampaignData, read_campaign
 from connector_tax.ingest.cells import CellData
 from connector_tax.processes import Each
+from connector_tax.units import token_count
 
 # A model that misses what was measured by more than this at the median says nothing of other loads.
 BELIEVABLE = 0.25
@@ -126,9 +127,9 @@ def _settings(data: CampaignData, config: str) -> dict[str, Any]:
 
 
 def _check_lengths(data: CampaignData, study: Study) -> None:
-    limit = data.document["config"]["engine"]["args"].get("max_model_len")
+    limit = token_count(data.document["config"]["engine"]["args"].get("max_model_len"))
     for pattern in study.patterns:
-        if limit is not None and pattern.input_tokens + pattern.output_tokens > int(limit):
+        if limit is not None and pattern.input_tokens + pattern.output_tokens > limit:
             raise ConfigError(
                 f"pattern {pattern.name!r} has {pattern.input_tokens} + {pattern.output_tokens} tokens, the campaign's engine "
                 f"takes {limit} (max_model_len). Shorten it."

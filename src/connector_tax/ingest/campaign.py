@@ -28,6 +28,7 @@ from connector_tax.ingest.form import (
 )
 from connector_tax.processes import Each
 from connector_tax.records.cell import PHASES, is_repeat
+from connector_tax.records.rates import ReferenceRates
 
 # What a file of another form than expected makes its readers raise.
 UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError)
@@ -126,7 +127,7 @@ def read_campaign(
         root=root,
         document=document,
         preflight=_optional(folder.preflight_status, PREFLIGHT, problems),
-        reference_rates=_optional(folder.reference_rates, REFERENCE_RATES, problems),
+        reference_rates=_reference_rates(folder.reference_rates, problems),
         engine_diff=_optional(folder.engine_diff, ENGINE_DIFF, problems),
         runs=tuple(runs),
         problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
@@ -306,6 +307,18 @@ def _optional(path: Path, form: Form, problems: list[Problem]) -> dict[str, Any]
         return value
     except ArtifactError as error:
         problems.append(Problem(str(path), _said(error)))
+        return None
+
+
+def _reference_rates(path: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    """None also where its rates or shapes are none: what is planned from them would not be known."""
+    value = _optional(path, REFERENCE_RATES, problems)
+    try:
+        if value is not None:
+            ReferenceRates.of_document(value)
+        return value
+    except ValueError as error:
+        problems.append(Problem(str(path), f"cannot be read: {error}"))
         return None
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 # A form is a type, a tuple of types, a list (an array, every element of its first's form), or a mapping of required keys,
-# or of ``...`` to the form of every value.
+# or of ``...`` to the form of every value. A key with ``?`` behind it may be absent.
 Form = Any
 NUMBER = (int, float)
 
@@ -29,7 +29,13 @@ RECEIPT: Form = {
 }
 LAUNCHES: Form = [{"attempt": int, "elapsed_s": (*NUMBER, type(None))}]
 PREFLIGHT: Form = {"configs": {...: {"decision": str}}}
-REFERENCE_RATES: Form = {"ref_safe_per_s": NUMBER, "ref_load_per_s": NUMBER, "b_prime_needed": bool}
+REFERENCE_RATES: Form = {
+    "ref_safe_per_s": NUMBER,
+    "ref_load_per_s": NUMBER,
+    "b_prime_needed": bool,
+    "shapes?": {...: {"rate_per_s": NUMBER}},
+    "load_shapes?": {...: {"rate_per_s": NUMBER}},
+}
 ENGINE_DIFF: Form = {"configs": dict}
 
 
@@ -40,6 +46,12 @@ def misfit(value: Any, form: Form, place: str = "") -> str | None:
             return f"{place or 'it'} is no object"
         if ... in form:
             form = dict.fromkeys(value, form[...])
+        else:
+            form = {
+                k.removesuffix("?"): f
+                for k, f in form.items()
+                if k.removesuffix("?") in value or k[-1] != "?"
+            }
         found = (
             f"no {_join(place, key)}" if key not in value else misfit(value[key], wanted, _join(place, key))
             for key, wanted in form.items()

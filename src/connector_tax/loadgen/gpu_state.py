@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from connector_tax.records.host import GpuReading
+from connector_tax.units import is_number
 
 # Bits of nvmlClocksEventReasons. Source: nvml.h.
 CLOCK_REASONS = {
@@ -51,7 +52,7 @@ class GpuReader:
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()
-            if gpu.isdigit():
+            if is_number(gpu):
                 self._handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
             else:
                 self._handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)

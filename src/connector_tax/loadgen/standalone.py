@@ -16,6 +16,7 @@ from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.records.sessions import read_sessions
 from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
+from connector_tax.units import is_number
 from connector_tax.workload.datasets import read_prompts
 
 
@@ -46,7 +47,7 @@ def shapes_of(args: Namespace) -> list[Shape]:
     shapes = []
     for part in text.split(","):
         numbers = part.split("x")
-        if len(numbers) != 2 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+        if len(numbers) != 2 or not all(is_number(n) and int(n) > 0 for n in numbers):
             raise ConfigError(f"shape {part!r}: give INPUTxOUTPUT in tokens, such as 4096x256.")
         shapes.append(Shape(int(numbers[0]), int(numbers[1])))
     return shapes
@@ -154,7 +155,7 @@ def _check_server(base_url: str, model: str) -> None:
 
 def _token_range(text: str) -> tuple[int, int]:
     numbers = text.split(",")
-    if len(numbers) != 2 or not all(n.isdigit() for n in numbers) or int(numbers[0]) >= int(numbers[1]):
+    if len(numbers) != 2 or not all(is_number(n) for n in numbers) or int(numbers[0]) >= int(numbers[1]):
         raise ConfigError(f"token ids {text!r}: give LOW,HIGH with LOW below HIGH, such as 1000,100000.")
     return int(numbers[0]), int(numbers[1])
 

@@ -10,6 +10,7 @@ from connector_tax.engine.process import RunningEngine
 from connector_tax.loadgen.sampler import scrape_patiently
 from connector_tax.measure.warmup import Answer, ask
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.units import token_count
 
 REQUEST_TIMEOUT_S = 60.0
 SHORT_PROMPT_TOKENS = 32
@@ -33,7 +34,7 @@ class Finding:
 
 def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
     """Prompt lengths that the checks send, so that they can be warmed before."""
-    return (SHORT_PROMPT_TOKENS, _long_length(config))
+    return (SHORT_PROMPT_TOKENS, long_length(config))
 
 
 def short_requests(
@@ -63,7 +64,7 @@ def short_requests(
 
 def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -> Finding:
     """One prompt longer than a cache chunk, which must not stall."""
-    length = _long_length(config)
+    length = long_length(config)
     answer = ask(engine, config, length, output_tokens=LONG_OUTPUT_TOKENS, timeout_s=REQUEST_TIMEOUT_S)
     if answer.fault is not None:
         return Finding("long prompt", False, answer.fault)
@@ -74,8 +75,9 @@ def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -
     )
 
 
-def _long_length(config: CampaignConfig) -> int:
-    limit = int(config.engine.args.get("max_model_len") or LONG_PROMPT_TOKENS * 2)
+def long_length(config: CampaignConfig) -> int:
+    """Tokens of that prompt: as long as it should be, where the engine takes it."""
+    limit = token_count(config.engine.args.get("max_model_len")) or LONG_PROMPT_TOKENS * 2
     return min(LONG_PROMPT_TOKENS, limit - LONG_OUTPUT_TOKENS)
 
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connector_tax.engine.process import RunningEngine
 from connector_tax.records.cell import CellSpec
 from connector_tax.seeds import derive_seed, stream
+from connector_tax.units import token_count
 
 # Of one priming prompt, where the engine takes as many.
 PROMPT_TOKENS = 2048
@@ -50,13 +51,15 @@ def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Co
     start_s = time.monotonic()
     size = cache_size(engine.base_url)
     before = computed_tokens(counters())
-    sent, failed = _send(spec, engine, spec.cached_tokens - (before or 0))
+    longest = _longest_prompt(engine)
+    sent, failed = _send(spec, engine, spec.cached_tokens - (before or 0), longest)
     after = counters()
     computed = computed_tokens(after)
     return {
         "wanted_tokens": spec.cached_tokens,
         "primed_tokens": sum(sent),
         "prompts": len(sent),
+        "longest_prompt": longest,
         "primed_s": time.monotonic() - start_s,
         "failed": failed,
         "computed_tokens": computed,
@@ -107,10 +110,14 @@ def parse_cache_size(text: str) -> dict[str, int]:
     return found
 
 
-def _send(spec: CellSpec, engine: RunningEngine, missing: int) -> tuple[list[int], str | None]:
+def _longest_prompt(engine: RunningEngine) -> int:
+    """Tokens of every priming prompt but the last, which is what is left."""
+    limit = token_count(engine.request.engine.args.get("max_model_len"))
+    return min(PROMPT_TOKENS, limit - 1) if limit else PROMPT_TOKENS
+
+
+def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> tuple[list[int], str | None]:
     """Lengths of the prompts that were answered, and what the first failure was."""
-    limit = engine.request.engine.args.get("max_model_len")
-    longest = min(PROMPT_TOKENS, int(limit) - 1) if limit else PROMPT_TOKENS
     rng = stream(derive_seed(spec.seed, "priming"))
     sent: list[int] = []
     with httpx.Client(base_url=engine.base_url, timeout=TIMEOUT_S) as client:

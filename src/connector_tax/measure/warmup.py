@@ -14,6 +14,7 @@ import numpy as np
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
 from connector_tax.seeds import stream
+from connector_tax.units import token_count
 
 # Enough that a step of prefill and steps of decode have run.
 WARM_OUTPUT_TOKENS = 4
@@ -111,9 +112,9 @@ def ask(
     Prompt and output are cut to what ``max_model_len`` allows.
     """
     cell = config.cell
-    limit = config.engine.args.get("max_model_len")
+    limit = token_count(config.engine.args.get("max_model_len"))
     if limit is not None:
-        length = max(1, min(length, int(limit) - output_tokens))
+        length = max(1, min(length, limit - output_tokens))
     rng = stream(time.monotonic_ns(), "preflight")
     prompt = rng.integers(cell.token_id_low, cell.token_id_high, length, dtype=np.int64).tolist()
     body = {

@@ -150,7 +150,7 @@ class CellWindow:
     Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``; nothing is
     sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up. ``looks`` are None
     where the cell's length was fixed beforehand. ``overloaded``: the cell ended early, behind a growing queue, and gave up
-    what was in flight.
+    what was in flight. ``overload_unjudged``: it fell behind and requests waited, but it was too short to say whether ever more.
     """
 
     t0_ns: int
@@ -160,6 +160,7 @@ class CellWindow:
     min_completed_reached: bool
     looks: tuple[Look, ...] | None = None
     overloaded: bool = False
+    overload_unjudged: bool = False
 
     @property
     def half_width_reached(self) -> bool | None:
@@ -172,6 +173,7 @@ class CellWindow:
         if self.overloaded:
             return ("overloaded",)
         short = () if self.min_completed_reached else ("min_completed_not_reached",)
+        short = (*short, *(("overload_unjudged",) if self.overload_unjudged else ()))
         return (*short, *(("half_width_not_reached",) if self.half_width_reached is False else ()))
 
     def phase_of(self, t_sched_ns: int) -> str:

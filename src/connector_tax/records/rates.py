@@ -35,14 +35,30 @@ class ReferenceRates:
 
         Raises:
             KeyError: it lacks a reference rate.
+            ValueError: a rate is not above zero, or a shape is not two lengths.
         """
         return cls(
-            float(document["ref_safe_per_s"]),
-            float(document["ref_load_per_s"]),
+            _rate(document["ref_safe_per_s"], "ref_safe_per_s"),
+            _rate(document["ref_load_per_s"], "ref_load_per_s"),
             _by_shape(document.get("shapes", {})),
             _by_shape(document.get("load_shapes", {})),
         )
 
 
 def _by_shape(entries: Mapping[str, Mapping[str, Any]]) -> dict[Shape, float]:
-    return {Shape.parse(name): float(entry["rate_per_s"]) for name, entry in entries.items()}
+    return {
+        _shape(name): _rate(entry["rate_per_s"], f"rate_per_s of {name}") for name, entry in entries.items()
+    }
+
+
+def _shape(name: str) -> Shape:
+    try:
+        return Shape.parse(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} is no shape such as 4096x256") from error
+
+
+def _rate(value: float, name: str) -> float:
+    if not value > 0:
+        raise ValueError(f"{name} is {value}, which is no rate")
+    return float(value)

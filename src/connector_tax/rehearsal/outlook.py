@@ -7,8 +7,9 @@ from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
 from connector_tax.files import read_json
 from connector_tax.plan import cells_of, config_of
-from connector_tax.plan.duration import LAUNCH_S, RELEASE_S
-from connector_tax.records.cell import is_repeat, phase_label
+from connector_tax.plan.duration import expected_cell_s
+from connector_tax.records.cell import CellSpec, is_repeat, phase_label
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.campaign import PhaseTime
 from connector_tax.rehearsal.split import Costs, proposal, spreads_of
@@ -108,41 +109,59 @@ def hours_lines(
     Args:
         times: of the plan, as rehearsed.
     """
-    kind = "vllm"
-    own = {t.phase: t for t in times}
-    blocks = [t for phase, t in own.items() if is_repeat(phase)]
+    blocks = [t for t in times if is_repeat(t.phase)]
     fixed_s = sum(t.total_s for t in times) - sum(t.total_s for t in blocks)
+    launch_s = sum(t.overhead_s for t in times) / max(1, sum(t.runs for t in times))
+    swept = cells_of(config, PLAIN_AGAIN, "b", rates)
+    if not config.repeats:
+        # What is proposed makes Phases A and B blocks, in which plain is launched once more.
+        fixed_s += _plain_again_s(times, swept, launch_s)
     at = list(dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s)))
-    shape = config.phase_a_shape
-    shape_swept = (
-        shape.input_tokens in config.phase_b_input_tokens
-        and shape.output_tokens in config.phase_b_output_tokens
-    )
     # Requests are still on their way when sending ends: as long as one takes, at most, which is in the rehearsed drain.
-    drain_s = _drain_s(config, rates, blocks)
+    drain_s = _drain_s(config, rates, blocks) if blocks else _longest_requests_s(aggregate, at)
     costs = Costs(
         fixed_s=fixed_s,
-        launch_s=LAUNCH_S[kind] + RELEASE_S[kind] + len(at) * config.cell.warmup_s + drain_s,
+        launch_s=launch_s + len(at) * config.cell.warmup_s + drain_s,
         request_s=sum(1 / rate for rate in at),
         launches=len(config.connector_ids) + 1,
         # Phase B is a block of ref_safe; where ref_load is another rate, that has one block less.
-        blocks_beside=(config.repeats > 0) + (config.repeats > 0 and len(at) == 1 and shape_swept),
+        blocks_beside=1 + (len(at) == 1 and bool(swept)),
         requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
     )
-    return proposal(spreads_of(aggregate), costs, hours)
+    return proposal(spreads_of(aggregate), costs, hours, config.analysis.confidence)
+
+
+def _plain_again_s(times: list[PhaseTime], swept: tuple[CellSpec, ...], launch_s: float) -> float:
+    """What plain's second launches in Phases A and B take where the rehearsed plan has none.
+
+    Args:
+        swept: its cells in Phase B.
+    """
+    sweep = next(t for t in times if t.phase == "a")
+    again_s = sweep.total_s / max(1, sweep.runs)
+    if swept:
+        again_s += launch_s + sum(expected_cell_s(cell, cell.rate_per_s, most=True) for cell in swept)
+    return again_s
 
 
 def _drain_s(config: CampaignConfig, rates: ReferenceRates, blocks: list[PhaseTime]) -> float:
-    """Seconds of a block's launch beyond warm-ups and windows, as rehearsed; 0 where no block was."""
-    runs = sum(t.runs for t in blocks)
-    if not runs:
-        return 0.0
+    """Seconds of a block's launch beyond warm-ups and windows, as rehearsed."""
     block = next(p for p in config.phases if is_repeat(p))
     planned_s = sum(
         cell.warmup_s + max(cell.duration_s, cell.min_completed / cell.rate_per_s)
         for cell in cells_of(config, "plain", block, rates)
     )
-    return max(0.0, sum(t.cells_s for t in blocks) / runs - planned_s)
+    return max(0.0, sum(t.cells_s for t in blocks) / sum(t.runs for t in blocks) - planned_s)
+
+
+def _longest_requests_s(aggregate: dict[str, Any], at: list[float]) -> float:
+    """Of Phase A's cells at each of the rates, p90 of the slowest configuration; what is not told counts nothing."""
+    slowest: dict[float, float] = {}
+    for cell in aggregate["cells"]:
+        e2e_ms = cell.get("e2e_ms", {}).get("p90", {}).get("point")
+        if cell["phase"] == "a" and cell["rate_per_s"] in at and e2e_ms is not None:
+            slowest[cell["rate_per_s"]] = max(slowest.get(cell["rate_per_s"], 0.0), e2e_ms / 1000)
+    return sum(slowest.values())
 
 
 def power_lines(aggregate: Path) -> list[str]:
@@ -181,9 +200,10 @@ def _taxes(aggregate: dict[str, Any]) -> list[str]:
                 f"{tax['point']:+.1%} +- {(tax['high'] - tax['low']) / 2:.1%}"
             )
     lines = [f"{c:<28} {r.get('ttft_p90', ''):>22} {r.get('tpot_p90', ''):>22}" for c, r in rows.items()]
+    level = f"{aggregate['provenance']['confidence'] * 100:g} %"
     if over:
-        return [*lines, f"+- is half of the 95 % interval over {over[0]['blocks']} blocks of launches"]
+        return [*lines, f"+- is half of the {level} interval over {over[0]['blocks']} blocks of launches"]
     return [
         *lines,
-        "+- is half of the 95 % interval of one launch each; what differs between launches comes on top (repeats)",
+        f"+- is half of the {level} interval of one launch each; what differs between launches comes on top (repeats)",
     ]

@@ -63,7 +63,7 @@ class Split:
     """One way to spend the hours.
 
     Attributes:
-        half_widths: metric -> expected half-width of the headline's 95 % interval, of the log ratio.
+        half_widths: metric -> expected half-width of the headline's interval, of the log ratio.
     """
 
     repeats: int
@@ -89,7 +89,7 @@ def spreads_of(aggregate: Mapping[str, Any]) -> list[Spread]:
     return found
 
 
-def splits(spreads: list[Spread], costs: Costs, hours: float) -> list[Split]:
+def splits(spreads: list[Spread], costs: Costs, hours: float, confidence: float) -> list[Split]:
     """Every number of requests with as many blocks as fit; those with too few blocks for an interval are left out."""
     found = []
     for requests in REQUESTS:
@@ -98,7 +98,7 @@ def splits(spreads: list[Spread], costs: Costs, hours: float) -> list[Split]:
         n = repeats + costs.blocks_beside
         if n < FEWEST_BLOCKS or repeats == 0:
             continue
-        t = float(stats.t.ppf(0.975, n - 1))
+        t = float(stats.t.ppf((1 + confidence) / 2, n - 1))
         widths = {
             s.metric: t
             * math.sqrt(
@@ -112,11 +112,15 @@ def splits(spreads: list[Spread], costs: Costs, hours: float) -> list[Split]:
     return found
 
 
-def proposal(spreads: list[Spread], costs: Costs, hours: float) -> list[str]:
-    """Lines for a person: what each split gives, and the one to take."""
+def proposal(spreads: list[Spread], costs: Costs, hours: float, confidence: float) -> list[str]:
+    """Lines for a person: what each split gives, and the one to take.
+
+    Args:
+        confidence: of the headline's interval.
+    """
     if not spreads:
         return ["no blocks of launches there (repeats), so nothing is known of what launches differ by"]
-    found = splits(spreads, costs, hours)
+    found = splits(spreads, costs, hours, confidence)
     if not found:
         return [
             f"{hours:g} h leave no room for {FEWEST_BLOCKS} blocks: everything else takes {costs.fixed_s / 3600:.1f} h. "
@@ -128,7 +132,7 @@ def proposal(spreads: list[Spread], costs: Costs, hours: float) -> list[str]:
         for s in spreads
     ]
     heads = "".join(f"{words.get(s.metric, s.metric):>12}" for s in spreads)
-    lines += [f"what {hours:g} h buy: half of the headline's expected 95 % interval", ""]
+    lines += [f"what {hours:g} h buy: half of the headline's expected {confidence * 100:g} % interval", ""]
     lines.append(f"{'repeats':>8} {'requests':>9} {'hours':>6} {heads}")
     best = min(found, key=lambda s: (round(s.worst, 4), s.hours))
     for split in found:

@@ -6,6 +6,7 @@ from typing import Any
 from connector_tax.figures.lookup import (
     Aggregate,
     all_cells,
+    confidence_words,
     interval,
     label_of,
     main_taxes,
@@ -62,7 +63,7 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         amount = percent(value.point) if value.point < 0 else percent(value.point).lstrip("+")
         sentence = (
             f"Merely switching on {name} costs {amount} {word} TTFT p90 {where}, "
-            f"95 % interval {ends[0]} to {ends[1]}."
+            f"{confidence_words(aggregate)} interval {ends[0]} to {ends[1]}."
         )
         if value.point < 0:
             sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."

@@ -7,6 +7,8 @@ from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
     all_cells,
+    confidence_of,
+    confidence_words,
     configs,
     interval,
     label_of,
@@ -62,9 +64,9 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "date": str(aggregate.get("date") or ""),
         "banner": _banner(aggregate),
         "headline": headline(aggregate),
+        "confidence": confidence_words(aggregate),
         "hypotheses": [
-            verdict_row(h, 1 - (number(provenance.get("confidence")) or 0.95))
-            for h in rows(aggregate.get("hypotheses"))
+            verdict_row(h, 1 - confidence_of(aggregate)) for h in rows(aggregate.get("hypotheses"))
         ],
         "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
         "repeats": _repeats(aggregate),

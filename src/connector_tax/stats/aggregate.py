@@ -38,7 +38,6 @@ from connector_tax.stats.reference import saturation_by_config, select_reference
 from connector_tax.stats.repeats import host_drift, repeats
 from connector_tax.stats.taxes import (
     METRICS,
-    OF_ONE_LAUNCH,
     Tax,
     difference,
     lost_taxes,
@@ -97,7 +96,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook([m.tax for m in one_launch], blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
-        "growth": growth(estimates, confidence),
+        "growth": growth(estimates, data.cells(), confidence),
         "amplification": _amplification(chosen, confidence),
         "hypotheses": [v.to_json() for v in verdicts],
         "outputs": outputs,
@@ -227,23 +226,23 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 
 
 def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
-    """Tax at ref_load minus tax at ref_safe; of blocks the two are drawn apart, so the interval is rather too wide."""
-    found = {(m.tax.config, m.tax.reference, m.tax.metric): m.estimate for m in chosen}
-    kinds = {(m.tax.config, m.tax.reference, m.tax.metric): m.kind for m in chosen}
+    """Tax at ref_load minus tax at ref_safe; of blocks the two are drawn apart, so the interval is rather too wide.
+
+    Its kind is that of the side with fewer blocks.
+    """
+    found = {(m.tax.config, m.tax.reference, m.tax.metric): m for m in chosen}
     rows = []
     for config, reference, metric in found:
         load = found.get((config, "ref_load", metric))
         if reference == "ref_safe" and load is not None:
-            gap = difference(load, found[config, "ref_safe", metric], of_second="at ref_safe")
+            safe = found[config, "ref_safe", metric]
+            gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
             rows.append(
                 {
                     "config": config,
                     "metric": metric,
                     "available": gap.point is not None,
-                    "kind": min(
-                        (kinds[config, r, metric] for r in ("ref_safe", "ref_load")),
-                        key=lambda kind: kind != OF_ONE_LAUNCH,
-                    ),
+                    "kind": min((safe, load), key=lambda m: m.blocks or 0).kind,
                     **gap.to_json(confidence),
                 }
             )

@@ -123,11 +123,13 @@ def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]
         block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
         for block in blocks
     }
-    # Phases A and B have planned cells, of which each that is missing is named already.
+    # Phases A and B have planned cells, of which each that is missing is named already, and a configuration without a run is
+    # said to be missing. Plain's second launch is none.
+    gone = {b for b in blocks if not is_repeat(b) and _has_no_run(data, PLAIN_AGAIN, b)}
     found = [
         Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(ids))}")
-        for block, ids in lacking.items()
-        if ids and is_repeat(block)
+        for block, members in lacking.items()
+        if (ids := members if is_repeat(block) else members & {PLAIN_AGAIN} if block in gone else set())
     ]
     # A block without one configuration is one for all others; without either plain it is none.
     whole = sum(not ids & {"plain", PLAIN_AGAIN} for ids in lacking.values())
@@ -138,6 +140,12 @@ def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]
         )
         found.append(Problem("repeats", what))
     return found
+
+
+def _has_no_run(data: CampaignData, config: str, phase: str) -> bool:
+    """Of a phase that began."""
+    runs = {run.folder.connector_id for run in data.runs if run.folder.phase == phase}
+    return bool(runs) and config not in runs
 
 
 def _is_of_block(cell: CellData, block: str, shape: Shape, rate_per_s: float | None) -> bool:

@@ -10,6 +10,7 @@ straight line, makes them wider; resamples of single cells know neither. The err
 resamples say, which is what a few cells that lie on the plane by luck would otherwise claim.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ STEP, STEP_TAX = "decode_step_us", "decode_step_over_plain_us"
 LATENCIES = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
 # Of the columns after the level: by name, and what one unit of it is.
 SLOPES = ("per_1000_cached_blocks", "per_running_request")
+# Tokens of a priming prompt, where a cell's document does not tell.
+USUAL_PROMPT = 2048
 
 Estimates = Mapping[tuple[str, str, str], CellEstimates]
 
@@ -50,11 +53,15 @@ class Point:
     us: dict[str, Estimate]
 
 
-def growth(estimates: Estimates, confidence: float) -> list[dict[str, Any]]:
+def growth(estimates: Estimates, measured: Iterable[CellData], confidence: float) -> list[dict[str, Any]]:
     """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that phase.
 
     Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with it.
+
+    Args:
+        measured: also those that no statistics use, since what was sent before them stayed in the cache.
     """
+    others = [c for c in measured if c.phase == "d"]
     by_config: dict[str, list[CellEstimates]] = {}
     for (config, phase, _), own in estimates.items():
         if phase == "d":
@@ -63,14 +70,18 @@ def growth(estimates: Estimates, confidence: float) -> list[dict[str, Any]]:
     return [
         {
             "config": config,
-            "cells": [_cell_json(own, plain.get(own.cell.cell_id), confidence) for own in cells],
-            "slopes": _slopes([_point(own, plain.get(own.cell.cell_id)) for own in cells], confidence),
+            "cells": [
+                _cell_json(own, plain.get(own.cell.cell_id), point, confidence)
+                for own, point in zip(cells, points, strict=True)
+            ],
+            "slopes": _slopes(points, confidence),
         }
         for config, cells in by_config.items()
+        for points in [[_point(own, plain.get(own.cell.cell_id), others) for own in cells]]
     ]
 
 
-def _point(own: CellEstimates, plain: CellEstimates | None) -> Point:
+def _point(own: CellEstimates, plain: CellEstimates | None, others: list[CellData]) -> Point:
     cell = own.cell
     seen = cell.samples.running_p50
     step = _decode_step(own)
@@ -79,7 +90,12 @@ def _point(own: CellEstimates, plain: CellEstimates | None) -> Point:
     else:
         base = unavailable("plain has no usable cell at this level") if plain is None else _decode_step(plain)
         us = {**{name: own.step(name, 50.0) for name in HOOKS}, STEP_TAX: difference(step, base)}
-    return Point(cell, cached_blocks(cell), float(cell.spec.concurrency or 0) if seen is None else seen, us)
+    return Point(
+        cell,
+        cached_blocks(cell, before_in_launch(cell, others)),
+        float(cell.spec.concurrency or 0) if seen is None else seen,
+        us,
+    )
 
 
 def _decode_step(own: CellEstimates) -> Estimate:
@@ -87,12 +103,26 @@ def _decode_step(own: CellEstimates) -> Estimate:
     return found or unavailable(own.steps.missing or "no step of this cell decoded only")
 
 
-def cached_blocks(cell: CellData) -> float | None:
+def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
+    """Cells of the same launch that began earlier."""
+    launch = (cell.config, cell.document.get("attempt"))
+    return [
+        c
+        for c in others
+        if (c.config, c.document.get("attempt")) == launch and c.window.t0_ns < cell.window.t0_ns
+    ]
+
+
+def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | None:
     """Blocks in the prefix cache in the middle of the cell's window; None where that is not known.
 
     What the engine had computed when the cell began, and what the cell's own requests had come to by then, as many as the
-    engine has. Only whole blocks are cached, and of a request's last token nothing is: nearly all that was ever generated
-    comes from requests of this shape, so their number, and what each of them leaves out, is known from it.
+    engine has. Only whole blocks are cached, and of a request's last token nothing is. What priming prompts leave out is
+    known of each; nearly everything else that was ever generated comes from requests of this shape, so their number, and
+    what each of them leaves out, is known from it.
+
+    Args:
+        before: earlier cells of its launch.
     """
     cache = cell.document.get("cache") or {}
     size, room, computed = (cache.get(k) for k in ("block_size", "kv_blocks", "computed_tokens"))
@@ -100,11 +130,28 @@ def cached_blocks(cell: CellData) -> float | None:
         return None
     shape = cell.spec.shape
     length = shape.input_tokens + shape.output_tokens
-    requests = (cache.get("counters") or {}).get("generation_tokens", 0.0) / shape.output_tokens
+    primed = [_priming_lengths(c.document.get("cache") or {}) for c in (*before, cell)]
+    lengths = [tokens for of_cell in primed for tokens in of_cell]
+    generated = (cache.get("counters") or {}).get("generation_tokens", 0.0) - len(lengths)
+    requests = max(0.0, generated) / shape.output_tokens
     blocks = computed / size - requests * (length / size - (length - 1) // size)
+    blocks -= sum((tokens + 1) / size - tokens // size for tokens in lengths)
     middle_ns = (cell.window.window_start_ns + cell.window.t_stop_ns) / 2
     blocks += sum(_computed_by(r, middle_ns) // size for r in cell.requests)
     return float(min(blocks, room) if room else blocks)
+
+
+def _priming_lengths(cache: Mapping[str, Any]) -> list[int]:
+    """Tokens of each priming prompt of one cell: all but the last are of the longest."""
+    n, tokens = cache.get("prompts") or 0, cache.get("primed_tokens") or 0
+    if not n:
+        return []
+    longest = cache.get("longest_prompt")
+    if (
+        longest is None
+    ):  # cells of before it was recorded; of max_model_len below 2049 only the mean is known then
+        longest = USUAL_PROMPT if tokens > (n - 1) * USUAL_PROMPT else math.ceil(tokens / n)
+    return [longest] * (n - 1) + [tokens - (n - 1) * longest]
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:
@@ -203,9 +250,10 @@ def _without(reason: str, n: int) -> dict[str, Any]:
     return {"n_cells": n, "cached_blocks": None, "running": None, **dict.fromkeys(SLOPES, nothing)}
 
 
-def _cell_json(own: CellEstimates, plain: CellEstimates | None, confidence: float) -> dict[str, Any]:
+def _cell_json(
+    own: CellEstimates, plain: CellEstimates | None, point: Point, confidence: float
+) -> dict[str, Any]:
     """One cell with its taxes of medians; plain's own has none."""
-    point = _point(own, plain)
     spec = own.cell.spec
     taxes = {} if own.cell.config == "plain" else dict(_taxes(own, plain))
     return {

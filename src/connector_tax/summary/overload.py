@@ -10,7 +10,7 @@ import numpy as np
 # The first two saturation criteria of the published experiment.
 MIN_THROUGHPUT_RATIO = 0.95
 MAX_WAITING = 1.0
-# Two samples a third; fewer say nothing of a trend.
+# Two samples a third; fewer say nothing of a trend. There is one a second.
 FEWEST_SAMPLES = 6
 # Random arrivals sent before a window is judged: chance alone puts one in flight more or less into a few.
 FEWEST_RANDOM = 50
@@ -33,3 +33,8 @@ def queue_grows(waiting: Sequence[float]) -> bool:
 def queue_stands(waiting: Sequence[float]) -> bool:
     """Whether more than one request waited at the median of all samples."""
     return len(waiting) >= FEWEST_SAMPLES and float(np.median(waiting)) > MAX_WAITING
+
+
+def queue_not_told(waiting: Sequence[float]) -> bool:
+    """Whether something waited, in too few samples for a trend."""
+    return 0 < len(waiting) < FEWEST_SAMPLES and max(waiting) > MAX_WAITING

@@ -8,14 +8,21 @@ from typing import Protocol
 
 from connector_tax.records.cell import CellSpec, CellWindow, Look
 from connector_tax.records.request import Answered
-from connector_tax.summary.overload import FEWEST_RANDOM, MIN_THROUGHPUT_RATIO, queue_grows, queue_stands
+from connector_tax.summary.overload import (
+    FEWEST_RANDOM,
+    MIN_THROUGHPUT_RATIO,
+    queue_grows,
+    queue_not_told,
+    queue_stands,
+)
 from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
 from connector_tax.traffic.inflight import may_send
 from connector_tax.units import NS_PER_S, s_to_ns
 
 # Failures in a window without one completion.
 HOPELESS = 10
-# Windows after warm-up in which not one request ended, well or not: such an engine hangs.
+# Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the drain, which is
+# how long a request may take; a block of few requests has a window much shorter than that.
 SILENT_WINDOWS = 2
 
 
@@ -53,6 +60,7 @@ class CellProtocol:
         self._failed_in_window = 0
         self._queue = _Queue(spec)
         self._overloaded = False
+        self._unjudged = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
         self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
 
@@ -112,7 +120,7 @@ class CellProtocol:
         """Why the cell ends now and leaves what is in flight; None where it does not."""
         if self.overloaded(now_ns):
             return "the cell ended behind a growing queue"
-        silent_s = SILENT_WINDOWS * self.spec.duration_s
+        silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
         if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
             return f"no request ended in {self.spec.warmup_s + silent_s:g} s"
         return None
@@ -126,6 +134,7 @@ class CellProtocol:
         enough = self._knows_enough()
         done = enough and start_ns is not None and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
         if self.gives_up(now_ns) is not None or done or now_ns >= self.give_up_ns:
+            self._unjudged = start_ns is not None and self._queue.unjudged(self.t0_ns, start_ns, now_ns)
             self.t_stop_ns = now_ns
             return True
         return False
@@ -153,6 +162,7 @@ class CellProtocol:
             min_completed_reached=self._completed_in_window >= self.spec.min_completed,
             looks=None if self.rule is None else tuple(self.rule.taken),
             overloaded=self._overloaded,
+            overload_unjudged=self._unjudged,
         )
 
 
@@ -178,11 +188,20 @@ class _Queue:
         if not self._judged or now_ns < self._judged_ns + NS_PER_S:
             return False
         self._judged_ns = now_ns
-        sent = self._rate_per_s * (now_ns - start_ns) / NS_PER_S
-        waits = True
-        if self._schedule is not None:
-            sent = self._schedule.count_before(now_ns - t0_ns) - self._schedule.count_before(start_ns - t0_ns)
-            # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
-            waits = sent >= FEWEST_RANDOM and queue_stands(self.waiting)
-        behind = self.done < MIN_THROUGHPUT_RATIO * sent
-        return behind and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
+        sent = self._sent(t0_ns, start_ns, now_ns)
+        # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
+        waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
+        return self._behind(sent) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
+
+    def unjudged(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
+        """Fewer completions than were sent, something that waits, and a window too short to say whether it grows."""
+        behind = self._judged and self._behind(self._sent(t0_ns, start_ns, now_ns))
+        return behind and not self.dropped and queue_not_told(self.waiting)
+
+    def _behind(self, sent: float) -> bool:
+        return self.done < MIN_THROUGHPUT_RATIO * sent
+
+    def _sent(self, t0_ns: int, start_ns: int, now_ns: int) -> float:
+        if self._schedule is None:
+            return self._rate_per_s * (now_ns - start_ns) / NS_PER_S
+        return self._schedule.count_before(now_ns - t0_ns) - self._schedule.count_before(start_ns - t0_ns)

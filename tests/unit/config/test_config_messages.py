@@ -8,6 +8,7 @@ import yaml
 
 from connector_tax.config import load_campaign, parse_campaign
 from connector_tax.errors import ConfigError
+from connector_tax.measure.checks import LONG_PROMPT_TOKENS, long_length
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -217,3 +218,28 @@ def test_cells_of_phase_d_longer_than_a_cell_may_be_are_refused() -> None:
     value = demo()
     value["phase_d"] = {"cached_tokens": [0]}
     assert "phase_d: warm-up plus window take 12 s, cell.max_cell_s is 4 s" in refusal(value)
+
+
+def with_length(length: object) -> dict[str, Any]:
+    value = demo()
+    value["engine"]["args"]["max_model_len"] = length
+    return value
+
+
+def test_a_length_with_a_suffix_is_the_number_that_vllm_makes_of_it() -> None:
+    value = with_length("32k")
+    value["engine"]["args"]["max_num_batched_tokens"] = "8K"
+    args = parse_campaign(value, where="c.yaml").engine.args
+    assert (args["max_model_len"], args["max_num_batched_tokens"]) == (32_000, 8192)
+    assert "max_model_len: 100 is below the longest request" in refusal(with_length("0.1k"))
+    assert "engine.args.max_model_len: 'long' is no number of tokens. Give" in refusal(with_length("long"))
+
+
+@pytest.mark.parametrize("left_open", ["auto", -1])
+def test_a_length_that_is_left_to_the_engine_limits_nothing(left_open: object) -> None:
+    """It is passed on as it is, and prompts are as long as where nothing is said."""
+    value = with_length(left_open)
+    value["phase_b"]["input_tokens"] = [100000]
+    config = parse_campaign(value, where="c.yaml")
+    assert config.engine.args["max_model_len"] == left_open
+    assert long_length(config) == LONG_PROMPT_TOKENS

@@ -86,7 +86,12 @@ def test_an_engine_over_two_cards_gets_both_in_its_order(nvml: Nvml, engine: Eng
 
 @pytest.mark.parametrize(
     ("devices", "found"),
-    [("3", "no card of this host"), ("garbage", "no card of this host"), ("GPU-a", "several cards")],
+    [
+        ("3", "no card of this host"),
+        ("garbage", "no card of this host"),
+        ("²", "no card of this host"),
+        ("GPU-a", "several cards"),
+    ],
 )
 def test_what_names_no_single_card_is_said_with_those_there_are(
     nvml: Nvml, engine: EngineConfig, devices: str, found: str

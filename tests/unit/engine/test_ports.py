@@ -126,3 +126,14 @@ def test_a_listener_on_every_address_is_in_the_way_as_well(engine: EngineConfig)
     with listening(port, "0.0.0.0"):
         assert taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)}) is not None
     assert taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)}) is None
+
+
+def test_a_side_port_above_the_last_there_is_gets_a_message(engine: EngineConfig) -> None:
+    with pytest.raises(
+        EngineError, match=rf"{NIXL}: NIXL's handshake would listen on port 70000, and the last one is 65535"
+    ):
+        taken_side_port(engine, connector("nixl_both"), {NIXL: "70000"})
+    two = replace(engine, args={"tensor_parallel_size": 2})
+    with pytest.raises(EngineError, match="would listen on port 65536"):
+        taken_side_port(two, connector("nixl_both"), {NIXL: "65535"})
+    assert taken_side_port(engine, connector("nixl_both"), {NIXL: "²"}) is None

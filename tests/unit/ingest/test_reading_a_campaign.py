@@ -5,12 +5,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connector_tax.artifacts.layout import CellFolder
 from connector_tax.errors import ArtifactError
+from connector_tax.files import write_json
 from connector_tax.ingest import CampaignData, read_campaign
+from connector_tax.stats.completeness import lost_cells
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import CODE, ENGINE, SMALL, Campaign, campaign_config, fail, reseal
@@ -302,3 +305,29 @@ def test_requests_are_the_ones_that_were_written(campaign: Campaign) -> None:
 
     campaign.measure("plain", change=keep)
     assert [c.requests for c in read_campaign(campaign.root).cells()] == written
+
+
+@pytest.mark.parametrize(
+    ("key", "damaged", "fault"),
+    [
+        ("shapes", [], "shapes is no object"),
+        ("shapes", None, "shapes is no object"),
+        ("shapes", {"256x16": {}}, "no shapes.256x16.rate_per_s"),
+        ("load_shapes", {"256x16": {"rate_per_s": "4"}}, "load_shapes.256x16.rate_per_s is no int or float"),
+        ("shapes", {"foo": {"rate_per_s": 4.0}}, "'foo' is no shape such as 4096x256"),
+        ("shapes", {"256x16": {"rate_per_s": 0}}, "rate_per_s of 256x16 is 0, which is no rate"),
+        ("ref_load_per_s", 0, "ref_load_per_s is 0, which is no rate"),
+    ],
+)
+def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(
+    campaign: Campaign, key: str, damaged: Any, fault: str
+) -> None:
+    campaign.measure("plain")
+    rates = {"ref_safe_per_s": 4.0, "ref_load_per_s": 4.0, "b_prime_needed": False, "shapes": {}}
+    write_json(campaign.folder.reference_rates, rates)
+    assert read_campaign(campaign.root).reference_rates == rates
+    write_json(campaign.folder.reference_rates, {**rates, key: damaged})
+    data = read_campaign(campaign.root)
+    assert data.reference_rates is None
+    assert said(data) == f"reference_rates.json: cannot be read: {fault}"
+    assert lost_cells(data) == []

@@ -111,9 +111,16 @@ def test_a_cache_is_filled_to_its_level_with_prompts_that_the_engine_takes(serve
     assert [len(p) for p in server.prompts] == [1000, 1000, 1000, 1000, 996]
     assert len({tuple(p[:16]) for p in server.prompts}) == 5
     assert (cache["primed_tokens"], cache["computed_tokens"]) == (4996, 5001)
+    assert (cache["prompts"], cache["longest_prompt"]) == (5, 1000)
     assert (cache["block_size"], cache["kv_blocks"]) == (16, 1000)
     assert cache["counters"]["generation_tokens"] == 5.0
     assert cache_flags(cache) == []
+
+
+def test_an_engine_that_chooses_its_own_length_is_sent_usual_prompts(server: Counting) -> None:
+    cache = prime(server, max_model_len="auto")
+    assert [len(p) for p in server.prompts] == [2048, 2048, 902]
+    assert cache["longest_prompt"] == 2048
 
 
 def test_what_earlier_cells_left_is_not_sent_again(server: Counting) -> None:

@@ -11,7 +11,7 @@ COSTS = Costs(fixed_s=3600.0, launch_s=100.0, request_s=0.5, launches=3, blocks_
 
 
 def best(spread: Spread) -> tuple[int, int]:
-    found = min(splits([spread], COSTS, 4.0), key=lambda s: s.worst)
+    found = min(splits([spread], COSTS, 4.0, 0.95), key=lambda s: s.worst)
     return found.repeats, found.requests
 
 
@@ -29,23 +29,28 @@ def test_where_launches_are_alike_requests_are_many() -> None:
 def test_the_width_is_students_over_blocks() -> None:
     """By hand: 10,800 s beside the fixed hour, 3 x (100 + 100 x 0.5) s a block, so 24 blocks."""
     spread = Spread("tpot_p90", between=0.02, within=0.01, requests=100)
-    (found,) = [s for s in splits([spread], COSTS, 4.0) if s.requests == 100]
+    (found,) = [s for s in splits([spread], COSTS, 4.0, 0.95) if s.requests == 100]
     assert found.repeats == 24
     width = stats.t.ppf(0.975, 23) * math.sqrt(1.5 * (0.02**2 + 0.01**2) / 24)
     assert found.half_widths["tpot_p90"] == pytest.approx(width)
     assert found.hours == pytest.approx(4.0)
+    (wanted_less,) = [s for s in splits([spread], COSTS, 4.0, 0.8) if s.requests == 100]
+    assert wanted_less.half_widths["tpot_p90"] == pytest.approx(
+        width * stats.t.ppf(0.9, 23) / stats.t.ppf(0.975, 23)
+    )
+    assert "half of the headline's expected 80 % interval" in "\n".join(proposal([spread], COSTS, 4.0, 0.8))
 
 
 def test_blocks_that_the_other_phases_are_count_with_their_own_requests() -> None:
     spread = Spread("tpot_p90", between=0.0, within=0.01, requests=100)
     beside = Costs(3600.0, 100.0, 0.5, 3, blocks_beside=2, requests_beside=400)
-    (found,) = [s for s in splits([spread], beside, 1.4) if s.requests == 100]
+    (found,) = [s for s in splits([spread], beside, 1.4, 0.95) if s.requests == 100]
     assert found.repeats == 3
     variance = 1.5 * (3 * 1e-4 + 2 * 0.25e-4) / 25
     assert found.half_widths["tpot_p90"] == pytest.approx(stats.t.ppf(0.975, 4) * math.sqrt(variance))
 
 
 def test_too_few_hours_are_said() -> None:
-    (line,) = proposal([Spread("ttft_p90", 0.01, 0.01, 100)], COSTS, 1.05)
+    (line,) = proposal([Spread("ttft_p90", 0.01, 0.01, 100)], COSTS, 1.05, 0.95)
     assert line.startswith("1.05 h leave no room for 3 blocks: everything else takes 1.0 h.")
-    assert "no blocks of launches there" in proposal([], COSTS, 6)[0]
+    assert "no blocks of launches there" in proposal([], COSTS, 6, 0.95)[0]

@@ -375,3 +375,12 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
     assert "A tax below 2.0% would drown in that" in text
     assert "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h" in text
     assert "Mooncake (both) +27 % [+15 %, +41 %] tax – R1 +20 %, R2 +30 %" in text
+
+
+def test_every_interval_on_the_page_is_of_the_campaigns_own_confidence(aggregate: dict[str, Any]) -> None:
+    at = "95 % interval"
+    usual = words(page(aggregate)).replace("\u00a0", " ")
+    aggregate["provenance"]["confidence"] = 0.8
+    text = words(page(aggregate)).replace("\u00a0", " ")
+    assert at not in text
+    assert usual.count(at) == text.count("80 % interval") > 2

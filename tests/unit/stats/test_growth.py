@@ -4,16 +4,21 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.enginemodel.costs import NO_CONNECTOR, load_costs
+from connector_tax.enginemodel.model import EngineModel
 from connector_tax.files import read_json, write_json
 from connector_tax.ingest import read_campaign
+from connector_tax.records.cell import Shape
 from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.growth import cached_blocks, fit_plane
+from connector_tax.stats.growth import before_in_launch, cached_blocks, fit_plane
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, reseal
@@ -186,3 +191,42 @@ def test_the_interval_holds_the_slope_as_often_as_it_says() -> None:
         reach = stats.t.ppf(0.975, plane.freedom) * plane.errors[0]
         held += abs(plane.slopes[0] - 81.0) < reach
     assert 925 <= held <= 975
+
+
+def primed(model: EngineModel, longest: int, missing: int) -> dict[str, int]:
+    """``cache`` of a cell whose prompts were answered by ``model``, as priming sends them."""
+    sent: list[int] = []
+    while missing > 0:
+        sent.append(min(longest, missing))
+        model.add(len(sent), sent[-1], 1)
+        while model.has_work:
+            model.step()
+        missing -= sent[-1] + 1
+    return {"prompts": len(sent), "primed_tokens": sum(sent), "longest_prompt": longest}
+
+
+@pytest.mark.parametrize(("longest", "block_size"), [(2048, 528), (511, 128), (2048, 16), (1023, 16)])
+def test_blocks_that_priming_prompts_half_filled_are_not_counted(longest: int, block_size: int) -> None:
+    """Against the engine's own count, over two cells of one launch; a cell of an earlier launch left nothing in this one."""
+    costs, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
+    costs = replace(costs, kv_blocks=10**6, block_size=block_size)
+    model = EngineModel(costs, NO_CONNECTOR, max_num_batched_tokens=8192, seed=1)
+    first = primed(model, longest, 30_000)
+    second = primed(model, longest, 30_000)
+    both = [first["prompts"] + second["prompts"], first["primed_tokens"] + second["primed_tokens"]]
+    told = {
+        "block_size": block_size,
+        "kv_blocks": 10**6,
+        "computed_tokens": sum(both),
+        "counters": {"generation_tokens": float(both[0])},
+    }
+
+    def cell(start_ns: int, attempt: int, cache: dict[str, Any]) -> Any:
+        window = SimpleNamespace(t0_ns=start_ns, window_start_ns=start_ns, t_stop_ns=start_ns + 1)
+        shape = SimpleNamespace(shape=Shape(128, 64))
+        document = {"attempt": attempt, "cache": cache}
+        return SimpleNamespace(config="plain", document=document, window=window, spec=shape, requests=[])
+
+    own = cell(30, 2, {**second, **told})
+    others = [cell(10, 1, first), cell(20, 2, first), own]
+    assert cached_blocks(own, before_in_launch(own, others)) == pytest.approx(model.cached_blocks)

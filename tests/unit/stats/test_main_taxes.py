@@ -153,6 +153,7 @@ def test_taxes_over_blocks_stand_before_those_of_one_launch(tmp_path: Path) -> N
     points = {t["reference"]: t["point"] for t in main(value, config="nixl_both", metric="ttft_p90")}
     row = next(a for a in value["amplification"] if (a["config"], a["metric"]) == ("nixl_both", "ttft_p90"))
     assert row["point"] == pytest.approx(points["ref_load"] - points["ref_safe"])
+    assert row["kind"] == "over 4 blocks"  # ref_safe has five
     part = next(d for d in value["decomposition"] if (d["config"], d["metric"]) == ("nixl_both", "ttft_p90"))
     assert part["total"]["point"] == pytest.approx(points["ref_safe"])
     (step,) = main(value, config="nixl_both", metric="step_p50_us", reference="ref_safe")

@@ -225,7 +225,8 @@ def test_blocks_that_are_not_whole_are_named(tmp_path: Path) -> None:
     found = aggregate(read_campaign(campaign.root))
     assert found["repeats"] == []
     said = [p["what"] for p in found["problems"]]
-    assert "no usable cell of plain_again" in said
+    lost = [p["where"] for p in found["problems"] if p["what"] == "no usable cell of plain_again"]
+    assert lost == ["phase b", "phase r2"]
     assert any(
         what.startswith("2 of 4 blocks have both launches of plain at ref_safe, 3 are needed")
         for what in said

@@ -113,3 +113,15 @@ def test_an_engine_that_hangs_from_the_start_costs_no_quarter_of_an_hour() -> No
     assert not cell.stopped(129 * S)
     assert cell.stopped(130 * S)
     assert cell.gives_up(130 * S) == "no request ended in 130 s"
+
+
+def test_a_short_block_of_an_engine_whose_requests_take_half_a_minute_is_no_hang() -> None:
+    """20 requests at 8 req/s are a window of 2.5 s; one request may still take as long as the drain waits for one."""
+    block = spec(rate_per_s=8.0, duration_s=2.5, min_completed=20, max_cell_s=900.0, drain_timeout_s=120.0)
+    cell = CellProtocol(block, t0_ns=0)
+    assert not cell.stopped(31 * S)
+    cell.ended(0, ok=True, now_ns=32 * S)
+    assert not cell.stopped(33 * S)
+    hung = CellProtocol(block, t0_ns=0)
+    assert not hung.stopped(129 * S)
+    assert hung.gives_up(130 * S) == "no request ended in 130 s"

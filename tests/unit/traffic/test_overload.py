@@ -104,3 +104,12 @@ def test_few_samples_say_nothing_of_a_trend() -> None:
     assert not queue_grows([0, 0, 5, 9, 20])
     assert queue_grows([0, 0, 5, 9, 20, 20])
     assert not queue_grows([20, 20, 9, 9, 5, 5])
+
+
+def test_a_cell_too_short_to_judge_its_queue_says_so() -> None:
+    """3 s are three samples; its percentiles would otherwise pass for those of an engine that keeps up."""
+    short = {"duration_s": 3.0, "min_completed": 3}
+    assert run(0.7, GROWING, **short).window(200 * S).flags == ("overload_unjudged",)
+    assert run(0.7, CALM, **short).window(200 * S).flags == ()
+    assert run(2.2, GROWING, **short).window(200 * S).flags == ()
+    assert run(0.7, GROWING, duration_s=6.0, min_completed=3).window(200 * S).flags == ("overloaded",)

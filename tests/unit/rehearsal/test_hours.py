@@ -1,0 +1,80 @@
+"""``--hours``: a proposal is costed as the plan that it would be, whatever plan it is asked of."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import campaign_config
+
+from connector_tax.records.rates import ReferenceRates
+from connector_tax.rehearsal.campaign import PhaseTime
+from connector_tax.rehearsal.outlook import hours_lines
+
+RATES = ReferenceRates(2.0, 2.0)
+# A launch and its release; plain's cells of one launch in Phase A; its one cell in Phase B, up to the last look; its block.
+LAUNCH_S, SWEEP_S, CELL_S, BLOCK_S = 120.0, 240.0, 110.0, 60.0
+MEASURED: dict[str, Any] = {
+    "cells": [],
+    "repeats": [
+        {
+            "reference": "ref_safe",
+            "metric": "ttft_p90",
+            "within_launch_sd": 0.01,
+            "requests": 100,
+            "taxes": [{"sd": 0.03}],
+        }
+    ],
+}
+
+
+def planned(repeats: int) -> Any:
+    return campaign_config(
+        base="config.yaml",
+        connectors=["plain", "noop_connector", "mooncake_both"],
+        phase_b_prime={"configs": [], "shapes": []},
+        repeats=repeats,
+        repeat_requests=100,
+    )
+
+
+def of(phase: str, runs: int, cells_s: float, launch_s: float) -> PhaseTime:
+    return PhaseTime(phase, runs, cells_s, runs * launch_s)
+
+
+def without_blocks(launch_s: float = LAUNCH_S) -> list[PhaseTime]:
+    return [
+        of("preflight", 3, 6.0, launch_s),
+        of("a", 3, 3 * SWEEP_S, launch_s),
+        of("b", 3, 900.0, launch_s),
+    ]
+
+
+def test_a_plan_without_blocks_is_told_what_plain_launched_again_would_take() -> None:
+    """The first block makes blocks of Phases A and B too, with plain twice in each: time, and blocks that count."""
+    with_blocks = [
+        of("preflight", 3, 6.0, LAUNCH_S),
+        of("a", 4, 4 * SWEEP_S, LAUNCH_S),
+        of("b", 4, 900.0 + CELL_S, LAUNCH_S),
+        of("r1", 4, 4 * BLOCK_S, LAUNCH_S),
+    ]
+    asked = hours_lines(MEASURED, planned(0), RATES, without_blocks(), 2.0)
+    assert asked == hours_lines(MEASURED, planned(1), RATES, with_blocks, 2.0)
+
+
+def test_what_is_on_its_way_when_a_block_ends_is_costed_where_no_block_was_rehearsed() -> None:
+    slow = {"phase": "a", "rate_per_s": 2.0, "e2e_ms": {"p90": {"point": 60_000.0}}}
+    repeats = [
+        int(hours_lines({**MEASURED, "cells": cells}, planned(0), RATES, without_blocks(), 6.0)[4].split()[0])
+        for cells in ([], [slow])
+    ]
+    assert repeats[1] < repeats[0]
+
+
+def test_launches_cost_what_they_were_rehearsed_to_cost() -> None:
+    """2.5 s on the embedded engine, and not the two minutes of vLLM."""
+    lines = hours_lines(MEASURED, planned(0), RATES, without_blocks(2.5), 2.0)
+    repeats, requests = (int(v) for v in lines[4].split()[:2])
+    assert requests == 20
+    fixed_s = 6 + 3 * SWEEP_S + 900 + 9 * 2.5 + (SWEEP_S + 2.5) + (CELL_S + 2.5)
+    assert repeats == int((2 * 3600 - fixed_s) / (4 * (2.5 + 10 + 20 / 2)))
