@@ -6,9 +6,8 @@ from pathlib import Path
 
 from connector_tax.doors import run_door
 from connector_tax.engine.patching import ensure_reverted
-from connector_tax.files import read_json
 from connector_tax.measure.locks import alone_in
-from connector_tax.plan import config_of
+from connector_tax.plan import config_of, read_campaign_file
 
 
 def main() -> None:
@@ -18,7 +17,7 @@ def main() -> None:
     if not args.campaign_file.exists():
         print("nothing was started, nothing to revert")
         return
-    config = config_of(read_json(args.campaign_file))
+    config = config_of(read_campaign_file(args.campaign_file))
     if config.engine.kind == "vllm" and not os.access(config.engine.python or "", os.X_OK):
         print(f"no engine at {config.engine.python}, nothing to revert")
         return

@@ -72,6 +72,7 @@ def draw_figures(root: Path) -> list[dict[str, Any]]:
         ArtifactError: there is no aggregate, or the disk is full.
     """
     folder = CampaignFolder(root)
+    folder.links()
     aggregate = read_aggregate(folder)
     temporary = folder.figures.with_name(".figures.partial")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -6,9 +6,10 @@ from typing import Any
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.errors import ArtifactError
+from connector_tax.forms import misfit
 from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.checks import CellFiles, Checked
-from connector_tax.ingest.form import CELL, misfit
+from connector_tax.ingest.form import CELL
 from connector_tax.ingest.requests import read_requests
 from connector_tax.ingest.samples import Samples, read_samples
 from connector_tax.ingest.tables import StepRecords

@@ -1,17 +1,16 @@
-"""Whether a JSON value has the form its reader relies on; the first place where it has not is named."""
+"""The forms of what the analysis reads; ``connector_tax.forms`` holds values against them."""
 
-from typing import Any
+from connector_tax.forms import NUMBER, Form, within
+from connector_tax.units import MOST_NS
 
-# A form is a type, a tuple of types, a list (an array, every element of its first's form), or a mapping of required keys,
-# or of ``...`` to the form of every value.
-Form = Any
-NUMBER = (int, float)
+# Monotonic and wall time alike; what is subtracted from one another stays in 64 bits.
+_TIME: Form = within(0, MOST_NS, int)
 
 CELL: Form = {
     "engine": {"versions": dict, "host": dict, "gpu": list},
     "code": {"loadgen_sha256": str},
-    "window": {"t0_ns": int, "window_start_ns": int, "t_stop_ns": int, "drained_ns": int},
-    "clock": {"monotonic_ns": int, "utc_ns": int},
+    "window": dict.fromkeys(("t0_ns", "window_start_ns", "t_stop_ns", "drained_ns"), _TIME),
+    "clock": {"monotonic_ns": _TIME, "utc_ns": _TIME},
     "verdict": str,
     "reasons": [str],
     "flags": [str],
@@ -31,30 +30,3 @@ LAUNCHES: Form = [{"attempt": int, "elapsed_s": (*NUMBER, type(None))}]
 PREFLIGHT: Form = {"configs": {...: {"decision": str}}}
 REFERENCE_RATES: Form = {"ref_safe_per_s": NUMBER, "ref_load_per_s": NUMBER, "b_prime_needed": bool}
 ENGINE_DIFF: Form = {"configs": dict}
-
-
-def misfit(value: Any, form: Form, place: str = "") -> str | None:
-    """``"engine.gpu is no list"``, or None where the form is kept."""
-    if isinstance(form, dict):
-        if not isinstance(value, dict):
-            return f"{place or 'it'} is no object"
-        if ... in form:
-            form = dict.fromkeys(value, form[...])
-        found = (
-            f"no {_join(place, key)}" if key not in value else misfit(value[key], wanted, _join(place, key))
-            for key, wanted in form.items()
-        )
-        return next((fault for fault in found if fault is not None), None)
-    if isinstance(form, list):
-        if not isinstance(value, list):
-            return f"{place} is no list"
-        parts = (misfit(part, form[0], f"{place}[{k}]") for k, part in enumerate(value))
-        return next((fault for fault in parts if fault is not None), None)
-    # True is an int to Python and none to JSON.
-    kept = isinstance(value, form) and (form is bool or not isinstance(value, bool))
-    names = [t.__name__ for t in (form if isinstance(form, tuple) else (form,))]
-    return None if kept else f"{place} is no {' or '.join(names)}"
-
-
-def _join(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import msgspec
 
+from connector_tax.opening import MOST_STREAM_BYTES, lines_of, read_whole
 from connector_tax.records.request import STATUSES, RequestRecord
+from connector_tax.units import MOST_NS
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
@@ -14,14 +16,14 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
         return [], []  # named by the checksum check already
     by_seq: dict[int, RequestRecord] = {}
     faults: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(lines_of(read_whole(path, MOST_STREAM_BYTES)), 1):
         try:
             record = RequestRecord.from_json(msgspec.json.decode(line))
-        except (msgspec.DecodeError, ValueError, TypeError) as error:
+        except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
             faults.append(f"line {number} is not a request ({str(error)[:80]})")
             continue
         if not _times_are_integers(record):
-            faults.append(f"line {number} has a time that is not an integer")
+            faults.append(f"line {number} has a time that is not an integer, or none that can be")
         elif record.status not in STATUSES:
             faults.append(f"line {number} has the unknown status {record.status!r}")
         elif record.seq in by_seq:
@@ -46,4 +48,8 @@ def _times_are_integers(r: RequestRecord) -> bool:
         else (r.seq, r.t_sched_ns, r.t_first_token_ns, r.t_last_token_ns)
     )
     optional = (r.t_send_ns, r.completion_tokens)
-    return all(type(v) is int for v in needed) and all(v is None or type(v) is int for v in optional)
+    return all(map(_is_time, needed)) and all(v is None or _is_time(v) for v in optional)
+
+
+def _is_time(value: object) -> bool:
+    return type(value) is int and 0 <= value < MOST_NS

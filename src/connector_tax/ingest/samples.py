@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from connector_tax.ingest.host import HostState, host_reading, host_state
+from connector_tax.opening import MOST_STREAM_BYTES, lines_of, read_whole
 from connector_tax.records.cell import CellWindow
 
 
@@ -33,11 +34,11 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
     readings = []
     missed = 0
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in lines_of(read_whole(path, MOST_STREAM_BYTES)):
             try:
                 row = msgspec.json.decode(line)
                 inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
-            except (msgspec.DecodeError, ValueError, KeyError, TypeError):
+            except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
                 missed += 1
                 continue
             if inside and (reading := host_reading(row)) is not None:
