@@ -17,6 +17,8 @@ from connector_tax.errors import ArtifactError
 MOST_DOCUMENT_BYTES = 64 << 20
 # Of a JSONL stream. 15 minutes of step records of the fastest engine seen are 0.2 GB.
 MOST_STREAM_BYTES = 4 << 30
+# Of one that is read whole before it is parsed: three million requests.
+MOST_LINES_BYTES = 1 << 30
 # File systems take no longer name.
 MOST_NAME_BYTES = 255
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -5,7 +5,7 @@ campaign's file) is kept out and named in ``problems``; everything else is read.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,19 @@ from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
-from connector_tax.forms import Form, misfit
+from connector_tax.forms import misfit
 from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.ingest.checks import Checked, check_files
 from connector_tax.ingest.form import (
-    ENGINE_DIFF,
     LAUNCHES,
-    PREFLIGHT,
     RECEIPT,
-    REFERENCE_RATES,
+    fault_of_campaign,
+    fault_of_diff,
+    fault_of_preflight,
+    fault_of_rates,
 )
+from connector_tax.opening import printable
 from connector_tax.plan import read_campaign_file
 from connector_tax.processes import Each
 from connector_tax.records.cell import PHASES, is_repeat
@@ -103,6 +105,10 @@ def read_campaign(
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
+    if fault := fault_of_campaign(document):
+        raise ArtifactError(
+            f"{folder.campaign_file}: {fault}; nothing can be worked out from such a campaign."
+        )
     problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
@@ -126,11 +132,11 @@ def read_campaign(
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, PREFLIGHT, problems),
-        reference_rates=_optional(folder.reference_rates, REFERENCE_RATES, problems),
-        engine_diff=_optional(folder.engine_diff, ENGINE_DIFF, problems),
+        preflight=_optional(folder.preflight_status, fault_of_preflight, problems),
+        reference_rates=_optional(folder.reference_rates, fault_of_rates, problems),
+        engine_diff=_optional(folder.engine_diff, fault_of_diff, problems),
         runs=tuple(runs),
-        problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
+        problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
     )
 
 
@@ -297,12 +303,14 @@ def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
     return {"versions": engine["versions"], "host": host, "gpu": {"GPU": engine["gpu"]}}
 
 
-def _optional(path: Path, form: Form, problems: list[Problem]) -> dict[str, Any] | None:
+def _optional(
+    path: Path, fault_of: Callable[[Any], str | None], problems: list[Problem]
+) -> dict[str, Any] | None:
     if not os.path.lexists(path):
         return None
     try:
         value: dict[str, Any] = read_json(path)
-        if fault := misfit(value, form):
+        if fault := fault_of(value):
             raise ArtifactError(f"cannot be read: {fault}")
         return value
     except ArtifactError as error:

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.opening import MOST_STREAM_BYTES, lines_of, read_whole
+from connector_tax.opening import MOST_LINES_BYTES, lines_of, read_whole
 from connector_tax.records.request import STATUSES, RequestRecord
 from connector_tax.units import MOST_NS
+
+# Holds every field against its type.
+_DECODER = msgspec.json.Decoder(RequestRecord)
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
@@ -16,9 +19,9 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
         return [], []  # named by the checksum check already
     by_seq: dict[int, RequestRecord] = {}
     faults: list[str] = []
-    for number, line in enumerate(lines_of(read_whole(path, MOST_STREAM_BYTES)), 1):
+    for number, line in enumerate(lines_of(read_whole(path, MOST_LINES_BYTES)), 1):
         try:
-            record = RequestRecord.from_json(msgspec.json.decode(line))
+            record = _DECODER.decode(line)
         except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
             faults.append(f"line {number} is not a request ({str(error)[:80]})")
             continue

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from connector_tax.errors import ArtifactError
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular
+from connector_tax.units import MOST_NS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Rows of one block take about five times its size while they are decoded.
 BLOCK_BYTES = 4 << 20
+# 28 hours.
+MOST_US = 1e11
 # A row of a hundred hooks has 2 KiB, a header's settings some 50.
 MOST_LINE_BYTES = 4 << 20
 
@@ -165,15 +168,26 @@ def read_step_columns(path: Path) -> StepColumns:
     finally:
         if collecting:
             gc.enable()
-    found = _joined(workers, WORKER_INTS, WORKER_FLOATS)
+    found, all_steps = _joined(workers, WORKER_INTS, WORKER_FLOATS), _joined(steps, STEP_INTS, STEP_FLOATS)
+    for part in (all_steps, found):
+        _refuse_beyond(part, path)
     return StepColumns(
         hook_names=_hook_names(headers),
         has_worker=found.n > 0 or any(h.process == "worker" for h in headers),
-        steps=_joined(steps, STEP_INTS, STEP_FLOATS),
+        steps=all_steps,
         workers=found,
         named=np.concatenate([np.empty(0, dtype=np.bool_), *named]),
         torn=torn,
     )
+
+
+def _refuse_beyond(rows: Rows, path: Path) -> None:
+    """Sums of what is beyond these would be no number any more."""
+    ints = [*rows.ints.values(), rows.hooks.values]
+    if any(c.size and (c.min() < 0 or c.max() >= MOST_NS) for c in ints) or any(
+        (np.abs(c) > MOST_US).any() for c in rows.floats.values()
+    ):
+        raise ArtifactError(f"{path}: a time or a count that none can be; this is no step record.")
 
 
 def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
