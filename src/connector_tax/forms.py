@@ -1,6 +1,7 @@
 """Whether a JSON value has the form its reader relies on; the first place where it has not is named."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.opening import shown
@@ -9,6 +10,11 @@ from connector_tax.opening import shown
 # or of ``...`` to the form of every value, or a function that says what is wrong with a value, None where nothing is.
 Form = Any
 NUMBER = (int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class _Optional:
+    form: Form
 
 
 def misfit(value: Any, form: Form, place: str = "") -> str | None:
@@ -28,6 +34,8 @@ def misfit(value: Any, form: Form, place: str = "") -> str | None:
             return f"{place} is no list"
         parts = (misfit(part, form[0], f"{place}[{k}]") for k, part in enumerate(value))
         return next((fault for fault in parts if fault is not None), None)
+    if isinstance(form, _Optional):
+        return None if value is None else misfit(value, form.form, place)
     if callable(form) and not isinstance(form, type):
         wrong: str | None = form(value)
         return None if wrong is None else f"{place} {wrong}"
@@ -48,7 +56,7 @@ def named(check: Callable[[Any], bool], what: str) -> Form:
 
 def optional(form: Form) -> Form:
     """The same, or null."""
-    return lambda value: None if value is None else misfit(value, form)
+    return _Optional(form)
 
 
 def within(low: float, high: float, kind: Any = NUMBER) -> Form:

@@ -110,12 +110,14 @@ def open_regular(path: Path, most_bytes: int) -> BinaryIO:
 
 def _refuse(path: Path, found: os.stat_result, most_bytes: int) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise ArtifactError(f"{path}: is a link, which is not followed. Put the file itself there.")
+        raise ArtifactError(
+            f"{path}: cannot be read: it is a link, which is not followed. Put the file itself there."
+        )
     if not stat.S_ISREG(found.st_mode):
-        raise ArtifactError(f"{path}: is no regular file; not read.")
+        raise ArtifactError(f"{path}: cannot be read: it is no regular file.")
     if found.st_size > most_bytes:
         raise ArtifactError(
-            f"{path}: has {found.st_size} bytes, at most {most_bytes} are read of such a file."
+            f"{path}: cannot be read: it has {found.st_size} bytes, at most {most_bytes} are read of such a file."
         )
 
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.errors import ArtifactError
 from connector_tax.figures.draw_all import read_aggregate
+from connector_tax.figures.foreign import reading
 from connector_tax.files import read_json, write_text
 from connector_tax.forms import Form, misfit, named
 from connector_tax.opening import bare, is_bare, read_whole
@@ -40,9 +41,10 @@ def build_report(root: Path) -> Path:
         read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else {}
     )
     config_hash = document_hash(dict(campaign)) if "config" in campaign else None
-    page = page_view(aggregate, campaign, config_hash)
-    page["figures"] = figures_view(folder)
-    write_text(folder.report, render(page))
+    with reading(aggregate, folder.aggregate):
+        page = page_view(aggregate, campaign, config_hash) | {"figures": figures_view(folder)}
+        text = render(page)
+    write_text(folder.report, text)
     return folder.report
 
 
