@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.errors import ArtifactError
@@ -57,7 +56,7 @@ def render(page: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    css = Markup((HERE / "report.css").read_text(encoding="utf-8"))  # our own file, not data
+    css = (HERE / "report.css").read_text(encoding="utf-8")  # our own file, the only text that is not escaped
     return environment.get_template("report.html.j2").render(page=page, css=css)
 
 
