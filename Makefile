@@ -52,6 +52,7 @@ lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src scripts launch patches
 	bash -n launch/*.sh patches/apply.sh scripts/*.sh .ci/run
 
 format: env  ## apply the formatter

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, help="default: one per core for a large campaign, else one")
     args = parser.parse_args()
     folder = CampaignFolder(args.root)
-    large = sum(p.stat().st_size for p in args.root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
+    large = sum(p.lstat().st_size for p in args.root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
     with each_in(args.processes or (cores() if large else 1)) as each:
         data = read_campaign(args.root, each=each)
         value = aggregate(data, each)

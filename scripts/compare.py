@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from connector_tax.doors import run_door
+from connector_tax.figures.foreign import reading
 from connector_tax.files import to_json
 from connector_tax.report.compare import LATENCIES, compare, read_side
 from connector_tax.report.compare_text import comparison_json, comparison_text
@@ -37,14 +38,17 @@ def main() -> None:
     parser.add_argument("--allow-missing", action="store_true", help="pass although B lacks a tax that A has")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     args = parser.parse_args()
-    found = compare(
-        read_side("A", args.a),
-        read_side("B", args.b),
-        fail_above=args.fail_above,
-        deciding=(args.metric,) if args.metric else tuple(LATENCIES),
-        allow_missing=args.allow_missing,
-    )
-    print(to_json(comparison_json(found)).rstrip("\n") if args.json else comparison_text(found))
+    a, b = read_side("A", args.a), read_side("B", args.b)
+    with reading(a.aggregate, a.path), reading(b.aggregate, b.path):
+        found = compare(
+            a,
+            b,
+            fail_above=args.fail_above,
+            deciding=(args.metric,) if args.metric else tuple(LATENCIES),
+            allow_missing=args.allow_missing,
+        )
+        text = to_json(comparison_json(found)).rstrip("\n") if args.json else comparison_text(found)
+    print(text)
     sys.exit(found.exit_code)
 
 

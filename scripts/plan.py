@@ -7,8 +7,8 @@ from pathlib import Path
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import load_campaign
 from connector_tax.doors import run_door
-from connector_tax.files import read_json, to_json, write_text_if_changed
-from connector_tax.plan import campaign_document
+from connector_tax.files import to_json, write_text_if_changed
+from connector_tax.plan import campaign_document, read_campaign_file
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     args = parser.parse_args()
     config = load_campaign(args.configfile)
     path = CampaignFolder(args.root / config.campaign).campaign_file
-    earlier = read_json(path) if path.exists() else {}
+    earlier = read_campaign_file(path) if path.exists() else {}
     now = datetime.now(UTC)
     document = campaign_document(
         config,

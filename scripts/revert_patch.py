@@ -9,8 +9,7 @@ from pathlib import Path
 
 from connector_tax.doors import run_door
 from connector_tax.engine.patching import revert
-from connector_tax.files import read_json
-from connector_tax.plan import config_of
+from connector_tax.plan import config_of, read_campaign_file
 
 
 def main() -> None:
@@ -22,7 +21,7 @@ def main() -> None:
     if not args.campaign_file.exists():
         print("nothing was started, nothing to revert")
         return
-    engine = config_of(read_json(args.campaign_file)).engine
+    engine = config_of(read_campaign_file(args.campaign_file)).engine
     if engine.kind == "vllm" and not os.access(engine.python or "", os.X_OK):
         print(f"no engine at {engine.python} to look at; this campaign wrote nothing into its vLLM")
         return

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -15,8 +16,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from connector_tax.errors import ArtifactError, ConfigError
+from connector_tax.opening import MOST_STREAM_BYTES, open_regular, read_whole
 
 T = TypeVar("T")
+# What this project writes is some ten deep; whoever walks through a document recurses so far.
+MOST_DEEP = 64
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
@@ -48,10 +53,16 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 def write_text_if_changed(path: Path, text: str) -> bool:
     """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return False
-    write_text(path, text)
-    return True
+    content = text.encode()
+    unchanged = (
+        path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_size == len(content)
+        and path.read_bytes() == content
+    )
+    if not unchanged:
+        write_bytes(path, content)
+    return not unchanged
 
 
 def to_json(value: Any) -> str:
@@ -67,17 +78,39 @@ def read_json(path: Path) -> Any:
     """Parse one JSON file.
 
     Raises:
-        ArtifactError: missing, unreadable, or not JSON; names the file and the place. A number that is not finite is
-            not JSON: ``to_json`` writes none, and one that was let in would stop whoever writes it on.
+        ArtifactError: missing, no regular file, too large, or not JSON as ``parse_json`` has it; names file and place.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, parse_float=_finite)
+        return parse_json(read_whole(path))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file. Was it moved, or is its stage not done yet?") from error
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ArtifactError(f"{path}: not valid JSON ({error}). Remove it to have it made again.") from error
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}).") from error
+
+
+def parse_json(content: bytes) -> Any:
+    """JSON that every reader takes for the same, and that can be written again.
+
+    Raises:
+        ValueError: not JSON; a number that is not finite (``to_json`` writes none, and one that was let in would stop
+            whoever writes it on) or an integer beyond 64 bits; a key twice in one object; half of a surrogate pair, which no
+            file can hold; nested deeper than ``MOST_DEEP``.
+    """
+    try:
+        value = json.loads(
+            content.decode("utf-8"),
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_of_64_bits,
+            object_pairs_hook=_once,
+        )
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if _deeper_than(MOST_DEEP, value):
+        raise ValueError(f"nested more than {MOST_DEEP} deep")
+    if _HALF_A_PAIR.search(content):
+        json.dumps(value, ensure_ascii=False).encode()  # raises UnicodeEncodeError, a ValueError
+    return value
 
 
 def _refuse(word: str) -> float:
@@ -86,6 +119,36 @@ def _refuse(word: str) -> float:
 
 def _finite(text: str) -> float:
     return float(text) if math.isfinite(float(text)) else _refuse(text)
+
+
+def _of_64_bits(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"an integer of {len(text)} characters is beyond 64 bits")
+    return int(text)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
+    return found
+
+
+def _deeper_than(most: int, value: Any) -> bool:
+    """Level by level: a function that called itself would not survive what it looks for."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, (dict, list))
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
@@ -122,8 +185,9 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
+    """Of a regular file; refuses others as ``open_regular`` does."""
     digest = hashlib.sha256()
-    with open(path, "rb") as handle:
+    with open_regular(path, MOST_STREAM_BYTES) as handle:
         while block := handle.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -164,7 +228,8 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
         ConfigError: unreadable, empty, or a line that is not wanted; names the line and what is wrong.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Only a line feed ends a line of JSONL: texts may hold U+2028, at which str.splitlines cuts.
+        lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path}: cannot be read ({error}). Give a JSONL file: {wanted} per line."
@@ -173,7 +238,7 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(parse(json.loads(line)))
+                found.append(parse(parse_json(line.encode())))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
                 raise ConfigError(f"{path}: line {number}: {what}") from error

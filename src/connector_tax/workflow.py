@@ -18,10 +18,18 @@ from snakemake.cli import parse_args
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.errors import ConnectorTaxError
-from connector_tax.files import hash_of, read_json, to_json, write_text_if_changed
+from connector_tax.errors import ArtifactError, ConnectorTaxError
+from connector_tax.files import hash_of, to_json, write_text_if_changed
 from connector_tax.imports import PROJECT, closure
-from connector_tax.plan import campaign_document, config_of, launch_spec, run_order, run_spec_hash
+from connector_tax.opening import is_date, shown
+from connector_tax.plan import (
+    campaign_document,
+    config_of,
+    launch_spec,
+    read_campaign_file,
+    run_order,
+    run_spec_hash,
+)
 from connector_tax.records.cell import Phase, is_repeat
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
@@ -188,7 +196,7 @@ class Study:
                 if not path.exists():
                     return
                 analysis = document["config"]["analysis"]
-                document = read_json(path)
+                document = read_campaign_file(path)
                 config_of(document)  # refuses what another version wrote
                 document["config"]["analysis"] = analysis
             write_text_if_changed(path, to_json(document))
@@ -209,11 +217,28 @@ def open_study(
     try:
         campaign = parse_campaign(config, where=where)
         folder = CampaignFolder(Path("results") / campaign.campaign)
-        earlier = read_json(folder.campaign_file) if folder.campaign_file.exists() else {}
+        _refuse_links(folder, measuring)
+        earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else {}
     except ConnectorTaxError as error:
         stop(str(error))
     today = environment.setdefault(DATE_VARIABLE, f"{datetime.now(UTC):%Y-%m-%d}")
+    if not is_date(today):
+        stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
     return Study(campaign, folder, earlier.get("date", today), earlier.get("created_utc"), measuring)
+
+
+def _refuse_links(folder: CampaignFolder, measuring: bool) -> None:
+    """Before anything is written into a folder that may come from somebody else.
+
+    Raises:
+        ArtifactError: what is written there would lie elsewhere.
+    """
+    links = folder.links()
+    if measuring and links:
+        raise ArtifactError(
+            f"{links[0]}: is a link ({len(links)} in this campaign's runs). What is measured would be written elsewhere. Put the "
+            "file or folder itself in its place."
+        )
 
 
 def code(script: str) -> list[str]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from connector_tax.errors import ArtifactError
+from connector_tax.opening import bare, is_bare, is_date, links_beneath, shown
 from connector_tax.records.cell import Phase, is_phase, phase_label
 
 RUN_FILES = ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json")
@@ -69,25 +71,52 @@ class CampaignFolder:
         return self.root / "logs" / "progress.log"
 
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
+        """
+        Raises:
+            ArtifactError: a part of the path would lead out of the folder.
+        """
+        if not is_date(date):
+            raise ArtifactError(f"date {shown(date)} is none (YYYY-MM-DD). Nothing is read or written there.")
+        bare(connector_id, "configuration")
+        bare(phase, "phase")
         return RunFolder(self.root / f"{date}_{connector_id}" / f"phase_{phase}", connector_id, phase)
 
     def engine_settings(self, connector_id: str) -> Path:
         """What the engine of a configuration resolved, as preflight saw it."""
-        return self.preflight / connector_id / "engine_settings.json"
+        return self.preflight / bare(connector_id, "configuration") / "engine_settings.json"
 
     @property
     def engine_diff(self) -> Path:
         return self.root / "engine_diff.json"
 
     def runs(self) -> list["RunFolder"]:
-        """Every run folder on disk, in name order, finished or not."""
+        """Every run folder on disk, in name order, finished or not; links are no folders."""
         found = []
         for folder in sorted(self.root.glob("????-??-??_*/phase_*")):
             phase = folder.name.removeprefix("phase_")
-            if folder.is_dir() and is_phase(phase):
-                connector_id = folder.parent.name[11:]
-                found.append(RunFolder(folder, connector_id, phase))
+            linked = folder.is_symlink() or folder.parent.is_symlink()
+            if folder.is_dir() and not linked and is_phase(phase) and _is_run_name(folder.parent.name):
+                found.append(RunFolder(folder, folder.parent.name[11:], phase))
         return found
+
+    def links(self) -> list[Path]:
+        """Links inside run folders; whoever reads leaves them out.
+
+        Raises:
+            ArtifactError: there is one elsewhere in the folder. What is written behind it would lie outside.
+        """
+        found = links_beneath(self.root)
+        runs = [path for path in found if _is_run_name(path.relative_to(self.root).parts[0])]
+        if others := [path for path in found if path not in runs]:
+            raise ArtifactError(
+                f"{others[0]}: is a link ({len(others)} in this campaign's folder, outside its runs). What is written there "
+                "would lie elsewhere. Remove it, or put the file or folder itself in its place."
+            )
+        return runs
+
+
+def _is_run_name(name: str) -> bool:
+    return is_date(name[:10]) and name[10:11] == "_" and is_bare(name[11:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +180,18 @@ class RunFolder:
         return self.path / "cells"
 
     def cell(self, cell_id: str) -> "CellFolder":
-        return CellFolder(self.cells / cell_id, self.phase, cell_id)
+        """
+        Raises:
+            ArtifactError: ``cell_id`` is no bare name.
+        """
+        return CellFolder(self.cells / bare(cell_id, "cell"), self.phase, cell_id)
 
     def finished_cells(self) -> list["CellFolder"]:
         """Cells that were renamed into place; temporary ones start with a dot and do not count."""
-        if not self.cells.is_dir():
+        if not self.cells.is_dir() or self.cells.is_symlink():
             return []
-        names = sorted(p.name for p in self.cells.iterdir() if p.is_dir() and not p.name.startswith("."))
-        return [self.cell(name) for name in names]
+        names = sorted(p.name for p in self.cells.iterdir() if p.is_dir() and not p.is_symlink())
+        return [self.cell(name) for name in names if is_bare(name)]
 
 
 @dataclass(frozen=True, slots=True)

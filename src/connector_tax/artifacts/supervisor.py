@@ -4,11 +4,12 @@ A number alone names nobody for certain, since the kernel gives it to others lat
 ticks since boot, and that boot it does.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector_tax.files import write_json
+from connector_tax.errors import ArtifactError
+from connector_tax.files import parse_json, write_json
+from connector_tax.opening import read_whole
 
 RECORD = "engine.pid.json"
 
@@ -45,10 +46,10 @@ def record_supervisor(folder: Path, pid: int) -> None:
 def recorded_supervisor(folder: Path) -> Supervisor | None:
     """None where no record lies, or one that is torn or of another version: it names nobody for certain."""
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        found = parse_json(read_whole(folder / RECORD))
         ticks = found["start_ticks"]
         return Supervisor(int(found["pid"]), None if ticks is None else int(ticks), str(found["boot"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ArtifactError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -5,8 +5,10 @@ The schemas hold the types, the bounds and every default.
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from connector_tax.errors import ConfigError
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
+# A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
+_UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -33,6 +37,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deep.") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
     return value
@@ -52,25 +58,26 @@ def checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[st
     errors = sorted(
         _validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
     )
-    if not errors and (place := _not_finite(value, "")) is not None:
-        raise ConfigError(
-            f"{where}: {place.lstrip('.')}: .inf and .nan are no numbers to work with; give a finite one."
-        )
+    if not errors and (found := _not_storable(value, "")) is not None:
+        raise ConfigError(f"{where}: {found.lstrip('.')}")
     if errors:
         raise ConfigError("\n".join(f"{where}: {_sentence(e)}" for e in errors))
     return value
 
 
-def _not_finite(value: Any, place: str) -> str | None:
-    """Where a number is that YAML can write and a schema cannot refuse."""
+def _not_storable(value: Any, place: str) -> str | None:
+    """Where something is that YAML can write, a schema cannot refuse, and no file or environment can hold; and what would do."""
     if isinstance(value, float) and not math.isfinite(value):
-        return place
+        return f"{place}: .inf and .nan are no numbers to work with; give a finite one."
+    if isinstance(value, str) and (unfit := _UNFIT.search(value)):
+        return f"{place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
     parts: Iterable[tuple[str, Any]] = ()
     if isinstance(value, dict):
-        parts = ((f"{place}.{name}", part) for name, part in value.items())
+        keys = ((f"{place} (one of its keys)", key) for key in value)
+        parts = chain(keys, ((f"{place}.{name}", part) for name, part in value.items()))
     elif isinstance(value, list):
         parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
-    return next((found for name, part in parts if (found := _not_finite(part, name)) is not None), None)
+    return next((found for name, part in parts if (found := _not_storable(part, name)) is not None), None)
 
 
 def _sentence(error: ValidationError) -> str:

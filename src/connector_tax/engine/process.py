@@ -19,9 +19,10 @@ from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_leftovers
 from connector_tax.engine.ports import api_port, taken_side_port
 from connector_tax.engine.release import memory_before, wait_released
-from connector_tax.engine.root_cause import last_error, root_cause, since_ready
+from connector_tax.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.engine.store import own_store
 from connector_tax.errors import EngineError
+from connector_tax.opening import printable
 from connector_tax.records.connector import ConnectorSpec
 
 POLL_S = 0.1
@@ -267,4 +268,4 @@ def _tail(path: Path) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "nothing"
+    return printable(lines[-1], MOST_CHARACTERS) if lines else "nothing"

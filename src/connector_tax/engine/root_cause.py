@@ -10,6 +10,8 @@ import re
 import signal
 from dataclasses import dataclass
 
+from connector_tax.opening import printable
+
 # What a process that only reports another one's death says.
 WRAPPERS = (
     "Engine core initialization failed",
@@ -21,6 +23,8 @@ WRAPPERS = (
     "EngineCore encountered",
     "cancelled",
 )
+# Of one line; it becomes the reason of a skip, in tables and on terminals. The longest of vLLM's own have some 500.
+MOST_CHARACTERS = 1000
 _PREFIX = re.compile(r"^(\([^)]*pid=\d+\)\s*)?((INFO|WARNING|ERROR|DEBUG|CRITICAL)\s[^\]]*\]\s?)?")
 _EXCEPTION = re.compile(
     r"^(?:(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout)\b(:.*)?$|Fatal Python error: .+)"
@@ -94,7 +98,7 @@ def last_error(log_text: str) -> str | None:
 
 
 def _lines(log_text: str) -> list[str]:
-    lines = (_PREFIX.sub("", line).strip() for line in log_text.splitlines())
+    lines = (printable(_PREFIX.sub("", line).strip(), MOST_CHARACTERS) for line in log_text.splitlines())
     return [line for line in lines if line]
 
 

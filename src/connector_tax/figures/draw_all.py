@@ -23,6 +23,7 @@ from connector_tax.figures import (
     fig8_additivity,
     fig9_attribution,
 )
+from connector_tax.figures.foreign import reading
 from connector_tax.figures.lookup import Aggregate
 from connector_tax.figures.style import Drawn, Omitted, Row, drawing_style, save
 from connector_tax.figures.words import clean
@@ -72,11 +73,13 @@ def draw_figures(root: Path) -> list[dict[str, Any]]:
         ArtifactError: there is no aggregate, or the disk is full.
     """
     folder = CampaignFolder(root)
+    folder.links()
     aggregate = read_aggregate(folder)
     temporary = folder.figures.with_name(".figures.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    entries = [_one(name, aggregate, temporary) for name in FIGURES]
+    with reading(aggregate, folder.aggregate):
+        entries = [_one(name, aggregate, temporary) for name in FIGURES]
     write_json(temporary / "index.json", {"schema": SCHEMA, "figures": entries})
     write_json(temporary / "omitted.json", {e["name"]: e["reason"] for e in entries if not e["drawn"]})
     publish_folder(temporary, folder.figures)

@@ -4,7 +4,8 @@ A cell that cannot be trusted (a torn line, a request twice, a checksum that dif
 campaign's file) is kept out and named in ``problems``; everything else is read.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,25 @@ from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
+from connector_tax.forms import misfit
 from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.ingest.checks import Checked, check_files
 from connector_tax.ingest.form import (
-    ENGINE_DIFF,
     LAUNCHES,
-    PREFLIGHT,
     RECEIPT,
-    REFERENCE_RATES,
-    Form,
-    misfit,
+    fault_of_campaign,
+    fault_of_diff,
+    fault_of_preflight,
+    fault_of_rates,
 )
+from connector_tax.opening import printable
+from connector_tax.plan import read_campaign_file
 from connector_tax.processes import Each
 from connector_tax.records.cell import PHASES, is_repeat
-from connector_tax.records.rates import ReferenceRates
 
 # What a file of another form than expected makes its readers raise.
-UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError)
+UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +104,19 @@ def read_campaign(
         ArtifactError: there is no campaign at ``root``.
     """
     folder = CampaignFolder(root)
-    document = read_json(folder.campaign_file)
-    problems: list[Problem] = []
+    document = read_campaign_file(folder.campaign_file)
+    if fault := fault_of_campaign(document):
+        raise ArtifactError(
+            f"{folder.campaign_file}: {fault}; nothing can be worked out from such a campaign."
+        )
+    problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
         problems.append(Problem(str(folder.campaign_file), f"cells are not held against it: {unknown}"))
     opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
-        if wanted and run_folder.path.parent.name.startswith(document["date"]):
+        if wanted and run_folder.path.parent.name.startswith(document["date"] + "_"):
             opened.append(_open_run(folder, run_folder, document["campaign"], steps))
         elif wanted:
             problems.append(
@@ -126,11 +132,11 @@ def read_campaign(
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, PREFLIGHT, problems),
-        reference_rates=_reference_rates(folder.reference_rates, problems),
-        engine_diff=_optional(folder.engine_diff, ENGINE_DIFF, problems),
+        preflight=_optional(folder.preflight_status, fault_of_preflight, problems),
+        reference_rates=_optional(folder.reference_rates, fault_of_rates, problems),
+        engine_diff=_optional(folder.engine_diff, fault_of_diff, problems),
         runs=tuple(runs),
-        problems=tuple(Problem(_where(Path(p.where), root), p.what) for p in problems),
+        problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
     )
 
 
@@ -204,7 +210,7 @@ def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
 
 def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[dict[str, Any]] | None:
     """None where this run had no accuracy pass, or what lies there is not one of this run."""
-    if not folder.outputs.exists():
+    if not os.path.lexists(folder.outputs):
         return None
     try:
         document = read_json(folder.outputs)
@@ -213,7 +219,7 @@ def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[
         if named == (campaign, folder.connector_id) and all(isinstance(o, dict) for o in outputs):
             return list(outputs)
         fault = f"is of {' '.join(map(str, named))}; not used"
-    except (ArtifactError, LookupError, TypeError) as error:
+    except UNREADABLE as error:
         fault = f"cannot be read: {_said(error)}"
     problems.append(Problem(str(folder.outputs), fault))
     return None
@@ -221,7 +227,7 @@ def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[
 
 def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Receipt | None:
     """None where the run has not ended, or its receipt is not one of this run."""
-    if not folder.receipt.exists():
+    if not os.path.lexists(folder.receipt):
         return None
     try:
         if fault := misfit(read_json(folder.receipt), RECEIPT):
@@ -231,7 +237,7 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
         if named == (campaign, folder.connector_id, folder.phase):
             return receipt
         fault = f"is of {' '.join(map(str, named))}; it and its cells' checksums are not used"
-    except (ArtifactError, LookupError, TypeError) as error:
+    except UNREADABLE as error:
         fault = f"cannot be read: {_said(error)}"
     problems.append(Problem(str(folder.receipt), fault))
     return None
@@ -297,28 +303,18 @@ def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
     return {"versions": engine["versions"], "host": host, "gpu": {"GPU": engine["gpu"]}}
 
 
-def _optional(path: Path, form: Form, problems: list[Problem]) -> dict[str, Any] | None:
-    if not path.exists():
+def _optional(
+    path: Path, fault_of: Callable[[Any], str | None], problems: list[Problem]
+) -> dict[str, Any] | None:
+    if not os.path.lexists(path):
         return None
     try:
         value: dict[str, Any] = read_json(path)
-        if fault := misfit(value, form):
+        if fault := fault_of(value):
             raise ArtifactError(f"cannot be read: {fault}")
         return value
     except ArtifactError as error:
         problems.append(Problem(str(path), _said(error)))
-        return None
-
-
-def _reference_rates(path: Path, problems: list[Problem]) -> dict[str, Any] | None:
-    """None also where its rates or shapes are none: what is planned from them would not be known."""
-    value = _optional(path, REFERENCE_RATES, problems)
-    try:
-        if value is not None:
-            ReferenceRates.of_document(value)
-        return value
-    except ValueError as error:
-        problems.append(Problem(str(path), f"cannot be read: {error}"))
         return None
 
 

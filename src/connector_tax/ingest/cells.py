@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.errors import ArtifactError
 from connector_tax.ingest.belonging import Belonging
 from connector_tax.ingest.checks import CellFiles, Checked
-from connector_tax.ingest.form import CELL, misfit
+from connector_tax.ingest.form import fault_of_cell
 from connector_tax.ingest.requests import read_requests
 from connector_tax.ingest.samples import Samples, read_samples
 from connector_tax.ingest.tables import StepRecords
@@ -76,12 +78,12 @@ def open_cell(
     lacking = [k for k in NEEDED if k not in document]
     if lacking:
         raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
-    if fault := misfit(document, CELL):
+    if fault := fault_of_cell(document):
         raise ArtifactError(f"cell.json: {fault}")
     files = CellFiles(
         folder.path,
         {name: expected["sha256"] for name, expected in (entry or document)["files"].items()},
-        CellWindow.from_json(document["window"]),
+        msgspec.convert(document["window"], CellWindow),
         folder.engine_step if steps else None,
         campaign.step_table(folder),
     )
@@ -96,6 +98,7 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) ->
         LookupError, AttributeError, TypeError, ValueError: a file has another form.
     """
     run, folder, document = opened.run, opened.folder, opened.document
+    spec = msgspec.convert(document["spec"], CellSpec)
     faults = [*campaign.faults(run, folder, document), *checked.faults]
     if folder.requests.name not in document["files"]:
         faults.append(f"{folder.requests.name} is missing")
@@ -108,7 +111,7 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) ->
         config=run.connector_id,
         phase=run.phase,
         cell_id=folder.cell_id,
-        spec=CellSpec.from_json(document["spec"]),
+        spec=spec,
         window=window,
         document=document,
         requests=requests,

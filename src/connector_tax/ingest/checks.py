@@ -9,6 +9,7 @@ from pathlib import Path
 from connector_tax.errors import ArtifactError
 from connector_tax.files import sha256_of
 from connector_tax.ingest.tables import StepRecords, open_steps
+from connector_tax.opening import bare
 from connector_tax.records.cell import CellWindow
 
 
@@ -51,15 +52,17 @@ def check_files(files: CellFiles) -> Checked:
     """
     faults = []
     for name, expected in files.expected.items():
-        path = files.folder / name
-        if not path.exists():
+        try:
+            if sha256_of(files.folder / bare(name, "file")) != expected:
+                faults.append(f"{name} differs from its checksum (edited or damaged)")
+        except FileNotFoundError:
             faults.append(f"{name} is missing")
-        elif sha256_of(path) != expected:
-            faults.append(f"{name} differs from its checksum (edited or damaged)")
+        except ArtifactError as error:
+            faults.append(str(error).replace(f"{files.folder}/", ""))
     if faults or files.steps is None or not files.steps.exists():
         return Checked(tuple(faults))
-    sha256 = files.expected.get(files.steps.name) or sha256_of(files.steps)
     try:
+        sha256 = files.expected.get(files.steps.name) or sha256_of(files.steps)
         return Checked((), open_steps(files.steps, sha256, files.window, files.table))
     except ArtifactError as error:
         return Checked((), unreadable=str(error))

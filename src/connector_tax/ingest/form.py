@@ -1,72 +1,152 @@
-"""Whether a JSON value has the form its reader relies on; the first place where it has not is named."""
+"""The forms of what the analysis reads; ``connector_tax.forms`` holds values against them.
 
+A form says of every value that statistics compute with what it is and how large it can be. Whoever wrote the file may have
+written anything, and what is no number here would otherwise end the analysis of everything else.
+"""
+
+import re
 from typing import Any
 
-# A form is a type, a tuple of types, a list (an array, every element of its first's form), or a mapping of required keys,
-# or of ``...`` to the form of every value. A key with ``?`` behind it may be absent.
-Form = Any
-NUMBER = (int, float)
+from connector_tax.forms import Form, misfit, named, optional, within
+from connector_tax.units import MOST_NS
+
+# Monotonic and wall time alike; what is subtracted from one another stays in 64 bits.
+_TIME: Form = within(0, MOST_NS, int)
+_SECONDS: Form = within(0, 1e9)
+_TOKENS: Form = within(0, 1e12)
+_LENGTH: Form = within(1, 1e9, int)
+_RATE: Form = within(1e-9, 1e9)
+_TEXT_OR_NULL = (str, type(None))
+_SHAPE: Form = {"input_tokens": _LENGTH, "output_tokens": _LENGTH}
 
 CELL: Form = {
     "engine": {"versions": dict, "host": dict, "gpu": list},
     "code": {"loadgen_sha256": str},
-    "window": {"t0_ns": int, "window_start_ns": int, "t_stop_ns": int, "drained_ns": int},
-    "clock": {"monotonic_ns": int, "utc_ns": int},
+    "window": dict.fromkeys(("t0_ns", "window_start_ns", "t_stop_ns", "drained_ns"), _TIME),
+    "clock": {"monotonic_ns": _TIME, "utc_ns": _TIME},
     "verdict": str,
     "reasons": [str],
     "flags": [str],
     "health": dict,
     "cpu": dict,
-    "spec": dict,
-    "files": dict,
+    "spec": {"rate_per_s": within(0, 1e9), "input_tokens": _LENGTH, "output_tokens": _LENGTH},
+    "files": {...: {"sha256": str}},
+}
+# Keys that not every cell has.
+CELL_MORE: Form = {
+    "attempt": optional(within(1, 1e6, int)),
+    "launch": optional(dict),
+    "prefix_cache_hits_delta": optional(within(-1e15, 1e15)),
+    "cache": optional(dict),
+}
+CACHE: Form = {
+    "block_size": optional(within(1, 1e6, int)),
+    "kv_blocks": optional(_TOKENS),
+    "computed_tokens": optional(_TOKENS),
+    "counters": optional({...: within(-1e15, 1e15)}),
 }
 RECEIPT: Form = {
     "status": str,
-    "reason": (str, type(None)),
+    "reason": _TEXT_OR_NULL,
+    "campaign": str,
+    "connector": str,
+    "phase": str,
     "engine": dict,
     "step_timing_available": bool,
     "cells": [{"cell_id": str, "files": dict}],
 }
-LAUNCHES: Form = [{"attempt": int, "elapsed_s": (*NUMBER, type(None))}]
+LAUNCHES: Form = [{"attempt": within(1, 1e6, int), "elapsed_s": optional(_SECONDS)}]
 PREFLIGHT: Form = {"configs": {...: {"decision": str}}}
-REFERENCE_RATES: Form = {
-    "ref_safe_per_s": NUMBER,
-    "ref_load_per_s": NUMBER,
-    "b_prime_needed": bool,
-    "shapes?": {...: {"rate_per_s": NUMBER}},
-    "load_shapes?": {...: {"rate_per_s": NUMBER}},
+PREFLIGHT_MORE: Form = {"step_timing_reason": _TEXT_OR_NULL, "elapsed_s": optional(_SECONDS)}
+_MILLION_TOKENS = named(lambda text: re.fullmatch("[0-9]{1,7}", text) is not None, "no number of tokens")
+DECISION_MORE: Form = {
+    "reason": _TEXT_OR_NULL,
+    "install": _TEXT_OR_NULL,
+    "prompt_s": optional({...: _SECONDS}),
 }
-ENGINE_DIFF: Form = {"configs": dict}
+REFERENCE_RATES: Form = {"ref_safe_per_s": _RATE, "ref_load_per_s": _RATE, "b_prime_needed": bool}
+RATES_MORE: Form = {
+    "flags": [str],
+    "shapes": {...: {"rate_per_s": _RATE}},
+    "load_shapes": {...: {"rate_per_s": _RATE}},
+}
+ENGINE_DIFF: Form = {"configs": {...: optional({...: dict})}}
+DIFF_MORE: Form = {"plain": optional(dict)}
+
+# Of a campaign that another version wrote at least this, which the statistics ask for.
+CAMPAIGN: Form = {
+    "created_utc": str,
+    "order": {...: [str]},
+    "config": {
+        "seed": within(0, 2**63 - 1, int),
+        "engine": {"kind": str, "model": str, "args": dict},
+        "connectors": [{"id": str, "label": str, "kv_transfer_config": optional(dict)}],
+        "phase_a_shape": _SHAPE,
+        "phase_b_input_tokens": [_LENGTH],
+        "phase_b_output_tokens": [_LENGTH],
+        "phase_b_prime": {"configs": [str], "shapes": [_SHAPE]},
+        "cell": {"arrival": str, "inflight_cap": within(1, 1e6, int)},
+        "analysis": {
+            "bootstrap_draws": within(1, 100_000, int),
+            "confidence": within(0.5, 1),
+            "time_budget_h": within(0, 1e6),
+        },
+    },
+}
+# Settings that statistics compute with, wherever an engine's are.
+_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "block_size")
 
 
-def misfit(value: Any, form: Form, place: str = "") -> str | None:
-    """``"engine.gpu is no list"``, or None where the form is kept."""
-    if isinstance(form, dict):
-        if not isinstance(value, dict):
-            return f"{place or 'it'} is no object"
-        if ... in form:
-            form = dict.fromkeys(value, form[...])
-        else:
-            form = {
-                k.removesuffix("?"): f
-                for k, f in form.items()
-                if k.removesuffix("?") in value or k[-1] != "?"
-            }
-        found = (
-            f"no {_join(place, key)}" if key not in value else misfit(value[key], wanted, _join(place, key))
-            for key, wanted in form.items()
-        )
-        return next((fault for fault in found if fault is not None), None)
-    if isinstance(form, list):
-        if not isinstance(value, list):
-            return f"{place} is no list"
-        parts = (misfit(part, form[0], f"{place}[{k}]") for k, part in enumerate(value))
-        return next((fault for fault in parts if fault is not None), None)
-    # True is an int to Python and none to JSON.
-    kept = isinstance(value, form) and (form is bool or not isinstance(value, bool))
-    names = [t.__name__ for t in (form if isinstance(form, tuple) else (form,))]
-    return None if kept else f"{place} is no {' or '.join(names)}"
+def fault_of(value: Any, form: Form, more: Form) -> str | None:
+    """Where ``value`` has not ``form``, or one of the keys in ``more`` that it has not that form; None where all is well."""
+    if fault := misfit(value, form):
+        return fault
+    return misfit(value, {key: wanted for key, wanted in more.items() if key in value})
 
 
-def _join(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
+def fault_of_cell(document: Any) -> str | None:
+    fault = fault_of(document, CELL, CELL_MORE)
+    cache = None if fault else document.get("cache")
+    return fault or (None if cache is None else _within("cache", fault_of(cache, {}, CACHE)))
+
+
+def fault_of_preflight(document: Any) -> str | None:
+    if fault := fault_of(document, PREFLIGHT, PREFLIGHT_MORE):
+        return fault
+    for name, decision in document["configs"].items():
+        fault = fault_of(decision, {}, DECISION_MORE)
+        lengths = {} if fault else decision.get("prompt_s") or {}
+        fault = fault or misfit(list(lengths), [_MILLION_TOKENS], "prompt_s")
+        if fault:
+            return f"configs.{name}.{fault}"
+    return None
+
+
+def fault_of_rates(document: Any) -> str | None:
+    if fault := fault_of(document, REFERENCE_RATES, RATES_MORE):
+        return fault
+    shapes = [*document.get("shapes", ()), *document.get("load_shapes", ())]
+    wrong = [s for s in shapes if not re.fullmatch("[1-9][0-9]{0,8}x[1-9][0-9]{0,8}", s)]
+    return f"{wrong[0]!r} is no shape" if wrong else None
+
+
+def fault_of_diff(document: Any) -> str | None:
+    if fault := fault_of(document, ENGINE_DIFF, DIFF_MORE):
+        return fault
+    return _fault_of_limits(document.get("plain") or {}, "plain")
+
+
+def fault_of_campaign(document: Any) -> str | None:
+    """Beyond its names, which whoever opens the file has checked."""
+    return misfit(document, CAMPAIGN) or _fault_of_limits(
+        document["config"]["engine"]["args"], "config.engine.args"
+    )
+
+
+def _fault_of_limits(settings: dict[str, Any], place: str) -> str | None:
+    wanted = {k: optional(within(0, 1e12, int)) for k in settings if k.rpartition(".")[2] in _LIMITS}
+    return misfit(settings, wanted, place)
+
+
+def _within(place: str, fault: str | None) -> str | None:
+    return None if fault is None else f"{place}.{fault}"

@@ -2,12 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from connector_tax.ingest.host import HostState, host_reading, host_state
+from connector_tax.opening import MOST_LINES_BYTES, lines_of, read_whole, shown
 from connector_tax.records.cell import CellWindow
+
+# Of tokens since the launch and of bytes alike.
+MOST_VALUE = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +38,17 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
     readings = []
     missed = 0
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in lines_of(read_whole(path, MOST_LINES_BYTES)):
             try:
                 row = msgspec.json.decode(line)
                 inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
-            except (msgspec.DecodeError, ValueError, KeyError, TypeError):
+            except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
                 missed += 1
                 continue
             if inside and (reading := host_reading(row)) is not None:
                 readings.append(reading)  # also where the engine did not answer
             if inside and row.get("ok"):
-                rows.append(row["values"])
+                rows.append(_numbers(row["values"]))
             elif inside:
                 missed += 1
     return Samples(
@@ -53,6 +58,17 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         missed,
         host_state(readings),
     )
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    """
+    Raises:
+        ValueError, AttributeError: they are none, or one is beyond all that a server counts.
+    """
+    for name, value in values.items():
+        if not isinstance(value, int | float) or not abs(value) < MOST_VALUE:
+            raise ValueError(f"{shown(name)} of a sample is {shown(value)}, which is no number of a server")
+    return values
 
 
 def _median(rows: list[dict[str, float]], name: str) -> float | None:

@@ -19,8 +19,10 @@ import pyarrow.parquet as pq
 import connector_tax.ingest.steps
 import connector_tax.steptime.columns
 from connector_tax.errors import ArtifactError
-from connector_tax.files import write_bytes
+from connector_tax.files import parse_json, write_bytes
+from connector_tax.forms import Form, misfit
 from connector_tax.ingest.steps import Hooks, StepTable, read_steps
+from connector_tax.opening import MOST_STREAM_BYTES, open_regular
 from connector_tax.records.cell import CellWindow
 
 SCHEMA = 1
@@ -30,6 +32,15 @@ COLUMNS = (
     *("start_load_kv_us", "connector_total_us", "tokens", "kind"),
 )
 COUNTS = ("n_empty", "n_unjoined", "n_joined_by_order", "torn")
+FACTS: Form = {
+    "made_of": dict,
+    "n": int,
+    "hooks": [str],
+    **dict.fromkeys(COUNTS[:3], int),
+    "torn": bool,
+}
+# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and two per hook that its header names.
+MOST_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +137,16 @@ def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
 def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
     """What the metadata say; None where there is no table, no whole one, or one of something else."""
     try:
-        found = json.loads(pq.read_metadata(path).metadata[KEY])
-    except (OSError, pa.ArrowException, LookupError, TypeError, ValueError):
+        with open_regular(path, MOST_STREAM_BYTES) as file:
+            metadata = pq.read_metadata(file)
+        found = parse_json(metadata.metadata[KEY])
+    except (OSError, pa.ArrowException, ArtifactError, LookupError, TypeError, ValueError):
         return None
-    return found if isinstance(found, dict) and found.get("made_of") == made_of else None
+    if misfit(found, FACTS) or found["made_of"] != made_of or metadata.num_rows != found["n"]:
+        return None
+    # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
+    most = MOST_PER_BYTE * made_of["source"]["bytes"]
+    return dict(found) if metadata.num_rows * metadata.num_columns <= most else None
 
 
 def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | None:
@@ -141,9 +158,13 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     wanted = [*COLUMNS, *(f"us:{n}" for n in names), *(f"calls:{n}" for n in names)]
     try:
         # One thread: every process of the analysis reads a table of its own.
-        table = pq.ParquetFile(path, page_checksum_verification=True).read(wanted, use_threads=False)
+        with open_regular(path, MOST_STREAM_BYTES) as file:
+            table = pq.ParquetFile(file, page_checksum_verification=True).read(wanted, use_threads=False)
         columns = {name: table[name].to_numpy() for name in wanted}
-    except (OSError, pa.ArrowException, LookupError):
+    except (OSError, pa.ArrowException, ArtifactError, LookupError):
+        return None
+    kinds = {name: np.int8 if name == "kind" else np.float64 for name in wanted}
+    if any(c.dtype != kinds[name] or np.isinf(c).any() for name, c in columns.items()):
         return None
     shape = (facts["n"], len(names))
     us, calls = np.empty(shape), np.empty(shape)

@@ -36,7 +36,7 @@ from connector_tax.measure.failure import blame_the_host
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
 from connector_tax.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
-from connector_tax.plan import config_of, launch_spec
+from connector_tax.plan import config_of, launch_spec, read_campaign_file
 from connector_tax.records.connector import ConnectorSpec
 
 SCHEMA = 1
@@ -88,8 +88,9 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             with ``max_model_len`` does not fit on the card.
         EngineError: ``plain`` cannot be measured.
     """
-    config = config_of(read_json(campaign_file))
+    config = config_of(read_campaign_file(campaign_file))
     folder = CampaignFolder(campaign_file.parent)
+    folder.links()
     check_model(config.engine)
     cards = cards_of(config.engine)
     if cards.note:

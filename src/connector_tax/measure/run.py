@@ -46,6 +46,7 @@ from connector_tax.plan import (
     cells_of,
     config_of,
     launch_spec,
+    read_campaign_file,
     spec_hash,
     until_overload,
 )
@@ -72,9 +73,10 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
         ArtifactError: something on disk cannot be read or written.
     """
-    document = read_json(campaign_file)
+    document = read_campaign_file(campaign_file)
     config = config_of(document)
     folder = CampaignFolder(campaign_file.parent)
+    folder.links()
     run_folder = folder.run(document["date"], connector_id, phase)
     progress = Progress(folder, config, document["date"], connector_id, phase)
 

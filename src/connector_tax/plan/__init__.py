@@ -1,6 +1,6 @@
 """The campaign as a list of what to do: a pure function of the config."""
 
-from connector_tax.plan.campaign import campaign_document, config_of, document_hash
+from connector_tax.plan.campaign import campaign_document, config_of, document_hash, read_campaign_file
 from connector_tax.plan.cells import (
     cells_of,
     launch_spec,
@@ -19,6 +19,7 @@ __all__ = [
     "launch_spec",
     "run_order",
     "outputs_hash",
+    "read_campaign_file",
     "run_spec_hash",
     "spec_hash",
     "until_overload",

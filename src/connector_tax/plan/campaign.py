@@ -1,7 +1,10 @@
 """``campaign.json``: the resolved config, the date and the run order, as every door reads them."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from connector_tax.config import (
     AccuracyConfig,
@@ -15,12 +18,23 @@ from connector_tax.config import (
     SessionFile,
 )
 from connector_tax.errors import ArtifactError
-from connector_tax.files import hash_of
+from connector_tax.files import hash_of, read_json
+from connector_tax.forms import Form, misfit, named
+from connector_tax.opening import is_bare, is_campaign_name, is_date
 from connector_tax.plan.order import run_order
 from connector_tax.records.cell import Shape
 from connector_tax.records.connector import ConnectorSpec, ModuleNeed, SidePort
 
 SCHEMA = 1
+_NAME = named(is_bare, "no bare name")
+# Of these names paths are made, and tables of other people's pages.
+NAMES: Form = {
+    "campaign": named(is_campaign_name, "no name of a campaign"),
+    "date": named(is_date, "no date (YYYY-MM-DD)"),
+    "order": {...: [_NAME]},
+    "config": dict,
+}
+IDS: Form = {"connectors": [{"id": _NAME}]}
 
 
 def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) -> dict[str, Any]:
@@ -37,6 +51,24 @@ def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) ->
         "order": {phase: list(run_order(config, phase)) for phase in config.phases},
         "config": asdict(config),
     }
+
+
+def read_campaign_file(path: Path) -> dict[str, Any]:
+    """``campaign.json``, whoever wrote it: what is used as a name is one.
+
+    Raises:
+        ArtifactError: missing, not JSON, or a name in it is none; names the key.
+    """
+    document = read_json(path)
+    fault = misfit(document, NAMES)
+    if fault is None and "connectors" in document["config"]:
+        fault = misfit(document["config"], IDS, "config")
+    if fault is not None:
+        raise ArtifactError(
+            f"{path}: {fault}. Nothing was read or written under such a name; take the file as the campaign wrote it."
+        )
+    found: dict[str, Any] = document
+    return found
 
 
 def document_hash(document: dict[str, Any]) -> str:
@@ -58,7 +90,7 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
         value = dict(document["config"])
         engine = dict(value["engine"])
         prime, conversations = value["phase_b_prime"], value["phase_c"]
-        return CampaignConfig(
+        config = CampaignConfig(
             **{
                 **value,
                 "engine": EngineConfig(**{**engine, "extra_args": tuple(engine["extra_args"])}),
@@ -79,7 +111,10 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
                 "analysis": AnalysisConfig(**value["analysis"]),
             }
         )
-    except (KeyError, TypeError) as error:
+        # Python holds no value against its type; somebody else's text is a number of ours otherwise.
+        msgspec.convert(asdict(config), CampaignConfig)
+        return config
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ArtifactError(
             f"campaign.json: not what this version writes ({error}). Was it edited by hand? "
             "Start the campaign again to have it rewritten; finished cells are kept."

@@ -3,7 +3,13 @@
 What the kernel or the driver does not tell is absent. Ticks are cumulative since boot, so a cell's share is a difference.
 """
 
+from typing import Annotated
+
 import msgspec
+
+# Nothing that a host tells of itself is beyond these; a number that is would be no number any more in a mean.
+Number = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+Ticks = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -15,11 +21,11 @@ class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         errors: readings that failed, and how; what this GPU cannot tell at all is none of them.
     """
 
-    sm_mhz: float | None = None
-    mem_mhz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    utilisation: float | None = None
+    sm_mhz: Number | None = None
+    mem_mhz: Number | None = None
+    temperature_c: Number | None = None
+    power_w: Number | None = None
+    utilisation: Number | None = None
     clock_reasons: tuple[str, ...] | None = None
     errors: tuple[str, ...] = ()
 
@@ -34,7 +40,7 @@ class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         gpu: None without an NVIDIA driver, and where the engine uses no GPU.
     """
 
-    cpu_ticks: int | None = None
-    steal_ticks: int | None = None
-    cpu_mhz: tuple[int, ...] = ()
+    cpu_ticks: Ticks | None = None
+    steal_ticks: Ticks | None = None
+    cpu_mhz: tuple[Ticks, ...] = ()
     gpu: GpuReading | None = None

@@ -6,7 +6,7 @@ late client cannot hide queueing (G. Tene, wrk2); the same from the actual send 
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 Status = Literal[
     "ok",
@@ -19,7 +19,6 @@ Status = Literal[
     "wrong_length",
     "aborted",
 ]
-STATUSES: tuple[str, ...] = get_args(Status)
 
 
 class Answered(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
 from connector_tax.files import read_json
-from connector_tax.plan import cells_of, config_of
+from connector_tax.plan import cells_of, config_of, read_campaign_file
 from connector_tax.plan.duration import expected_cell_s
 from connector_tax.records.cell import CellSpec, is_repeat, phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
@@ -25,7 +25,9 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
     folder = CampaignFolder(root)
     rates = read_json(folder.reference_rates)
     lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
-    lines += _time_lines(times, float(read_json(folder.campaign_file)["config"]["analysis"]["time_budget_h"]))
+    lines += _time_lines(
+        times, float(read_campaign_file(folder.campaign_file)["config"]["analysis"]["time_budget_h"])
+    )
     if not rates["b_prime_needed"]:
         lines.append("Phase B' is not needed: ref_load equals ref_safe")
     lines.append(f"ref_safe {rates['ref_safe_per_s']:g} req/s, ref_load {rates['ref_load_per_s']:g} req/s")
@@ -44,7 +46,7 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
         lines += _taxes(aggregate)
         lines += ["", *power_lines(folder.aggregate)]
         if hours is not None:
-            config = config_of(read_json(folder.campaign_file))
+            config = config_of(read_campaign_file(folder.campaign_file))
             lines += ["", *hours_lines(aggregate, config, ReferenceRates.of_document(rates), times, hours)]
     size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
     lines += [

@@ -151,7 +151,8 @@ def read_side(name: str, path: Path) -> Side:
     Raises:
         ArtifactError: missing, not JSON, or of another schema.
     """
-    file = path if path.suffix == ".json" else path / "aggregate.json"
+    # A link that somebody names is followed; one that lies in a campaign's folder is not.
+    file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
     return Side(name, path, read_aggregate_file(file))
 
 

@@ -7,6 +7,8 @@ Everything is read from what the runs left on disk; a run without a receipt is l
 Paths inside commands are shortened: the project's folder to nothing, the home folder to ``~``.
 """
 
+import html
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -19,9 +21,14 @@ from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.figures.lookup import mapping
 from connector_tax.files import read_json, sha256_of, write_text
+from connector_tax.opening import lines_of, printable, read_whole
+from connector_tax.plan import read_campaign_file
 from connector_tax.records.cell import phase_label, phase_place
+from connector_tax.units import MOST_NS
 
 NOT_KNOWN = "-"
+# Of one cell of a table; launch commands have some 2,000.
+MOST_CHARACTERS = 10_000
 # Of launch.sh; launch/record.sh writes it.
 AS_IT_RAN = "# As it ran: "
 TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs: `results/<campaign>/MANIFEST.tsv`.\n"
@@ -66,10 +73,12 @@ def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
     Raises:
         ArtifactError: ``campaign.json`` cannot be read.
     """
-    folder = CampaignFolder(root.resolve())
-    project = folder.root.parent.parent if manifest is None else manifest.resolve().parent
-    document = mapping(read_json(folder.campaign_file))
-    campaign = str(document.get("campaign") or root.name)
+    # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was given.
+    folder = CampaignFolder(_absolute(root))
+    folder.links()
+    project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
+    document = read_campaign_file(folder.campaign_file)
+    campaign = document["campaign"]
     found = manifest_rows(folder, document, project)
     write_text(folder.manifest, tsv(found))
     pages = [manifest] if manifest is not None else _pages(folder.root.parent, project, campaign)
@@ -77,6 +86,10 @@ def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
         earlier = page.read_text(encoding="utf-8") if page.is_file() else TITLE
         write_text(page, with_section(earlier, campaign, found))
     return [folder.manifest, *pages]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
 
 
 def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
@@ -132,14 +145,14 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
         if receipt and receipt.status == "measured"
         else NOT_KNOWN,
         result_directory=_relative(run.path, project),
-        receipt_sha256=sha256_of(run.receipt) if receipt or fault else NOT_KNOWN,
+        receipt_sha256=_checksum(run.receipt) if receipt or fault else NOT_KNOWN,
         launch_command=_launch_command(run, project) or NOT_KNOWN,
     )
 
 
 def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
     """Also why there is none, where the file is there and cannot be read."""
-    if not run.receipt.is_file():
+    if not os.path.lexists(run.receipt):
         return None, ""
     try:
         receipt = read_receipt(run)
@@ -148,6 +161,13 @@ def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
     except (ArtifactError, LookupError, TypeError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error).replace(f"{run.path}/", "")
         return None, f"its receipt cannot be read: {what}"
+
+
+def _checksum(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except ArtifactError:  # the row's reason says what it is instead of a file
+        return NOT_KNOWN
 
 
 def _json(path: Path) -> Mapping[str, Any]:
@@ -177,13 +197,17 @@ def _started(run: RunFolder) -> str | None:
             starts.append(int(clock["utc_ns"]) + int(window["t0_ns"]) - int(clock["monotonic_ns"]))
         except (KeyError, TypeError, ValueError):
             continue  # a cell without a clock pair has no wall time; another one may
+    starts = [t_ns for t_ns in starts if 0 <= t_ns < MOST_NS]
     return f"{datetime.fromtimestamp(min(starts) // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}" if starts else None
 
 
 def _launch_command(run: RunFolder, project: Path) -> str | None:
     if not run.launch_sh.is_file():
         return None
-    lines = run.launch_sh.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        lines = lines_of(read_whole(run.launch_sh))
+    except ArtifactError as error:
+        return f"not known: {str(error).replace(f'{run.path}/', '')}"
     for mark in (AS_IT_RAN, "exec "):  # scripts of earlier versions have the command in their last line only
         command = next((x.removeprefix(mark) for x in reversed(lines) if x.startswith(mark)), None)
         if command is not None:
@@ -192,7 +216,8 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
         return None
     home = str(Path.home())
     shortened = command.replace('"$CONNECTOR_TAX_PROJECT"/', "").replace('"$HOME"/', "~/")
-    shortened = shortened.replace(f"{project}/", "")
+    for place in (project, project.resolve()):
+        shortened = shortened.replace(f"{place}/", "")
     return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
 
 
@@ -215,7 +240,8 @@ def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
     """``text`` with this campaign's table replaced or appended; all other text is kept as it is."""
     begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
     section = f"{begin}\n{_table(campaign, found)}\n{end}"
-    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
+    # Whole lines: a cell of a table may hold the same words.
+    pattern = re.compile(f"^{re.escape(begin)}\n.*?^{re.escape(end)}$", re.DOTALL | re.MULTILINE)
     if pattern.search(text):
         return pattern.sub(lambda _: section, text, count=1)
     return f"{text.rstrip()}\n\n{section}\n"
@@ -235,12 +261,15 @@ def _table(campaign: str, found: Sequence[ManifestRow]) -> str:
 
 
 def _cell(column: str, value: str) -> str:
-    """Markdown-safe: a bar would end the cell, a tag would be rendered."""
-    text = _one_line(value).replace("|", "\\|")
+    """Text and nothing else: a bar would end the cell, a tag or an image be rendered, a link be followed."""
+    text = _one_line(value)
     if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
-        return f"`{text.replace('`', chr(39))}`"
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+        code = text.replace("`", "'").replace("|", "\\|")
+        # Of two backslashes before a bar the first would escape the second, and the bar end the cell.
+        return "`" + code.replace("\\\\|", "\\ \\|") + "`"
+    return re.sub(r"[\\`*\[\]!|]", r"\\\g<0>", html.escape(text, quote=False))
 
 
 def _one_line(value: str) -> str:
-    return " ".join(value.split())
+    """Printable, at most ``MOST_CHARACTERS``."""
+    return " ".join(printable(value, MOST_CHARACTERS).split())

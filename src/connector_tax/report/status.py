@@ -8,8 +8,10 @@ from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import read_receipt
 from connector_tax.artifacts.supervisor import recorded_supervisor
 from connector_tax.config import CampaignConfig
+from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
-from connector_tax.plan import cells_of
+from connector_tax.opening import lines_of, printable, read_whole
+from connector_tax.plan import cells_of, read_campaign_file
 from connector_tax.plan.duration import expected_run_s, guessed_rates
 from connector_tax.records.cell import is_repeat, phase_label
 from connector_tax.records.rates import ReferenceRates
@@ -19,9 +21,10 @@ from connector_tax.units import duration_text
 def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str:
     """A table of configurations and phases, the time left, and the last line of progress."""
     folder = CampaignFolder(results / config.campaign)
+    folder.links()
     if not folder.campaign_file.exists():
         return f"{folder.root}: not started. Start it with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
-    date = read_json(folder.campaign_file)["date"]
+    date = read_campaign_file(folder.campaign_file)["date"]
     width = max(len(c) for c in config.connector_ids)
     lines = [f"campaign {config.campaign}, started {date}", ""]
     phases = [p for p in config.phases if not is_repeat(p)]
@@ -53,8 +56,8 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
         older = ", made before the rest was measured" if left_s else ""
         lines.append(f"report: {folder.report}{older}")
     if folder.progress_log.exists():
-        lines.append("last: " + folder.progress_log.read_text(encoding="utf-8").splitlines()[-1])
-    return "\n".join(lines)
+        lines.append("last: " + "".join(lines_of(read_whole(folder.progress_log))[-1:]))
+    return "\n".join(map(printable, lines))
 
 
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
@@ -81,9 +84,9 @@ def _worker(folder: CampaignFolder) -> int | None:
     Its lock is not tried: holding it for an instant could refuse a start.
     """
     try:
-        pid = int(folder.start_lock.read_text(encoding="utf-8"))
+        pid = int(read_whole(folder.start_lock))
         at_work = any("snakemake" in word for word in psutil.Process(pid).cmdline())
-    except (OSError, ValueError, psutil.Error):
+    except (OSError, ValueError, ArtifactError, psutil.Error):
         return None
     return pid if at_work else None
 

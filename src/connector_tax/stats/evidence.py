@@ -47,8 +47,10 @@ def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
     found = {}
     for connector in config["connectors"]:
-        kv = connector["kv_transfer_config"] or {}
-        children = kv.get("kv_connector_extra_config", {}).get("connectors", [])
+        extra = (connector["kv_transfer_config"] or {}).get("kv_connector_extra_config")
+        children = extra.get("connectors") if isinstance(extra, dict) else None
+        if not isinstance(children, list):
+            continue
         parts = [by_kv.get(str(child)) for child in children]
         if parts and all(parts):
             found[connector["id"]] = tuple(p for p in parts if p)

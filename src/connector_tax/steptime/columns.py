@@ -17,12 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.errors import ArtifactError
+from connector_tax.opening import MOST_STREAM_BYTES, open_regular
+from connector_tax.units import MOST_NS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Rows of one block take about five times its size while they are decoded.
 BLOCK_BYTES = 4 << 20
+# 28 hours.
+MOST_US = 1e11
+# A row of a hundred hooks has 2 KiB, a header's settings some 50.
+MOST_LINE_BYTES = 4 << 20
 
 
 class _Header(msgspec.Struct, tag_field="kind", tag="header"):
@@ -162,27 +168,44 @@ def read_step_columns(path: Path) -> StepColumns:
     finally:
         if collecting:
             gc.enable()
-    found = _joined(workers, WORKER_INTS, WORKER_FLOATS)
+    found, all_steps = _joined(workers, WORKER_INTS, WORKER_FLOATS), _joined(steps, STEP_INTS, STEP_FLOATS)
+    for part in (all_steps, found):
+        _refuse_beyond(part, path)
     return StepColumns(
         hook_names=_hook_names(headers),
         has_worker=found.n > 0 or any(h.process == "worker" for h in headers),
-        steps=_joined(steps, STEP_INTS, STEP_FLOATS),
+        steps=all_steps,
         workers=found,
         named=np.concatenate([np.empty(0, dtype=np.bool_), *named]),
         torn=torn,
     )
 
 
+def _refuse_beyond(rows: Rows, path: Path) -> None:
+    """Sums of what is beyond these would be no number any more."""
+    ints = [*rows.ints.values(), rows.hooks.values]
+    if any(c.size and (c.min() < 0 or c.max() >= MOST_NS) for c in ints) or any(
+        (np.abs(c) > MOST_US).any() for c in rows.floats.values()
+    ):
+        raise ArtifactError(f"{path}: a time or a count that none can be; this is no step record.")
+
+
 def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
     """(rows, whether the file ended inside a line) of each block."""
-    size, done, number = os.path.getsize(path), 0, 0
-    with open(path, "rb") as file:
+    done = number = 0
+    with open_regular(path, MOST_STREAM_BYTES) as file:
+        size = os.fstat(file.fileno()).st_size
         while block := file.read(BLOCK_BYTES):
-            block += file.readline()
+            rest = file.readline(MOST_LINE_BYTES)
+            if len(rest) == MOST_LINE_BYTES:
+                raise ArtifactError(
+                    f"{path}: a line of over {MOST_LINE_BYTES} bytes; this is no step record."
+                )
+            block += rest
             done += len(block)
             try:
                 rows, torn = _DECODER.decode_lines(block), False
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 rows, torn = _up_to_a_torn_end(block, path, number, done >= size)
             yield rows, torn
             number += len(rows)
@@ -190,12 +213,12 @@ def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
 
 def _up_to_a_torn_end(block: bytes, path: Path, before: int, last: bool) -> tuple[list[_Row], bool]:
     """Line by line, to find the one that is wrong."""
-    lines = block.splitlines()
+    lines = block.removesuffix(b"\n").split(b"\n")
     rows: list[_Row] = []
     for number, line in enumerate(lines, 1):
         try:
             rows.append(_DECODER.decode(line))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             if last and number == len(lines) and not _is_whole(line):
                 return rows, True
             text = line[:60].decode(errors="replace")
@@ -209,7 +232,7 @@ def _is_whole(line: bytes) -> bool:
     """A line that can be read and is wrong all the same was not cut off."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(row, dict) and row.get("kind") in ("header", "step", "worker_step")
 
