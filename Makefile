@@ -41,11 +41,13 @@ FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/python scripts/simulate_fleet.py --root $(ROOT) --fleet $(FLEET)
 
+# Campaigns and real engines in real time by themselves, the rest on all cores.
 test: lint  ## everything that CI runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not emulated and not vllm"
+	$(BIN)/python -m pytest -m "emulated or vllm"
 
 test-quick: lint  ## without the embedded-engine and real-vLLM runs
-	$(BIN)/python -m pytest -m "not emulated and not vllm"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not emulated and not vllm"
 
 lint: env
 	$(BIN)/ruff check .
