@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from connector_tax import direct
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
 from connector_tax.loadgen.sampler import scrape_patiently
@@ -110,7 +111,7 @@ def alive(engine: RunningEngine) -> Finding:
     if death is not None:
         return Finding("engine alive", False, death)
     try:
-        code = httpx.get(f"{engine.base_url}/health", timeout=10).status_code
+        code = direct.get(f"{engine.base_url}/health", timeout_s=10).status_code
         failed = scrape_patiently(engine.base_url).get("engine_core_failed", 0.0)
     except (httpx.HTTPError, OSError) as error:
         return Finding("engine alive", False, f"/health or /metrics: {error}")
