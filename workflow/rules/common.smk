@@ -10,6 +10,9 @@ CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/con
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs
 
-# `python` in a rule is the interpreter that Snakemake runs on. The prefix takes the place of Snakemake's own,
-# so it must say strict mode again: without it a script that fails before `| tee` would pass for a success.
-shell.prefix(f"set -euo pipefail; export PATH={os.path.dirname(sys.executable)}:$PATH; ")
+# `python` in a rule is the interpreter that Snakemake runs on. Set here and not in the prefix, which bash and Snakemake's
+# formatter would read: a checkout's path may hold blanks, quotes and braces.
+os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+# The prefix takes the place of Snakemake's own, so it must say strict mode again: without it a script that fails before
+# `| tee` would pass for a success.
+shell.prefix("set -euo pipefail; ")
