@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from connector_tax.config import EngineConfig
+from connector_tax.engine import ports
 from connector_tax.engine.command import engine_environment
 from connector_tax.engine.gpus import Cards, Gpu
-from connector_tax.engine.ports import free_port, is_taken, taken_side_port
+from connector_tax.engine.ports import Listener, free_port, is_taken, taken_side_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.records.connector import ConnectorSpec
 
@@ -123,3 +125,16 @@ def test_a_listener_on_every_address_is_in_the_way_as_well(engine: EngineConfig)
     with listening(port, "0.0.0.0"):
         assert taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)}) is not None
     assert taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)}) is None
+
+
+def test_a_holder_that_ends_between_two_looks_is_no_traceback(
+    engine: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of the launch before lets go of the port just then."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with listening() as port:
+        gone = Listener("127.0.0.1", port, ended.pid)
+        monkeypatch.setattr(ports, "listeners", lambda: [gone])
+        said = taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)})
+    assert said is not None and f"is in use by process {ended.pid}, which has ended since" in said
