@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-from connector_tax.engine.lifeline import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
+from connector_tax.engine.lifeline import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
 
 KILL_WAIT_S = 5.0
 
@@ -32,15 +32,10 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, _woken)
     signal.signal(signal.SIGCHLD, _woken)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_supervisor)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=killed_with_parent)
     code = _wait(child, wake_read)
     _end_descendants(grace_s)
     return code
-
-
-def _end_with_supervisor() -> None:
-    """In the child: should this process be killed outright, the kernel ends the engine's front at once."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait(child: "subprocess.Popen[bytes]", wake_fd: int) -> int:
