@@ -222,6 +222,13 @@ def open_study(
     return Study(campaign, folder, earlier.get("date", today), earlier.get("created_utc"), measuring)
 
 
+def put_own_python_first(environment: MutableMapping[str, str]) -> None:
+    """``python`` is then this interpreter, in everything that is started with ``environment``."""
+    environment["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+    )
+
+
 def code(script: str) -> list[str]:
     """A script and all that it runs or reads of this project, as inputs: an edit there runs it again, nothing else."""
     return [str(path.relative_to(PROJECT)) for path in closure(script)]

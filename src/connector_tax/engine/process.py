@@ -131,7 +131,7 @@ class RunningEngine:
             LaunchError: somebody else listens there as well, or the engine on more than 127.0.0.1.
         """
         wrong = intruder(self.port, self.supervisor.pid)
-        if wrong is not None:
+        if wrong is not None and self.death() is None:  # of a dead one, what is left of it is no stranger
             raise LaunchError(f"{self.request.connector.id}: {wrong}")
 
     def processes(self) -> dict[str, psutil.Process]:
