@@ -78,10 +78,9 @@ class Marked:
         return Found({pid: ticks[pid] for pid in found}, groups)
 
     def _has_mark(self, pid: int) -> bool:
+        wanted = f"{VARIABLE}={self.mark}".encode()
         with suppress(OSError):  # it has ended, or is another user's
-            return f"{VARIABLE}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(
-                b"\0"
-            )
+            return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         return False
 
     def _writes_our_logs(self, pid: int) -> bool:

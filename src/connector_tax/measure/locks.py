@@ -24,15 +24,19 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def measuring_alone(root: Path, campaign: str, cards: Cards) -> Iterator[None]:
-    """Nobody else measures in the campaign's folder or on its cards while the body runs.
+def measuring_alone(root: Path, campaign: str, cards: Cards, port: int = 0) -> Iterator[None]:
+    """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
+
+    Args:
+        port: ``engine.port``. An engine that is still starting has bound it and does not listen yet, which nobody can see.
 
     Raises:
         EngineError: someone else did for ``WAIT_S``; names the process and its campaign.
     """
     with ExitStack() as stack:
         stack.enter_context(alone_in(root, campaign))
-        for name, what in _card_locks(cards):
+        ports = [(f"port{port}", f"engine.port {port}")] if port else []
+        for name, what in (*ports, *_card_locks(cards)):
             path = cache_folder() / "locks" / f"{name}.lock"
             stack.enter_context(held(path, what, _holder(root, campaign)))
         yield

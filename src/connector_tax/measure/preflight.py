@@ -103,7 +103,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
         raise ConfigError(refusal)
     identity = engine_identity(config.engine, cards)
     with (
-        measuring_alone(folder.root, config.campaign, cards),
+        measuring_alone(folder.root, config.campaign, cards, config.engine.port),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
     ):

@@ -104,7 +104,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     if cards.note:
         progress.say(cards.note)
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
-    with measuring_alone(folder.root, config.campaign, cards):
+    with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         _begin_anew(run, cells)
         try:

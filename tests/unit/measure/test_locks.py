@@ -62,6 +62,24 @@ def test_measurements_without_a_card_are_told_apart_by_the_campaigns_number(
                 pytest.fail("held twice")
 
 
+def test_two_campaigns_do_not_take_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two cards of a host; 0 is a free one for each."""
+    monkeypatch.setattr(locks, "WAIT_S", 0.0)
+    with measuring_alone(tmp_path / "a", "a", on("GPU-aa"), 8000):
+        with pytest.raises(
+            EngineError, match=r"engine\.port 8000 is in use by process \d+, which works on campaign a"
+        ):
+            with measuring_alone(tmp_path / "b", "b", on("GPU-bb"), 8000):
+                pytest.fail("held twice")
+        with measuring_alone(tmp_path / "c", "c", on("GPU-bb"), 8001):
+            pass
+    with (
+        measuring_alone(tmp_path / "d", "d", on("GPU-aa")),
+        measuring_alone(tmp_path / "e", "e", on("GPU-bb")),
+    ):
+        pass
+
+
 def test_a_shorter_holder_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     for holder in ("a holder of many words", "short"):
