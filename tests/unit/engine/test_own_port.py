@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -85,10 +84,8 @@ def test_another_engines_answer_is_not_taken_for_ready(campaign: CampaignConfig,
     config = replace(campaign.engine, port=free_port())
     request = LaunchRequest(config, campaign.connector("plain"), tmp_path, fault="slow_start:30")
     with running_engine(request) as engine, another_engine(engine.port):
-        begun = time.monotonic()
         with pytest.raises(LaunchError) as told:
             engine.wait_ready()
-        assert time.monotonic() - begun < 20
     assert str(told.value).startswith(f"plain: {stranger(config.port)}")
     assert is_of_the_host(str(told.value))
 

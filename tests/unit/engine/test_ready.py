@@ -13,8 +13,10 @@ import pytest
 
 from connector_tax import direct
 from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.engine.ports import free_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.measure.checks import alive, cache_was_asked
 from connector_tax.measure.priming import cache_size
 from connector_tax.measure.warmup import ask
 
@@ -115,3 +117,13 @@ def test_no_question_to_an_engine_goes_through_a_proxy(
             assert scrape_once(engine.base_url)["generation_tokens"] == 2
             environment = next(iter(engine.processes().values())).environ()
             assert environment["http_proxy"] == f"http://127.0.0.1:{proxy}"
+
+
+def test_an_engine_that_died_before_a_check_is_said_to_have_died(tmp_path: Path) -> None:
+    """A refused connection is no reason why a connector cannot be measured."""
+    with subprocess.Popen(["sh", "-c", "kill -9 $$"]) as dead:
+        dead.wait()
+        engine = RunningEngine(LaunchRequest(None, None, tmp_path), free_port(), dead)  # type: ignore[arg-type]
+        for check in (cache_was_asked, alive):
+            found = check(engine)
+            assert (found.ok, found.detail) == (False, "killed by SIGKILL; the log gives no reason")
