@@ -20,7 +20,7 @@ shaping() {
   local name
   for name in $(compgen -e | grep -E '^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_' || true); do
     case "$name" in
-      CONNECTOR_TAX_CACHE|CONNECTOR_TAX_DATE|CONNECTOR_TAX_PROJECT|CONNECTOR_TAX_TARGETS) continue ;;
+      CONNECTOR_TAX_CACHE|CONNECTOR_TAX_DATE|CONNECTOR_TAX_PROJECT|CONNECTOR_TAX_RUN|CONNECTOR_TAX_TARGETS) continue ;;
       *KEY*|*TOKEN*|*SECRET*|*PASSW*|*CREDENTIAL*|*AUTH*) continue ;;
     esac
     case "${!name:-}" in *://*@*|hf_*|sk-*) continue ;; esac   # secrets under harmless names

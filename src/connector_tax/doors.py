@@ -21,6 +21,7 @@ class _Both:
         self._log: FileIO | None = log
 
     def write(self, text: str) -> int:
+        text = text.encode(errors="backslashreplace").decode()  # a path or variable may hold what is no text
         self._stream.write(text)
         if self._log is not None:
             try:

@@ -25,8 +25,12 @@ _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """``write_bytes`` of ``text`` in UTF-8."""
-    write_bytes(path, text.encode(), mode=mode)
+    """``write_bytes`` of ``text`` in UTF-8.
+
+    Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written ``\\udcff``. That is
+    also JSON's own word for them, so a document reads back as it was.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"), mode=mode)
 
 
 def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -53,7 +57,7 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 def write_text_if_changed(path: Path, text: str) -> bool:
     """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
-    content = text.encode()
+    content = text.encode(errors="backslashreplace")
     unchanged = (
         path.is_file()
         and not path.is_symlink()
@@ -155,7 +159,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
     """Write ``lines`` to a file of a folder that is still under its temporary name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8") as handle:
+        with open(path, "a", encoding="utf-8", errors="backslashreplace") as handle:
             handle.writelines(line + "\n" for line in lines)
             handle.flush()
             os.fsync(handle.fileno())

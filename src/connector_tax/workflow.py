@@ -3,7 +3,6 @@
 Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
 """
 
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
@@ -18,8 +17,9 @@ from snakemake.cli import parse_args
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.errors import ArtifactError, ConnectorTaxError
+from connector_tax.errors import ArtifactError, ConnectorTaxError, EngineError
 from connector_tax.files import hash_of, to_json, write_text_if_changed
+from connector_tax.flocks import holder_of, name_holder, open_lock, take_lock
 from connector_tax.imports import PROJECT, closure
 from connector_tax.opening import is_date, shown
 from connector_tax.plan import (
@@ -166,21 +166,27 @@ class Study:
         Two starts would remove each other's receipts: Snakemake deletes what a failed job was to make.
         """
         if self.measuring:
-            self.folder.root.mkdir(parents=True, exist_ok=True)
-            lock = open(self.folder.start_lock, "a+", encoding="utf-8")  # noqa: SIM115 - held to the end
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                stop(
-                    f"campaign {self.config.campaign} was started already and is going on (process {lock.read().strip()}). "
-                    "Wait for it, or end it; `make status` says how far it is."
-                )
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
-            _STARTED.append(lock)
+                _STARTED.append(self._started_once())
+            except ConnectorTaxError as error:
+                stop(str(error))
         self.write_campaign_file()
+
+    def _started_once(self) -> TextIO:
+        """The lock of this start, held until it is closed.
+
+        Raises:
+            EngineError: another start holds it, or there is none to be had.
+        """
+        what = f"campaign {self.config.campaign}"
+        lock = open_lock(self.folder.start_lock, what)
+        if not take_lock(lock, what):
+            raise EngineError(
+                f"{what} was started already and is going on (process {holder_of(lock)}). "
+                "Wait for it, or end it; `make status` says how far it is."
+            )
+        name_holder(lock, what, str(os.getpid()))
+        return lock
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.
@@ -239,6 +245,13 @@ def _refuse_links(folder: CampaignFolder, measuring: bool) -> None:
             f"{links[0]}: is a link ({len(links)} in this campaign's runs). What is measured would be written elsewhere. Put the "
             "file or folder itself in its place."
         )
+
+
+def put_own_python_first(environment: MutableMapping[str, str]) -> None:
+    """``python`` is then this interpreter, in everything that is started with ``environment``."""
+    environment["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+    )
 
 
 def code(script: str) -> list[str]:

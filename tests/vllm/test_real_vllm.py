@@ -14,7 +14,9 @@ import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.config import load_campaign
-from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.engine.marks import Marked
+from connector_tax.engine.ports import family, listeners
+from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
 from connector_tax.ingest.steps import StepTable, read_steps
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
@@ -179,12 +181,24 @@ def test_conversations_hit_the_prefix_cache_as_agents_do(
         engine.wait_ready()
         outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
         hits = scrape_once(engine.base_url)["prefix_cache_hits"]
+        assert_private_and_ours(engine)
     assert {r.status for r in outcome.requests} == {"ok"}, outcome.requests[0]
     figures = outcome.health["sessions"]
     assert figures["dependent_turns"] >= 4
     assert figures["early"] == 0
     # A block has 128 tokens on the CPU: the first turn's whole prompt.
     assert hits >= 128 * figures["dependent_turns"]
+
+
+def assert_private_and_ours(engine: RunningEngine) -> None:
+    """The API listens on loopback alone and nothing else on every address; what hides its environment is known by its logs."""
+    ours = family(engine.supervisor.pid)
+    found = [x for x in listeners() if x.pid in ours]
+    assert {x.address for x in found if x.port == engine.port} == {"127.0.0.1"}
+    assert not {x.address for x in found} & {"0.0.0.0", "::"}, found
+    processes = engine.processes()
+    titled = {processes[role].pid for role in ("engine_core", "worker")}
+    assert titled <= Marked("the mark of another launch", engine.request.folder).living().ticks.keys()
 
 
 def test_an_answer_of_500_after_a_killed_worker_names_the_signal(

@@ -3,13 +3,16 @@
 import os
 import sys
 
-from connector_tax.workflow import code, only_reads, open_study, requested_targets
+from connector_tax.workflow import code, only_reads, open_study, put_own_python_first, requested_targets
 
 MEASURING = not only_reads(requested_targets(sys.argv[1:], os.environ))
 CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/config.yaml"
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs
 
-# `python` in a rule is the interpreter that Snakemake runs on. The prefix takes the place of Snakemake's own,
-# so it must say strict mode again: without it a script that fails before `| tee` would pass for a success.
-shell.prefix(f"set -euo pipefail; export PATH={os.path.dirname(sys.executable)}:$PATH; ")
+# `python` in a rule is the interpreter that Snakemake runs on. Not by the prefix, which bash and Snakemake's formatter
+# would read: a checkout's path may hold blanks, quotes and braces.
+put_own_python_first(os.environ)
+# The prefix takes the place of Snakemake's own, so it must say strict mode again: without it a script that fails before
+# `| tee` would pass for a success.
+shell.prefix("set -euo pipefail; ")

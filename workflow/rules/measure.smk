@@ -13,7 +13,7 @@ rule preflight:
     log:
         LOGS / "preflight.log",
     shell:
-        "exec python scripts/preflight.py --campaign-file {params.campaign} --log {log}"
+        "exec python scripts/preflight.py --campaign-file {params.campaign:q} --log {log:q}"
 
 
 rule measure_a:
@@ -31,8 +31,8 @@ rule measure_a:
     log:
         LOGS / "measure_a_{connector}.log",
     shell:
-        "exec python scripts/measure.py --campaign-file {params.campaign}"
-        " --connector {wildcards.connector} --phase {params.phase} --log {log}"
+        "exec python scripts/measure.py --campaign-file {params.campaign:q}"
+        " --connector {wildcards.connector:q} --phase {params.phase:q} --log {log:q}"
 
 
 rule phase_a:
@@ -50,7 +50,7 @@ rule reference_rates:
     log:
         LOGS / "reference_rates.log",
     shell:
-        "python scripts/select_reference_rates.py --root {params.root} 2>&1 | tee {log}"
+        "python scripts/select_reference_rates.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
 use rule measure_a as measure_b with:
@@ -165,4 +165,4 @@ rule patch_reverted:
     log:
         LOGS / "patch_reverted.log",
     shell:
-        "python scripts/revert_patch.py --campaign-file {params.campaign} 2>&1 | tee {log}"
+        "python scripts/revert_patch.py --campaign-file {params.campaign:q} 2>&1 | tee {log:q}"

@@ -8,4 +8,4 @@ rule revert_patch:
     log:
         LOGS / "revert_patch.log",
     shell:
-        "python scripts/revert_patch.py --campaign-file {params.campaign} 2>&1 | tee {log}"
+        "python scripts/revert_patch.py --campaign-file {params.campaign:q} 2>&1 | tee {log:q}"

@@ -15,7 +15,7 @@ rule aggregate:
     log:
         LOGS / "aggregate.log",
     shell:
-        "python scripts/analyze.py --root {params.root} 2>&1 | tee {log}"
+        "python scripts/analyze.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
 rule draw:
@@ -29,7 +29,7 @@ rule draw:
     log:
         LOGS / "figures.log",
     shell:
-        "python scripts/plot_connector_tax.py --root {params.root} 2>&1 | tee {log}"
+        "python scripts/plot_connector_tax.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
 rule write_report:
@@ -44,7 +44,7 @@ rule write_report:
     log:
         LOGS / "report.log",
     shell:
-        "python scripts/build_report.py --root {params.root} 2>&1 | tee {log}"
+        "python scripts/build_report.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
 rule write_manifest:
@@ -58,7 +58,7 @@ rule write_manifest:
     log:
         LOGS / "manifest.log",
     shell:
-        "python scripts/build_manifest.py --root {params.root} 2>&1 | tee {log}"
+        "python scripts/build_manifest.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
 # The stages by name.

@@ -19,13 +19,14 @@ class Supervisor:
     """Who was recorded.
 
     Attributes:
-        pid: its session's number too.
         start_ticks: None if it had ended before it was recorded.
+        mark: what the environment of everything that it launched holds; see ``engine/marks.py``.
     """
 
     pid: int
     start_ticks: int | None
     boot: str
+    mark: str
 
     @property
     def of_this_boot(self) -> bool:
@@ -38,9 +39,11 @@ class Supervisor:
         )
 
 
-def record_supervisor(folder: Path, pid: int) -> None:
+def record_supervisor(folder: Path, pid: int, mark: str) -> None:
     """Note in the run's folder which process looks after its engine."""
-    write_json(folder / RECORD, {"pid": pid, "start_ticks": start_ticks(pid), "boot": _boot_id()})
+    write_json(
+        folder / RECORD, {"pid": pid, "start_ticks": start_ticks(pid), "boot": _boot_id(), "mark": mark}
+    )
 
 
 def recorded_supervisor(folder: Path) -> Supervisor | None:
@@ -48,7 +51,8 @@ def recorded_supervisor(folder: Path) -> Supervisor | None:
     try:
         found = parse_json(read_whole(folder / RECORD))
         ticks = found["start_ticks"]
-        return Supervisor(int(found["pid"]), None if ticks is None else int(ticks), str(found["boot"]))
+        pid, boot, mark = int(found["pid"]), str(found["boot"]), str(found["mark"])
+        return Supervisor(pid, None if ticks is None else int(ticks), boot, mark)
     except (FileNotFoundError, ArtifactError, ValueError, KeyError, TypeError):
         return None
 
@@ -63,7 +67,7 @@ def process_stat(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the third on; None if it is gone or a zombie."""
     try:
         # The name in parentheses may hold spaces and parentheses.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields

@@ -23,6 +23,7 @@ from connector_tax.config.model import (
     PhaseDConfig,
     SessionFile,
 )
+from connector_tax.config.reserved import check_engine, check_launch
 from connector_tax.errors import ConfigError
 from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
@@ -54,6 +55,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
         where: the file to name in messages.
     """
     value = checked(mapping, "config", where)
+    check_engine(value["engine"], where)
     connectors_file = PROJECT_ROOT / value["connectors_file"]
     known = checked(read_yaml(connectors_file), "connectors", value["connectors_file"])
     for index, connector_id in enumerate(value["connectors"]):
@@ -67,6 +69,8 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
                 f"Known: {', '.join(known)}. Add new ones in {value['connectors_file']}."
             )
         _check_store(connector_id, known[connector_id], value["connectors_file"])
+        own = known[connector_id]
+        check_launch(own["extra_args"], own["env"], f"{value['connectors_file']}: {connector_id}")
     b_prime = value["phase_b_prime"]
     for index, connector_id in enumerate(b_prime["configs"]):
         if connector_id not in value["connectors"]:

@@ -88,7 +88,8 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         has_connector=args.kv_transfer_config is not None,
     )
     server.engine = RealTimeEngine(loop, model, step_log, server.on_tokens)
-    listener = await loop.create_server(server.exchange, args.host, args.port)
+    # As vLLM does: a second engine on the port is then no error.
+    listener = await loop.create_server(server.exchange, args.host, args.port, reuse_port=True)
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     print(f"INFO [emulator] serving on http://{args.host}:{args.port}", flush=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from connector_tax.config import EngineConfig
 from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.config.reserved import check_engine, check_launch
 from connector_tax.engine.gpus import VISIBLE, Cards
 from connector_tax.engine.ports import side_port_environment
 from connector_tax.errors import ConfigError
@@ -62,7 +63,13 @@ def check_model(engine: EngineConfig) -> None:
 
 
 def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
-    """Everything behind the script's own arguments, in the order of the config."""
+    """Everything behind the script's own arguments, in the order of the config.
+
+    Raises:
+        ConfigError: one of them sets what the pipeline sets; a ``campaign.json`` may have been edited.
+    """
+    check_engine({"args": engine.args, "extra_args": engine.extra_args, "env": engine.env}, "campaign.json")
+    check_launch(connector.extra_args, connector.env, f"campaign.json: {connector.id}")
     arguments: list[str] = []
     for name, value in engine.args.items():
         flag = "--" + name.replace("_", "-")

@@ -25,6 +25,11 @@ def end_with_parent() -> None:
         sys.exit(143)
 
 
+def killed_with_parent() -> None:
+    """In a child, before its command: the kernel kills it when its parent is gone, however that ended. It inherits to nobody."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def prctl(option: int, value: int) -> None:
     """Linux's ``prctl(2)`` with one argument.
 

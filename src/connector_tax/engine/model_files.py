@@ -12,6 +12,7 @@ from typing import Any
 
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_python
+from connector_tax.engine.lifeline import killed_with_parent
 from connector_tax.errors import EngineError
 
 # What vLLM reads of a repository with safetensors; the same weights in other formats are left on the hub.
@@ -95,7 +96,7 @@ def fetch_model(engine: EngineConfig) -> None:
     command = [engine_python(engine), "-c", _DOWNLOAD, engine.model]
     command += [str(engine.args.get("revision") or ""), str(engine.args.get("download_dir") or "")]
     command += ["weights" if _weights_wanted(engine) else ""]
-    done = subprocess.run(command, env=variables, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, env=variables, stdout=subprocess.DEVNULL, preexec_fn=killed_with_parent)
     if done.returncode != 0:
         raise EngineError(
             f"model {engine.model} could not be downloaded; the reason stands above. Check the name and the network, or bring "

@@ -5,7 +5,10 @@ lets vLLM die minutes into a launch, or hang, so they are looked at before.
 """
 
 import socket
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
 import psutil
 
@@ -19,6 +22,11 @@ from connector_tax.units import is_number
 # compile cache with them and every launch would then compile anew.
 STRIDE = 100
 LAST_PORT = 65535
+LOOPBACK = "127.0.0.1"
+# Addresses at which a listener gets what is sent to 127.0.0.1.
+TAKES_LOOPBACK = (LOOPBACK, "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0")
+PORT_TRIES = 3
+PORT_PAUSE_S = 0.2
 
 
 def free_port() -> int:
@@ -108,13 +116,81 @@ def is_taken(port: int) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One listening socket of this host.
+
+    Attributes:
+        pid: None for a process that this user may not look into.
+    """
+
+    address: str
+    port: int
+    pid: int | None
+
+    @property
+    def words(self) -> str:
+        """Who it is, as far as can be seen."""
+        if self.pid is None:
+            return "a process of another user"
+        with suppress(psutil.Error):
+            return f"process {self.pid} ({psutil.Process(self.pid).name()})"
+        return f"process {self.pid}, which has ended since"
+
+
+def listeners() -> list[Listener]:
+    """Every listening TCP socket of this host, or of this container's network."""
+    return [
+        Listener(c.laddr.ip, c.laddr.port, c.pid)
+        for c in psutil.net_connections("tcp")
+        if c.status == psutil.CONN_LISTEN and c.laddr
+    ]
+
+
+def listens(port: int, root: int) -> bool:
+    """Whether ``root`` or a descendant of it listens on 127.0.0.1:``port``."""
+    there, ours = listeners(), family(root)
+    return any(x.port == port and x.address == LOOPBACK and x.pid in ours for x in there)
+
+
+def intruder(port: int, root: int) -> str | None:
+    """Why requests to 127.0.0.1:``port`` need not reach ``root`` or a descendant, or others' do; None where all is well.
+
+    Looked at again before it is said: a process that was forked between the two lists is in one of them only.
+    """
+    found = None
+    for _ in range(PORT_TRIES):
+        there, ours = listeners(), family(root)
+        found = next((w for x in there if x.port == port and (w := _wrong(x, x.pid in ours))), None)
+        if found is None:
+            return None
+        time.sleep(PORT_PAUSE_S)
+    return found
+
+
+def _wrong(listener: Listener, ours: bool) -> str | None:
+    # Somebody else on another address of this host gets none of our requests.
+    if not ours and listener.address in TAKES_LOOPBACK:
+        return (
+            f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did not start. "
+            "End that process, give another engine.port, or 0 to have a free one taken for each launch."
+        )
+    if ours and listener.address != LOOPBACK:
+        return (
+            f"the engine listens on {listener.address}:{listener.port} ({listener.words}), and is to listen on {LOOPBACK} "
+            "only: others on the network could use it, and their requests would be measured. Take out what changes its address."
+        )
+    return None
+
+
+def family(root: int) -> set[int]:
+    """``root`` and its descendants; nobody where it has ended."""
+    try:
+        return {root, *(p.pid for p in psutil.Process(root).children(recursive=True))}
+    except psutil.NoSuchProcess:
+        return set()
+
+
 def _listener(port: int) -> str:
-    for connection in psutil.net_connections("tcp"):
-        if (
-            connection.status == psutil.CONN_LISTEN
-            and connection.laddr
-            and connection.laddr.port == port
-            and connection.pid
-        ):
-            return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
-    return ""
+    found = next((x for x in listeners() if x.port == port and x.pid is not None), None)
+    return "" if found is None else f" by {found.words}"

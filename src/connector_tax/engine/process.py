@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,21 +11,22 @@ from pathlib import Path
 import httpx
 import psutil
 
-from connector_tax.artifacts.supervisor import record_supervisor
+from connector_tax import direct
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
 from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_leftovers
-from connector_tax.engine.ports import api_port, taken_side_port
+from connector_tax.engine.marks import LOGS
+from connector_tax.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.engine.release import memory_before, wait_released
 from connector_tax.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.engine.store import own_store
+from connector_tax.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.errors import EngineError
 from connector_tax.opening import printable
 from connector_tax.records.connector import ConnectorSpec
 
 POLL_S = 0.1
-LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 LOG_TAIL_BYTES = 400_000
 
 
@@ -61,7 +61,7 @@ class RunningEngine:
 
     request: LaunchRequest
     port: int
-    supervisor: "subprocess.Popen[bytes]"
+    supervisor: Supervisor
 
     @property
     def base_url(self) -> str:
@@ -96,14 +96,14 @@ class RunningEngine:
         return "\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS)
 
     def wait_ready(self) -> None:
-        """Until ``/v1/models`` names the model.
+        """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
 
         Raises:
-            LaunchError: it died (with the root cause) or was not ready in time.
+            LaunchError: it died (with the root cause), was not ready in time, or does not have its port to itself.
         """
         timeout_s = self.request.engine.ready_timeout_s
         deadline = time.monotonic() + timeout_s
-        with httpx.Client(base_url=self.base_url, timeout=5.0) as client:
+        with direct.Client(base_url=self.base_url, timeout_s=5.0) as client:
             while time.monotonic() < deadline:
                 death = self.death()
                 if death is not None:
@@ -112,21 +112,32 @@ class RunningEngine:
                         f"Its log: {self.request.folder / 'vllm_stderr.log'}"
                     )
                 if self._serves_model(client):
-                    return
+                    self.check_port()
+                    if listens(self.port, self.supervisor.pid):
+                        return
                 time.sleep(POLL_S)
         raise LaunchError(
             f"{self.request.connector.id}: not ready after {timeout_s:g} s; the log ends with: "
             f"{_last_line(self.log_text())}\nRaise engine.ready_timeout_s if it only needs longer."
         )
 
-    def _serves_model(self, client: httpx.Client) -> bool:
+    def _serves_model(self, client: direct.Client) -> bool:
         try:
-            answer = client.get("/v1/models")
-        except httpx.TransportError:
+            return self.model in (direct.served_models(client.get("/v1/models")) or ())
+        except httpx.HTTPError:
             return False
-        if answer.status_code != 200:
-            return False
-        return any(m.get("id") == self.model for m in answer.json().get("data", []))
+
+    def check_port(self) -> None:
+        """Refuse a port at which somebody else answers some of the requests, or that others on the network can reach.
+
+        vLLM binds its port with SO_REUSEPORT, so a second engine on it is no error, and takes every other connection.
+
+        Raises:
+            LaunchError: somebody else listens there as well, or the engine on more than 127.0.0.1.
+        """
+        wrong = intruder(self.port, self.supervisor.pid)
+        if wrong is not None and self.death() is None:  # of a dead one, what is left of it is no stranger
+            raise LaunchError(f"{self.request.connector.id}: {wrong}")
 
     def processes(self) -> dict[str, psutil.Process]:
         """The engine's processes by role, without the supervisor and the launching shell."""
@@ -184,8 +195,8 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     try:
         yield RunningEngine(request, port, supervisor)
     except Exception as error:
-        _end(request, supervisor)
         try:
+            _end(request, supervisor)
             release()
         except EngineError as unreleased:
             # Both are told: what went wrong first is the reason, and what is left is what must be cleared away.
@@ -198,20 +209,15 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     release()
 
 
-def _end(request: LaunchRequest, supervisor: "subprocess.Popen[bytes]") -> None:
-    _stop(supervisor, request.engine.stop_grace_s)
-    end_leftovers(request.folder, grace_s=0.0)
+def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
+    stop_supervised(supervisor, request.folder, grace_s=request.engine.stop_grace_s)
 
 
-def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    command = [
-        *(sys.executable, "-m", "connector_tax.engine.supervisor", str(request.engine.stop_grace_s)),
-        *(
-            "bash",
-            str(launch_script(request.connector)),
-            *engine_arguments(request.engine, request.connector),
-        ),
-    ]
+def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Supervisor:
+    script = launch_script(request.connector)
+    # What a shell around us happens to have set is no setting of this launch.
+    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS"):
+        environment.pop(name, None)
     environment["PORT"] = str(port)
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
@@ -220,26 +226,16 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> "s
         environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
     if request.fault is not None:
         environment["CONNECTOR_TAX_FAULT"] = request.fault
-    with (
-        open(request.folder / "vllm_stdout.log", "ab") as out,
-        open(request.folder / "vllm_stderr.log", "ab") as err,
-    ):
-        supervisor = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment, start_new_session=True
+    out_log, err_log = (request.folder / name for name in LOGS)
+    with open(out_log, "ab") as out, open(err_log, "ab") as err:
+        return start_supervised(
+            ["bash", str(script), *engine_arguments(request.engine, request.connector)],
+            folder=request.folder,
+            environment=environment,
+            grace_s=request.engine.stop_grace_s,
+            stdout=out,
+            stderr=err,
         )
-    record_supervisor(request.folder, supervisor.pid)
-    return supervisor
-
-
-def _stop(supervisor: "subprocess.Popen[bytes]", grace_s: float) -> None:
-    """Close the lifeline; the supervisor then ends everything and itself."""
-    assert supervisor.stdin is not None
-    supervisor.stdin.close()
-    try:
-        supervisor.wait(grace_s + 10)
-    except subprocess.TimeoutExpired:
-        supervisor.kill()
-        supervisor.wait()
 
 
 def _role(process: psutil.Process) -> str:

@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
-from connector_tax.engine.lifeline import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
+from connector_tax.engine.lifeline import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
 
 KILL_WAIT_S = 5.0
 
@@ -31,15 +32,10 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, _woken)
     signal.signal(signal.SIGCHLD, _woken)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_supervisor)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=killed_with_parent)
     code = _wait(child, wake_read)
     _end_descendants(grace_s)
     return code
-
-
-def _end_with_supervisor() -> None:
-    """In the child: should this process be killed outright, the kernel ends the engine's front at once."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait(child: "subprocess.Popen[bytes]", wake_fd: int) -> int:
@@ -56,61 +52,90 @@ def _wait(child: "subprocess.Popen[bytes]", wake_fd: int) -> int:
 
 
 def _end_descendants(grace_s: float) -> None:
-    _signal_all(signal.SIGTERM)
+    for pid in descendants(os.getpid()):
+        _signal(pid, signal.SIGTERM)
     if not _gone(grace_s):
-        _signal_all(signal.SIGKILL)
-        _gone(KILL_WAIT_S)
+        _kill_in_rounds()
+
+
+def _kill_in_rounds() -> None:
+    """SIGKILL to every descendant, and again to those that were forked meanwhile, for ``KILL_WAIT_S`` at most."""
+    deadline = time.monotonic() + KILL_WAIT_S
+    while time.monotonic() < deadline:
+        if not _reap():
+            return
+        descendants(os.getpid(), strike=lambda pid: _signal(pid, signal.SIGKILL))
 
 
 def _gone(within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while True:
-        _reap()
-        if not descendants(os.getpid()):
+        if not _reap():
             return True
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
 
 
-def _reap() -> None:
+def _reap() -> bool:
+    """Whether anything is left: every orphan below becomes a child of this process, so without children there is nobody."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
+            return False
         if pid == 0:
-            return
+            return True
 
 
-def _signal_all(signum: int) -> None:
-    for pid in descendants(os.getpid()):
-        try:
-            os.kill(pid, signum)
-        except ProcessLookupError:
-            continue
+def _signal(pid: int, signum: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
-def descendants(root: int) -> list[int]:
-    """Every living descendant of ``root``, from one walk over /proc."""
+def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[int]:
+    """Every living descendant of ``root``, from one walk over /proc.
+
+    Args:
+        strike: called with each of them as soon as it is known to be one. Who forks again and again, and ends each time, is a
+            child of this subreaper under another number before a walk is over; so the newest are looked at first.
+    """
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for pid in newest_first():
         try:
-            # The name in parentheses may hold spaces; the parent is the second field after it.
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            with open(f"/proc/{pid}/stat", "rb") as stat:
+                # The name in parentheses may hold anything; the parent is the second field after it.
+                fields = stat.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        if fields[0] != "Z":
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
+        if fields[0] != b"Z":
+            children.setdefault(int(fields[1]), []).append(pid)
+            if strike is not None and int(fields[1]) == root:
+                strike(pid)
     found: list[int] = []
     frontier = [root]
     while frontier:
-        below = children.get(frontier.pop(), [])
+        parent = frontier.pop()
+        below = children.get(parent, [])
+        if strike is not None and parent != root:  # children of the root were struck on the way
+            for pid in below:
+                strike(pid)
         found += below
         frontier += below
     return found
+
+
+def newest_first() -> list[int]:
+    """Every process id but this one's, the last that began first: of processes that each fork the next, that one lives.
+
+    Numbers are given out upwards and begin again at the end; the last field of /proc/loadavg is the last one given.
+    """
+    with open("/proc/loadavg", "rb") as loadavg:
+        last = int(loadavg.read().split()[-1])
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - a round must be quick
+    return sorted(
+        (pid for pid in pids if pid != os.getpid()), key=lambda pid: (pid <= last, pid), reverse=True
+    )
 
 
 def _woken(signum: int, frame: FrameType | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from connector_tax import direct
 from connector_tax.seeds import stream
 
 TIMEOUT_S = 120.0
@@ -31,11 +32,11 @@ def collect_outputs(
     """
     rng = stream(seed, "accuracy")
     drawn = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
-    with httpx.Client(base_url=base_url, timeout=TIMEOUT_S) as client:
+    with direct.Client(base_url=base_url, timeout_s=TIMEOUT_S) as client:
         return [_ask(client, model, prompt.tolist(), output_tokens) for prompt in drawn]
 
 
-def _ask(client: httpx.Client, model: str, prompt: list[int], output_tokens: int) -> dict[str, Any]:
+def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: int) -> dict[str, Any]:
     request = {
         "model": model,
         "prompt": prompt,
@@ -48,8 +49,8 @@ def _ask(client: httpx.Client, model: str, prompt: list[int], output_tokens: int
     try:
         answer = client.post("/v1/completions", json=request)
         answer.raise_for_status()
-        choice = answer.json()["choices"][0]
-    except (httpx.HTTPError, ValueError, LookupError) as error:
+        choice = dict(answer.json()["choices"][0])
+        ids = choice.get("token_ids")
+        return {"token_ids": ids} if ids is not None else {"text": choice["text"]}
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    ids = choice.get("token_ids")
-    return {"token_ids": ids} if ids is not None else {"text": choice["text"]}

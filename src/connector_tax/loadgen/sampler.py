@@ -7,6 +7,7 @@ every line.
 
 import argparse
 import json
+import math
 import os
 import select
 import signal
@@ -23,6 +24,7 @@ import httpx
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from connector_tax import direct
 from connector_tax.loadgen.host_state import HostReader
 from connector_tax.units import s_to_ns
 
@@ -52,7 +54,11 @@ START_TIMEOUT_S = 10.0
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """Prometheus text to canonical values, summed over engines; absent metrics are absent."""
+    """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is no number.
+
+    Raises:
+        ValueError: that is not Prometheus text.
+    """
     by_name: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -62,7 +68,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     for canonical, names in NAMES.items():
         # A release in transition exports a metric under both names; the newer one counts.
         for name in names:
-            if name in by_name:
+            if math.isfinite(by_name.get(name, math.nan)):  # JSON has no word for the others
                 out[canonical] = by_name[name]
                 break
     return out
@@ -75,7 +81,7 @@ def scrape_once(base_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, float]
         OSError: the server cannot be asked, or answers with something that is not metrics.
     """
     try:
-        answer = httpx.get(f"{base_url}/metrics", timeout=timeout_s)
+        answer = direct.get(f"{base_url}/metrics", timeout_s=timeout_s)
         answer.raise_for_status()
         return parse_metrics(answer.text)
     except (httpx.HTTPError, ValueError) as error:
@@ -135,7 +141,7 @@ def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | No
     signal.signal(signal.SIGTERM, _exit)
     host = HostReader(gpu)
     start_ns = time.monotonic_ns()
-    with open(out, "a", encoding="utf-8") as stream, httpx.Client(timeout=TIMEOUT_S) as client:
+    with open(out, "a", encoding="utf-8") as stream, direct.Client(timeout_s=TIMEOUT_S) as client:
         beat = 0
         while True:
             row = _sample(client, base_url) | {"host": msgspec.to_builtins(host.read())}
@@ -147,7 +153,7 @@ def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | No
                 return
 
 
-def _sample(client: httpx.Client, base_url: str) -> dict[str, Any]:
+def _sample(client: direct.Client, base_url: str) -> dict[str, Any]:
     try:
         answer = client.get(f"{base_url}/metrics")
         answer.raise_for_status()

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from connector_tax import direct
 from connector_tax.errors import ConfigError
 from connector_tax.files import append_lines, write_json
 from connector_tax.loadgen.cell import measure_cell
@@ -141,10 +142,12 @@ def bench(
 def _check_server(base_url: str, model: str) -> None:
     """A cell takes minutes to find out what one question tells."""
     try:
-        answer = httpx.get(f"{base_url}/v1/models", timeout=10.0)
+        answer = direct.get(f"{base_url}/v1/models", timeout_s=10.0)
         answer.raise_for_status()
-        served = [card["id"] for card in answer.json()["data"]]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
+        served = direct.served_models(answer)
+        if served is None:
+            raise ValueError(f"not a list of models: {answer.text[:80]!r}")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise ConfigError(
             f"--base-url {base_url}: no OpenAI-compatible server answers /v1/models there "
             f"({error or type(error).__name__}). Start it first, or give its http://host:port."

@@ -51,7 +51,11 @@ def measure_one_cell(
     Returns:
         None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``; it is in any case where
         the host is to blame.
+
+    Raises:
+        LaunchError: the engine does not have its port to itself; the cell is unpublished.
     """
+    engine.check_port()
     temporary = open_cell(folder)
     cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine) or {})
     before, logged = _counters(engine), log_sizes(engine)
@@ -69,6 +73,7 @@ def measure_one_cell(
         # What was given up must be gone before the next cell begins.
         wait_idle(engine.base_url)
     after = _counters(engine)
+    engine.check_port()
     death = engine.death()
     if death is not None and (not last_try or is_of_the_host(death)):
         return death

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import httpx
 
+from connector_tax import direct
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
 from connector_tax.loadgen.sampler import scrape_patiently
-from connector_tax.measure.warmup import Answer, ask
+from connector_tax.measure.warmup import DEATH_WAIT_S, Answer, ask
 from connector_tax.records.connector import ConnectorSpec
 from connector_tax.units import token_count
 
@@ -96,7 +97,8 @@ def cache_was_asked(engine: RunningEngine) -> Finding:
     try:
         queries = scrape_patiently(engine.base_url).get("external_prefix_cache_queries")
     except OSError as error:
-        return Finding("external cache asked", False, f"its counter cannot be read: {error}")
+        why = engine.death(within_s=DEATH_WAIT_S) or f"its counter cannot be read: {error}"
+        return Finding("external cache asked", False, why)
     if queries is None:
         return Finding("external cache asked", True, "this release does not export the counter")
     if queries == 0:
@@ -112,10 +114,11 @@ def alive(engine: RunningEngine) -> Finding:
     if death is not None:
         return Finding("engine alive", False, death)
     try:
-        code = httpx.get(f"{engine.base_url}/health", timeout=10).status_code
+        code = direct.get(f"{engine.base_url}/health", timeout_s=10).status_code
         failed = scrape_patiently(engine.base_url).get("engine_core_failed", 0.0)
     except (httpx.HTTPError, OSError) as error:
-        return Finding("engine alive", False, f"/health or /metrics: {error}")
+        why = engine.death(within_s=DEATH_WAIT_S) or f"/health or /metrics: {error}"
+        return Finding("engine alive", False, why)
     if code != 200 or failed:
         return Finding("engine alive", False, f"/health answers {code}, failed engine cores: {failed:g}")
     return Finding("engine alive", True, "/health answers 200")

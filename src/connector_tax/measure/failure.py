@@ -18,7 +18,7 @@ from connector_tax.records.connector import PLAIN_AGAIN
 # words "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
     r"No space left on device|Disk quota exceeded|Read-only file system|Address already in use|Too many open files"
-    r"|less than desired GPU memory utilization|CUDA-capable device|driver/library version mismatch|uncorrectable ECC"
+    r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not start|driver/library version mismatch|uncorrectable ECC"
     r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus",
     re.IGNORECASE,
 )

@@ -4,7 +4,6 @@ Snakemake's own lock is off (it would have to be removed by hand after ``kill -9
 ``flock`` locks, which the kernel drops with their holder, however that ended.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from connector_tax.engine.gpus import Cards
 from connector_tax.errors import EngineError
+from connector_tax.flocks import holder_of, name_holder, open_lock, take_lock
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
@@ -24,15 +24,19 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def measuring_alone(root: Path, campaign: str, cards: Cards) -> Iterator[None]:
-    """Nobody else measures in the campaign's folder or on its cards while the body runs.
+def measuring_alone(root: Path, campaign: str, cards: Cards, port: int = 0) -> Iterator[None]:
+    """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
+
+    Args:
+        port: ``engine.port``. An engine that is still starting has bound it and does not listen yet, which nobody can see.
 
     Raises:
         EngineError: someone else did for ``WAIT_S``; names the process and its campaign.
     """
     with ExitStack() as stack:
         stack.enter_context(alone_in(root, campaign))
-        for name, what in _card_locks(cards):
+        ports = [(f"port{port}", f"engine.port {port}")] if port else []
+        for name, what in (*ports, *_card_locks(cards)):
             path = cache_folder() / "locks" / f"{name}.lock"
             stack.enter_context(held(path, what, _holder(root, campaign)))
         yield
@@ -69,25 +73,16 @@ def held(path: Path, what: str, holder: str, *, wait_s: float | None = None) -> 
         wait_s: None: ``WAIT_S``.
 
     Raises:
-        EngineError: someone else held it for ``wait_s``; names the holder.
+        EngineError: someone else held it for ``wait_s``; names the holder. Or it cannot be had at all.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as handle:
+    with open_lock(path, what) as handle:
         deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    handle.seek(0)
-                    other = handle.read().strip() or "unknown"
-                    raise EngineError(
-                        f"{what} is in use by process {other} (lock {path}). Two measurements at once would "
-                        "measure each other; wait for it to end, or end that process, then start again."
-                    ) from error
-                time.sleep(0.2)
-        handle.truncate(0)
-        handle.write(holder)
-        handle.flush()
+        while not take_lock(handle, what):
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"{what} is in use by process {holder_of(handle)} (lock {path}). Two measurements at once would "
+                    "measure each other; wait for it to end, or end that process, then start again."
+                )
+            time.sleep(0.2)
+        name_holder(handle, what, holder)
         yield

@@ -22,12 +22,14 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import check_model, engine_environment, engine_python
 from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.identity import engine_identity
+from connector_tax.engine.leftovers import end_all_leftovers
 from connector_tax.engine.memory import too_large
 from connector_tax.engine.model_files import fetch_model, missing_from_host
 from connector_tax.engine.patching import StepTiming, recorder_heard, step_timing_of
 from connector_tax.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.settings import resolved_settings
+from connector_tax.engine.supervised import start_supervised, stop_supervised
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
@@ -40,6 +42,7 @@ from connector_tax.plan import config_of, launch_spec, read_campaign_file
 from connector_tax.records.connector import ConnectorSpec
 
 SCHEMA = 1
+BOOTSTRAP_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,11 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
         raise ConfigError(refusal)
     identity = engine_identity(config.engine, cards)
     with (
-        measuring_alone(folder.root, config.campaign, cards),
+        measuring_alone(folder.root, config.campaign, cards, config.engine.port),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
     ):
+        end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         timing = step_timing_of(config.engine)
         bench = Bench(config, folder, cards, identity, timing.available)
         if only is not None:
@@ -289,8 +293,8 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
     findings: list[Finding] = []
     idle = None
     try:
-        with _bootstrap(config.engine, connector, bench.cards) as beside:
-            own = folder.preflight / connector.id
+        own = folder.preflight / connector.id
+        with _bootstrap(config.engine, connector, bench.cards, own / "bootstrap") as beside:
             step_log = _step_log(own) if bench.records else None
             request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
             _clear(own)
@@ -355,11 +359,16 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def _bootstrap(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> Iterator[ConnectorSpec]:
+def _bootstrap(
+    engine: EngineConfig, connector: ConnectorSpec, cards: Cards, folder: Path
+) -> Iterator[ConnectorSpec]:
     """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
 
     It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
     never asks it, and gets a free port, since several of its campaigns may run beside each other.
+
+    Args:
+        folder: gets the record by which a later start finds what was left of it.
 
     Raises:
         EngineError: somebody listens there already.
@@ -376,9 +385,13 @@ def _bootstrap(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> 
     else:
         port = free_port()
     script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
-    server = subprocess.Popen([sys.executable, str(script), str(port)])
+    server = start_supervised(
+        [sys.executable, str(script), str(port)],
+        folder=folder,
+        environment=dict(os.environ),
+        grace_s=BOOTSTRAP_GRACE_S,
+    )
     try:
         yield replace(connector, env={**connector.env, side.env: str(port)})
     finally:
-        server.terminate()
-        server.wait()
+        stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)

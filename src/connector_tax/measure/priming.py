@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from connector_tax import direct
 from connector_tax.engine.process import RunningEngine
 from connector_tax.records.cell import CellSpec
 from connector_tax.seeds import derive_seed, stream
@@ -91,11 +92,11 @@ def computed_tokens(counters: Counters) -> int | None:
 def cache_size(base_url: str) -> dict[str, int]:
     """``block_size`` and ``num_gpu_blocks``, as ``vllm:cache_config_info`` has them; what it does not tell is absent."""
     try:
-        answer = httpx.get(f"{base_url}/metrics", timeout=TIMEOUT_S)
+        answer = direct.get(f"{base_url}/metrics", timeout_s=TIMEOUT_S)
         answer.raise_for_status()
-    except httpx.HTTPError:
+        return parse_cache_size(answer.text)
+    except (httpx.HTTPError, ValueError):
         return {}  # the counters, asked next, tell an engine that has died
-    return parse_cache_size(answer.text)
 
 
 def parse_cache_size(text: str) -> dict[str, int]:
@@ -120,7 +121,7 @@ def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> 
     """Lengths of the prompts that were answered, and what the first failure was."""
     rng = stream(derive_seed(spec.seed, "priming"))
     sent: list[int] = []
-    with httpx.Client(base_url=engine.base_url, timeout=TIMEOUT_S) as client:
+    with direct.Client(base_url=engine.base_url, timeout_s=TIMEOUT_S) as client:
         while missing > 0:
             length = min(longest, missing)
             prompt = rng.integers(spec.token_id_low, spec.token_id_high, length, dtype=np.int64).tolist()
@@ -132,7 +133,7 @@ def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> 
     return sent, None
 
 
-def _ask(client: httpx.Client, model: str, prompt: list[int]) -> str | None:
+def _ask(client: direct.Client, model: str, prompt: list[int]) -> str | None:
     body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
     try:
         answer = client.post("/v1/completions", json=body)

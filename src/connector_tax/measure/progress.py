@@ -33,7 +33,7 @@ class Progress:
         )
         print(line, file=sys.stderr, flush=True)
         self.folder.progress_log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.folder.progress_log, "a", encoding="utf-8") as log:
+        with open(self.folder.progress_log, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(line + "\n")
 
     def _standing(self) -> tuple[int, float]:

@@ -16,6 +16,7 @@ from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import engine_identity, env_text
+from connector_tax.engine.leftovers import end_all_leftovers
 from connector_tax.engine.patching import step_timing_of
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.transports import transports_of
@@ -105,7 +106,8 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     if cards.note:
         progress.say(cards.note)
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
-    with measuring_alone(folder.root, config.campaign, cards):
+    with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
+        end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         _begin_anew(run, cells)
         try:
             _measure(run, cells)

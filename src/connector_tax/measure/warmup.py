@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import httpx
 import numpy as np
 
+from connector_tax import direct
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
 from connector_tax.seeds import stream
@@ -126,7 +127,7 @@ def ask(
     }
     start = time.monotonic()
     try:
-        answer = httpx.post(f"{engine.base_url}/v1/completions", json=body, timeout=timeout_s)
+        answer = direct.post(f"{engine.base_url}/v1/completions", body=body, timeout_s=timeout_s)
     except httpx.TimeoutException:
         return Answer(time.monotonic() - start, engine.death() or f"no answer within {timeout_s:g} s")
     except httpx.HTTPError as error:

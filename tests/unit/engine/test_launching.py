@@ -129,6 +129,7 @@ def test_a_runs_script_names_no_folder_of_the_machine_it_ran_on(left_behind: Pat
     text = left_behind.read_text()
     assert str(PROJECT_ROOT) not in text and str(tmp_path) not in text
     assert "CONNECTOR_TAX_CACHE" not in text and "HF_TOKEN" not in text
+    assert "CONNECTOR_TAX_RUN" not in text, "a server by hand would be ended as the run's leftover"
     if Path(sys.executable).is_relative_to(PROJECT_ROOT):
         assert 'ENGINE_PYTHON=${ENGINE_PYTHON:-"$CONNECTOR_TAX_PROJECT"/.venv/bin/python' in text
 

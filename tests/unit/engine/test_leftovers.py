@@ -1,4 +1,4 @@
-"""An engine whose supervisor was killed outright, or whose whole run was, is found and ended."""
+"""An engine whose supervisor was killed outright, or whose whole run was, is found and ended; and nobody else is."""
 
 import json
 import os
@@ -14,10 +14,14 @@ import pytest
 
 from connector_tax.artifacts.supervisor import RECORD, record_supervisor
 from connector_tax.config import load_campaign
-from connector_tax.engine.leftovers import end_leftovers
+from connector_tax.engine import leftovers
+from connector_tax.engine.leftovers import end_all_leftovers, end_leftovers
+from connector_tax.engine.marks import VARIABLE, Marked
 from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.engine.supervised import start_supervised
 
 CONFIG = Path(__file__).parents[3] / "config"
+MARK = "0123456789abcdef"
 # A founder of a session with one child in it that ignores SIGTERM, like an engine core in a long kernel.
 FOUNDER = """
 import subprocess, sys, time
@@ -34,10 +38,19 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "KILL_AFTER_S", 0.5)
+
+
 @pytest.fixture
 def family() -> Iterator[tuple["subprocess.Popen[str]", int]]:
     founder = subprocess.Popen(
-        [sys.executable, "-c", FOUNDER], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", FOUNDER],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, VARIABLE: MARK},
     )
     assert founder.stdout is not None
     child = int(founder.stdout.readline())
@@ -65,18 +78,16 @@ def test_what_a_killed_run_recorded_is_ended(
     family: tuple["subprocess.Popen[str]", int], tmp_path: Path
 ) -> None:
     founder, child = family
-    record_supervisor(tmp_path, founder.pid)
+    record_supervisor(tmp_path, founder.pid, MARK)
     assert end_leftovers(tmp_path, grace_s=0.2) == [founder.pid, child]
     assert gone(founder.pid) and gone(child)
     assert not (tmp_path / RECORD).exists()
 
 
-def test_orphans_are_found_by_their_session(
-    family: tuple["subprocess.Popen[str]", int], tmp_path: Path
-) -> None:
-    """The founder is gone; its child, which nobody's pid file names, still carries the session's number."""
+def test_orphans_are_found_by_their_mark(family: tuple["subprocess.Popen[str]", int], tmp_path: Path) -> None:
+    """The founder is gone; its child, which nobody's pid file names, still carries the launch's word."""
     founder, child = family
-    record_supervisor(tmp_path, founder.pid)
+    record_supervisor(tmp_path, founder.pid, MARK)
     founder.kill()
     founder.wait()
     assert not gone(child)
@@ -84,17 +95,135 @@ def test_orphans_are_found_by_their_session(
     assert gone(child)
 
 
-@pytest.mark.parametrize("changed", [{"start_ticks": 1}, {"boot": "another boot"}])
+@pytest.mark.parametrize(
+    "changed", [{"start_ticks": 1, "mark": "another"}, {"boot": "another boot"}, {"mark": None}]
+)
 def test_a_number_that_someone_else_has_by_now_is_left_alone(
     family: tuple["subprocess.Popen[str]", int], tmp_path: Path, changed: dict[str, object]
 ) -> None:
     founder, child = family
-    record_supervisor(tmp_path, founder.pid)
+    record_supervisor(tmp_path, founder.pid, MARK)
     record = tmp_path / RECORD
-    record.write_text(json.dumps({**json.loads(record.read_text()), **changed}))
+    document = {**json.loads(record.read_text()), **changed}
+    record.write_text(json.dumps({k: v for k, v in document.items() if v is not None}))
     assert end_leftovers(tmp_path, grace_s=0.2) == []
     assert not gone(founder.pid) and not gone(child)
     assert not record.exists()
+
+
+def test_a_strangers_worker_in_a_session_of_the_same_number_is_left_alone(
+    family: tuple["subprocess.Popen[str]", int], tmp_path: Path
+) -> None:
+    """The kernel gave the number away, its new owner founded a session and ended, and its worker lives in there."""
+    founder, child = family
+    record_supervisor(tmp_path, founder.pid, "the mark of a launch that is over")
+    founder.kill()
+    founder.wait()
+    assert os.getsid(child) == founder.pid
+    assert end_leftovers(tmp_path, grace_s=0.2) == []
+    assert not gone(child)
+
+
+# Forks twice, leaves its session and its logs, as a daemon does.
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+"""
+# What setproctitle does to an engine core: nothing is left of the environment that the kernel shows.
+TITLED = """
+import ctypes, os, sys, time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(fields[47]), int(fields[48])
+ctypes.memset(start, 0, end - start)
+open(sys.argv[1], "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+# Forks the next of itself every 20 ms and ends: under another number each time.
+HOPPER = """
+import os, sys, time
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(float(sys.argv[2]))
+        if os.fork():
+            os._exit(0)
+time.sleep(600)
+"""
+
+
+def started(folder: Path, code: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """``code`` under a supervisor, with the launch's logs; it has written its number by then."""
+    with open(folder / "vllm_stdout.log", "ab") as out, open(folder / "vllm_stderr.log", "ab") as err:
+        command = [sys.executable, "-c", code, str(folder / "pid"), *arguments]
+        environment = dict(os.environ)
+        supervisor = start_supervised(
+            command, folder=folder, environment=environment, grace_s=0.2, stdout=out, stderr=err
+        )
+    deadline = time.monotonic() + 20
+    while not ((folder / "pid").exists() and (folder / "pid").read_text()):
+        assert time.monotonic() < deadline, (folder / "vllm_stderr.log").read_text()
+        time.sleep(0.02)
+    return supervisor
+
+
+def of_launch(folder: Path) -> list[int]:
+    return sorted(Marked(json.loads((folder / RECORD).read_text())["mark"], folder).living().ticks)
+
+
+@pytest.mark.parametrize("code", [DAEMON, TITLED], ids=["daemon", "titled"])
+def test_who_left_the_session_or_hides_its_environment_survives_no_next_start(
+    tmp_path: Path, code: str
+) -> None:
+    """Both killed outright: the supervisor, and whoever would have looked after it."""
+    run = tmp_path / "campaign" / "run"
+    run.mkdir(parents=True)
+    supervisor = started(run, code)
+    escaped = int((run / "pid").read_text())
+    if code is TITLED:
+        assert Path(f"/proc/{escaped}/environ").read_bytes().strip(b"\0") == b""
+    os.kill(supervisor.pid, signal.SIGSTOP)  # it cannot see the end of its input
+    assert supervisor.stdin is not None
+    supervisor.stdin.close()
+    if code is TITLED:
+        # Without the front, which the kernel ends with the supervisor: here it is the process itself.
+        assert escaped in of_launch(run)
+    supervisor.kill()
+    supervisor.wait()
+    end_all_leftovers(tmp_path, grace_s=0.2)
+    assert gone(escaped)
+    assert not (run / RECORD).exists()
+
+
+@pytest.mark.parametrize("every_s", ["0.02", "0.003"])
+@pytest.mark.parametrize("how", ["stop", "killed supervisor"])
+def test_who_keeps_forking_is_ended_too(tmp_path: Path, how: str, every_s: str) -> None:
+    supervisor = started(tmp_path, HOPPER, every_s)
+    living = of_launch(tmp_path)
+    assert len(living) >= 2
+    if how == "stop":
+        assert supervisor.stdin is not None
+        supervisor.stdin.close()
+        supervisor.wait(20)
+        assert of_launch(tmp_path) == [], "the supervisor left it"
+    else:
+        supervisor.kill()
+        supervisor.wait()
+        end_leftovers(tmp_path, grace_s=0.0)
+    last = (tmp_path / "pid").read_text()
+    time.sleep(0.2)
+    assert (tmp_path / "pid").read_text() == last
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])

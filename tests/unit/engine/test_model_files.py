@@ -1,10 +1,15 @@
 """A model that is not on the host is fetched, and said, before anything is timed."""
 
 import json
+import os
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from connector_tax.config import EngineConfig
@@ -126,3 +131,40 @@ def test_the_cache_is_where_the_hubs_library_has_it(
     assert hub_cache(bare) == Path("/x/huggingface/hub")
     monkeypatch.setenv("HF_HOME", "/y")
     assert hub_cache(bare) == Path("/y/hub")
+
+
+FETCHING = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from dataclasses import replace
+from builders import campaign_config
+from connector_tax.engine.model_files import fetch_model
+fetch_model(replace(campaign_config("config.yaml").engine, python=sys.argv[2], model="org/model"))
+"""
+
+
+def test_no_download_survives_a_killed_preflight(tmp_path: Path) -> None:
+    """It would go on for as long as the model is large, and lock the hub's cache meanwhile."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 600\n"
+    )
+    python.chmod(0o755)
+    command = [sys.executable, "-c", FETCHING, str(Path(__file__).parents[2]), str(python)]
+    offline = {"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
+    with subprocess.Popen(command, env={**os.environ, **offline}) as preflighting:
+        assert within(20, lambda: (tmp_path / "pid").exists())
+        preflighting.kill()
+    download = int((tmp_path / "pid").read_text())
+    assert within(
+        20, lambda: not psutil.pid_exists(download) or psutil.Process(download).status() == "zombie"
+    )
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from connector_tax.config import EngineConfig
+from connector_tax.engine import ports
 from connector_tax.engine.command import engine_environment
 from connector_tax.engine.gpus import Cards, Gpu
-from connector_tax.engine.ports import free_port, is_taken, taken_side_port
+from connector_tax.engine.ports import Listener, free_port, is_taken, taken_side_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
@@ -137,3 +139,16 @@ def test_a_side_port_above_the_last_there_is_gets_a_message(engine: EngineConfig
     with pytest.raises(EngineError, match="would listen on port 65536"):
         taken_side_port(two, connector("nixl_both"), {NIXL: "65535"})
     assert taken_side_port(engine, connector("nixl_both"), {NIXL: "²"}) is None
+
+
+def test_a_holder_that_ends_between_two_looks_is_no_traceback(
+    engine: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of the launch before lets go of the port just then."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with listening() as port:
+        gone = Listener("127.0.0.1", port, ended.pid)
+        monkeypatch.setattr(ports, "listeners", lambda: [gone])
+        said = taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)})
+    assert said is not None and f"is in use by process {ended.pid}, which has ended since" in said

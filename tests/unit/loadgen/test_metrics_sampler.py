@@ -51,6 +51,13 @@ def test_a_metric_under_both_names_counts_once() -> None:
     assert parse_metrics(NEW + OLD)["kv_cache_usage"] == 0.25
 
 
+@pytest.mark.parametrize("word", ["NaN", "+Inf", "-Inf"])
+def test_a_value_that_is_no_number_is_absent(word: str) -> None:
+    """JSON has no word for it: the line of the sample could not be read back."""
+    found = parse_metrics(f"vllm:num_requests_running {word}\nvllm:num_requests_waiting 1\n")
+    assert found == {"num_requests_waiting": 1.0}
+
+
 def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
     with pytest.raises(OSError, match=r"http://127\.0\.0\.1:9/metrics"):
         scrape_once("http://127.0.0.1:9")

@@ -1,17 +1,26 @@
 """What a measuring launch does between an engine that is ready and its first cell."""
 
 import json
+import os
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
 from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.artifacts.supervisor import RECORD
 from connector_tax.config import parse_campaign
-from connector_tax.errors import EngineError
+from connector_tax.engine.supervised import start_supervised
+from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import write_json
+from connector_tax.measure import preflight as preflight_module
+from connector_tax.measure import run as measure_module
+from connector_tax.measure.preflight import run_preflight
 from connector_tax.measure.run import measure_run
 from connector_tax.plan import campaign_document
 
@@ -63,3 +72,44 @@ def test_an_engine_that_dies_of_its_first_prompt_has_failed_to_launch(
     ):
         measure_run(campaign.campaign_file, "plain", "a")
     assert campaign.run("2026-01-01", "plain", "a").finished_cells() == []
+
+
+@pytest.mark.parametrize("script", ["preflight", "measure"])
+def test_what_any_killed_run_of_the_campaign_left_is_ended_before_anything_starts(
+    campaign: CampaignFolder, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """It holds the card or a port that the next engine wants, whichever run that belongs to."""
+    left = campaign.root / "2026-01-01_nixl_both" / "phase_b"
+    left.mkdir(parents=True)
+    # The kernel ends the supervisor's own child with it; what that had started in a session of its own stays.
+    command = ["bash", "-c", "setsid sleep 600 & sleep 600"]
+    supervisor = start_supervised(command, folder=left, environment=dict(os.environ), grace_s=1.0)
+    engine = wait_for(supervisor.pid, "sleep")
+    supervisor.kill()
+    supervisor.wait()
+    assert engine.is_running()
+
+    def begin(*args: object) -> None:
+        assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr(measure_module, "_begin_anew", begin)
+    monkeypatch.setattr(preflight_module, "ensure_patched", begin)
+    with pytest.raises(ConfigError, match="far enough"):
+        if script == "measure":
+            measure_run(campaign.campaign_file, "plain", "a")
+        else:
+            run_preflight(campaign.campaign_file)
+    assert not (left / RECORD).exists()
+
+
+def wait_for(root: int, name: str) -> psutil.Process:
+    """A descendant of ``root`` that runs ``name`` in a session of its own."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for process in psutil.Process(root).children(recursive=True):
+            with suppress(psutil.Error):
+                if process.name() == name and os.getsid(process.pid) == process.pid:
+                    return process
+        time.sleep(0.02)
+    raise AssertionError("it never started")

@@ -1,5 +1,7 @@
 """Two measurements at once would measure each other."""
 
+import errno
+import fcntl
 import os
 import re
 from pathlib import Path
@@ -60,8 +62,76 @@ def test_measurements_without_a_card_are_told_apart_by_the_campaigns_number(
                 pytest.fail("held twice")
 
 
+def test_two_campaigns_do_not_take_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two cards of a host; 0 is a free one for each."""
+    monkeypatch.setattr(locks, "WAIT_S", 0.0)
+    with measuring_alone(tmp_path / "a", "a", on("GPU-aa"), 8000):
+        with pytest.raises(
+            EngineError, match=r"engine\.port 8000 is in use by process \d+, which works on campaign a"
+        ):
+            with measuring_alone(tmp_path / "b", "b", on("GPU-bb"), 8000):
+                pytest.fail("held twice")
+        with measuring_alone(tmp_path / "c", "c", on("GPU-bb"), 8001):
+            pass
+    with (
+        measuring_alone(tmp_path / "d", "d", on("GPU-aa")),
+        measuring_alone(tmp_path / "e", "e", on("GPU-bb")),
+    ):
+        pass
+
+
 def test_a_shorter_holder_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     for holder in ("a holder of many words", "short"):
         with locks.held(path, "it", holder):
             assert path.read_text() == holder
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_does_not_lock_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(handle: object, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(EngineError) as told:
+        with measuring_alone(tmp_path / "a", "a", TWO):
+            pytest.fail("held")
+    path = tmp_path / "a" / ".lock"
+    words = f"{path}: the lock of campaign a cannot be taken ({os.strerror(number)}). Nothing is measured without it."
+    assert str(told.value).startswith(words)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_lock_that_cannot_be_written_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A stand-in for a read-only file system, or another user's cache: root may write anywhere here."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(EngineError) as told:
+        with measuring_alone(tmp_path / "a", "a", TWO):
+            pytest.fail("held")
+    monkeypatch.undo()
+    assert f"cannot be taken ({os.strerror(number)})" in str(told.value)
+    assert "CONNECTOR_TAX_CACHE" in str(told.value)
+
+
+def test_a_cache_folder_that_is_no_folder_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "file"))
+    with pytest.raises(EngineError, match=r"the lock of GPU 0: .* cannot be taken \(Not a directory\)"):
+        with measuring_alone(tmp_path / "a", "a", on("GPU-aa")):
+            pytest.fail("held")
+
+
+def test_a_folder_whose_name_is_no_text_can_be_locked(tmp_path: Path) -> None:
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    with measuring_alone(root, "a", TWO):
+        assert "caf\\udce9" in (root / ".lock").read_text()

@@ -3,7 +3,10 @@
 import json
 import os
 import socket
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import yaml
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import parse_campaign
 from connector_tax.engine.gpus import Cards
+from connector_tax.engine.ports import is_taken
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import write_json
 from connector_tax.measure import preflight as module
@@ -117,11 +121,46 @@ def test_a_consumers_bootstrap_port_that_is_taken_is_named_before_anything_start
         env = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(port)}
         engine = replace(config.engine, python=sys.executable, env=env)
         with pytest.raises(EngineError) as told:
-            with module._bootstrap(engine, config.connector("mooncake_consumer"), Cards((), 0)):
+            with module._bootstrap(engine, config.connector("mooncake_consumer"), Cards((), 0), tmp_path):
                 pytest.fail("started")
     words = f"mooncake_consumer: port {port} (VLLM_MOONCAKE_BOOTSTRAP_PORT), wanted by the bootstrap server that preflight"
     assert str(told.value).startswith(words)
     assert f"is in use by process {os.getpid()} " in str(told.value)
+
+
+# Starts what a consumer gets beside it, says where, and stands still as preflight does while the engine starts.
+BESIDE = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from builders import campaign_config
+from connector_tax.engine.gpus import Cards
+from connector_tax.measure.preflight import _bootstrap
+config = campaign_config("demo.yaml")
+with _bootstrap(config.engine, config.connector("mooncake_consumer"), Cards((), 0), Path(sys.argv[2])) as beside:
+    print(beside.env["VLLM_MOONCAKE_BOOTSTRAP_PORT"], flush=True)
+    time.sleep(600)
+"""
+
+
+def test_no_bootstrap_server_survives_a_killed_preflight(tmp_path: Path) -> None:
+    """It would listen on the port that the next Mooncake engine needs."""
+    command = [sys.executable, "-c", BESIDE, str(Path(__file__).parents[2]), str(tmp_path / "bootstrap")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as preflighting:
+        assert preflighting.stdout is not None
+        port = int(preflighting.stdout.readline())
+        assert within(20, lambda: is_taken(port)), "it never listened"
+        preflighting.kill()
+    assert within(20, lambda: not is_taken(port)), "it listens still"
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What decides whether a Snakemake run may measure, and what it takes over from an earlier start."""
 
+import errno
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -142,6 +144,20 @@ def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch)
     started.pop().close()
     study(True).begin()
     started.pop().close()
+
+
+def test_a_start_on_a_file_system_that_does_not_lock_is_one_message(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(handle: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(workflow, "stop", refuse)
+    with pytest.raises(
+        AssertionError, match=r"the lock of campaign demo cannot be taken \(No locks available\)"
+    ):
+        study(True).begin()
 
 
 def refuse(message: str) -> None:

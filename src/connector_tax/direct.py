@@ -1,0 +1,38 @@
+"""HTTP straight to an engine: no proxy, no ``~/.netrc``, whatever the environment names.
+
+``httpx`` goes by ``http_proxy``, ``HTTPS_PROXY`` and ``ALL_PROXY`` unless it is told not to. A proxy does not reach this
+host's loopback addresses, or reaches another engine there; and the load itself goes through bare sockets, past any proxy.
+The engine's own environment keeps these variables: it may need them for the model hub.
+"""
+
+from typing import Any
+
+import httpx
+
+
+class Client(httpx.Client):
+    """Keeps its connection from one question to the next."""
+
+    def __init__(self, *, timeout_s: float, base_url: str = "") -> None:
+        super().__init__(base_url=base_url, timeout=timeout_s, trust_env=False)
+
+
+def get(url: str, *, timeout_s: float) -> httpx.Response:
+    with Client(timeout_s=timeout_s) as asking:
+        return asking.get(url)
+
+
+def post(url: str, *, body: Any, timeout_s: float) -> httpx.Response:
+    with Client(timeout_s=timeout_s) as asking:
+        return asking.post(url, json=body)
+
+
+def served_models(answer: httpx.Response) -> list[str] | None:
+    """What an answer to ``/v1/models`` names; None where it is no such answer, whatever else it is."""
+    if answer.status_code != 200:
+        return None
+    try:
+        cards = answer.json()["data"]
+        return [str(card["id"]) for card in cards]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None

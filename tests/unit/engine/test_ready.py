@@ -1,0 +1,129 @@
+"""An engine is ready when it says which model it serves; nothing else that answers there makes it so, and nothing in between."""
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from connector_tax import direct
+from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.engine.ports import free_port
+from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.measure.checks import alive, cache_was_asked
+from connector_tax.measure.priming import cache_size
+from connector_tax.measure.warmup import ask
+
+CONFIG = Path(__file__).parents[3] / "config"
+PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+@pytest.fixture
+def campaign() -> CampaignConfig:
+    return load_campaign(CONFIG / "demo.yaml")
+
+
+@contextmanager
+def answering(body: bytes, **headers: str) -> Iterator[int]:
+    """A server that says ``body`` to every question, and 200; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+NO_MODELS = [
+    b"",
+    b"<html>please log in</html>",
+    b"[]",
+    b"null",
+    b'"data"',
+    b'{"data": null}',
+    b'{"data": 3}',
+    b'{"data": ["embedded-engine"]}',
+    b'{"data": [{"name": "embedded-engine"}]}',
+    b'{"data": {"id": "embedded-engine"}}',
+    b"\xff\xfe",
+    b"[" * 200_000,
+]
+
+
+@pytest.mark.parametrize("body", NO_MODELS, ids=lambda b: repr(b[:30]))
+def test_an_answer_that_is_no_list_of_models_is_not_ready(
+    campaign: CampaignConfig, tmp_path: Path, body: bytes
+) -> None:
+    engine = replace(campaign.engine, ready_timeout_s=0.2)
+    request = LaunchRequest(engine, campaign.connector("plain"), tmp_path)
+    with answering(body) as port, subprocess.Popen(["sleep", "60"]) as starting:
+        try:
+            with pytest.raises(LaunchError, match=r"plain: not ready after 0\.2 s"):
+                RunningEngine(request, port, starting).wait_ready()
+        finally:
+            starting.kill()
+    assert direct.served_models(httpx.Response(200, content=body)) is None
+
+
+def test_an_answer_that_cannot_be_unpacked_is_not_ready(campaign: CampaignConfig, tmp_path: Path) -> None:
+    engine = replace(campaign.engine, ready_timeout_s=0.2)
+    request = LaunchRequest(engine, campaign.connector("plain"), tmp_path)
+    with answering(b"no gzip", **{"Content-Encoding": "gzip"}) as port:
+        with subprocess.Popen(["sleep", "60"]) as starting:
+            try:
+                with pytest.raises(LaunchError, match="not ready after"):
+                    RunningEngine(request, port, starting).wait_ready()
+            finally:
+                starting.kill()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"a": 1}', b"\xff\x00", b"a{b", b"# TYPE\n"], ids=repr)
+def test_a_page_that_is_no_metrics_is_a_missing_sample(body: bytes) -> None:
+    with answering(body) as port:
+        with pytest.raises(OSError, match="/metrics: "):
+            scrape_once(f"http://127.0.0.1:{port}")
+        assert cache_size(f"http://127.0.0.1:{port}") == {}
+
+
+def test_no_question_to_an_engine_goes_through_a_proxy(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that answers everything, in its own words; and the engine keeps the variables for its own downloads."""
+    with answering(b"<html>blocked by policy</html>") as proxy:
+        for name in PROXIES:
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy}")
+        assert "blocked" in httpx.get("http://127.0.0.1:9/").text, "the proxy is in the way of whoever asks"
+        with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
+            engine.wait_ready()
+            assert ask(engine, campaign, 16, output_tokens=2, timeout_s=20).fault is None
+            assert scrape_once(engine.base_url)["generation_tokens"] == 2
+            environment = next(iter(engine.processes().values())).environ()
+            assert environment["http_proxy"] == f"http://127.0.0.1:{proxy}"
+
+
+def test_an_engine_that_died_before_a_check_is_said_to_have_died(tmp_path: Path) -> None:
+    """A refused connection is no reason why a connector cannot be measured."""
+    with subprocess.Popen(["sh", "-c", "kill -9 $$"]) as dead:
+        dead.wait()
+        engine = RunningEngine(LaunchRequest(None, None, tmp_path), free_port(), dead)  # type: ignore[arg-type]
+        for check in (cache_was_asked, alive):
+            found = check(engine)
+            assert (found.ok, found.detail) == (False, "killed by SIGKILL; the log gives no reason")
