@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from connector_tax.errors import ArtifactError, ConfigError
+from connector_tax.redaction import published, published_text
 
 T = TypeVar("T")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """``write_bytes`` of ``text`` in UTF-8."""
-    write_bytes(path, text.encode(), mode=mode)
+    """``write_bytes`` of ``text`` in UTF-8, without the secrets in it."""
+    write_bytes(path, published_text(text).encode(), mode=mode)
 
 
 def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -48,6 +49,7 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 def write_text_if_changed(path: Path, text: str) -> bool:
     """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
+    text = published_text(text)
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False
     write_text(path, text)
@@ -55,8 +57,8 @@ def write_text_if_changed(path: Path, text: str) -> bool:
 
 
 def to_json(value: Any) -> str:
-    """Indented JSON with a final newline; refuses NaN, which JSON has no word for."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for."""
+    return json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:

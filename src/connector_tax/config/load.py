@@ -23,6 +23,7 @@ from connector_tax.config.model import (
     PhaseDConfig,
     SessionFile,
 )
+from connector_tax.config.secrets import without_harmless_references
 from connector_tax.errors import ConfigError
 from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
@@ -118,6 +119,7 @@ def _matched(connector_id: str, known: dict[str, Any], listed: list[str], where:
 
 
 def _engine(value: dict[str, Any], where: str) -> EngineConfig:
+    value = {**value, **{k: without_harmless_references(value[k]) for k in ("args", "extra_args", "env")}}
     python = value["python"]
     if value["kind"] == "vllm":
         if python is None:
@@ -141,6 +143,8 @@ def _engine(value: dict[str, Any], where: str) -> EngineConfig:
 
 
 def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
+    launch = ("kv_transfer_config", "extra_args", "env")
+    value = {**value, **{k: without_harmless_references(value[k]) for k in launch}}
     return ConnectorSpec(
         id=connector_id,
         **{

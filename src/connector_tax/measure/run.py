@@ -5,6 +5,7 @@ cells are all there launches nothing. A configuration that will not launch, or w
 receipt too, ``failed`` with the reason; see ``failure.py``.
 """
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from connector_tax.artifacts.launches import timed_launch
 from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
+from connector_tax.config.secrets import with_originals
 from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.patching import ensure_patched
@@ -73,7 +75,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         ArtifactError: something on disk cannot be read or written.
     """
     document = read_json(campaign_file)
-    config = config_of(document)
+    config = config_of(with_originals(document, os.environ))
     folder = CampaignFolder(campaign_file.parent)
     run_folder = folder.run(document["date"], connector_id, phase)
     progress = Progress(folder, config, document["date"], connector_id, phase)
