@@ -14,15 +14,23 @@ import psutil
 
 from connector_tax.artifacts.supervisor import record_supervisor
 from connector_tax.config import EngineConfig
-from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
+from connector_tax.engine.command import (
+    api_key,
+    engine_arguments,
+    engine_environment,
+    given_environment,
+    launch_script,
+)
 from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_leftovers
+from connector_tax.engine.logs import LOGS, clean_logs, launch_secrets
 from connector_tax.engine.ports import api_port, taken_side_port
 from connector_tax.engine.release import memory_before, wait_released
 from connector_tax.engine.root_cause import last_error, root_cause
 from connector_tax.engine.store import own_store
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.redaction import published_text
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
@@ -70,6 +78,12 @@ class RunningEngine:
         return self.request.engine.served_model_name
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What each request of ours carries: the key that the engine asks for, if it asks for one."""
+        key = api_key(self.request.engine, self.request.connector)
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    @property
     def step_flush_s(self) -> float:
         """How often the engine writes its step records out."""
         return float(self.request.engine.env.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
@@ -86,8 +100,12 @@ class RunningEngine:
         return self.death(within_s) or last_error(self.log_text())
 
     def log_text(self) -> str:
-        """The end of both logs, standard error last."""
-        return "\n".join(_tail(self.request.folder / n) for n in ("vllm_stdout.log", "vllm_stderr.log"))
+        """The end of both logs without secrets, standard error last."""
+        return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
+
+    def without_secrets(self, text: str) -> str:
+        """What the engine wrote or answered, as it may be stored."""
+        return published_text(text, launch_secrets(self.request.engine, self.request.connector))
 
     def wait_ready(self) -> None:
         """Until ``/v1/models`` names the model.
@@ -97,7 +115,7 @@ class RunningEngine:
         """
         timeout_s = self.request.engine.ready_timeout_s
         deadline = time.monotonic() + timeout_s
-        with httpx.Client(base_url=self.base_url, timeout=5.0) as client:
+        with httpx.Client(base_url=self.base_url, timeout=5.0, headers=self.headers) as client:
             while time.monotonic() < deadline:
                 death = self.death()
                 if death is not None:
@@ -163,6 +181,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     if request.step_log is not None:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
     end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
+    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
     port = api_port(request.engine.port)
     cards = request.cards or cards_of(request.engine)
     environment = engine_environment(request.engine, request.connector, cards)
@@ -196,6 +215,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 def _end(request: LaunchRequest, supervisor: "subprocess.Popen[bytes]") -> None:
     _stop(supervisor, request.engine.stop_grace_s)
     end_leftovers(request.folder, grace_s=0.0)
+    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
 def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
@@ -208,6 +228,8 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> "s
         ),
     ]
     environment["PORT"] = str(port)
+    environment["RECORD_PYTHON"] = sys.executable
+    environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
         environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())
@@ -216,8 +238,8 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> "s
     if request.fault is not None:
         environment["CONNECTOR_TAX_FAULT"] = request.fault
     with (
-        open(request.folder / "vllm_stdout.log", "ab") as out,
-        open(request.folder / "vllm_stderr.log", "ab") as err,
+        open(request.folder / LOGS[0], "ab") as out,
+        open(request.folder / LOGS[1], "ab") as err,
     ):
         supervisor = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment, start_new_session=True

@@ -113,7 +113,7 @@ def _send(spec: CellSpec, engine: RunningEngine, missing: int) -> tuple[list[int
     longest = min(PROMPT_TOKENS, int(limit) - 1) if limit else PROMPT_TOKENS
     rng = stream(derive_seed(spec.seed, "priming"))
     sent: list[int] = []
-    with httpx.Client(base_url=engine.base_url, timeout=TIMEOUT_S) as client:
+    with httpx.Client(base_url=engine.base_url, timeout=TIMEOUT_S, headers=engine.headers) as client:
         while missing > 0:
             length = min(longest, missing)
             prompt = rng.integers(spec.token_id_low, spec.token_id_high, length, dtype=np.int64).tolist()

@@ -18,6 +18,7 @@ from connector_tax.config import CampaignConfig
 from connector_tax.config.secrets import with_originals
 from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import engine_identity, env_text
+from connector_tax.engine.logs import clean_logs, launch_secrets
 from connector_tax.engine.patching import ensure_patched
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.transports import transports_of
@@ -223,8 +224,9 @@ def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
 
 def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
-    attempt = _archive_earlier_attempt(run.run)
     config, connector = run.config, run.config.connector(run.connector_id)
+    clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
+    attempt = _archive_earlier_attempt(run.run)
     identity = engine_identity(config.engine, run.cards)
     if run.step_timing:
         ensure_patched(config.engine)
