@@ -115,7 +115,7 @@ _HINTS = (
     ),
     *("xox", "xapp", "eyj", "aiza", "ya29", "npm_", "nvapi", "pypi-"),
 )
-_TOKEN = re.compile(r"token(?!s?/s|s\b)")
+_TOKEN = re.compile(r"token(?!s?/s)")
 # A longer text is looked at line by line.
 _WHOLE_CHARS = 1 << 16
 

@@ -2,7 +2,7 @@
 
 Reads the engine's command from standard input, each word ended by NUL, and the environment. Writes fields, each ended by NUL:
 
-* ``plain NAME`` for a variable that shapes the engine and is written out;
+* ``plain NAME`` for a variable that shapes the engine, or that the config sets, and is written out;
 * ``needed NAME`` for one that the config set to a secret, or ``MODEL``: whoever runs the script sets it;
 * ``held NAME`` for a secret that the run merely inherited;
 * ``was TEXT`` behind one of these two where only a part is secret: the rest;
@@ -38,7 +38,7 @@ def fields(words: list[str], environment: Mapping[str, str]) -> list[str]:
     """What ``main`` writes."""
     told = []
     wanted = environment.get("RECORD_NEEDED", "").split()
-    for name in sorted(n for n in environment if _is_shaping(n, environment)):
+    for name in sorted(n for n in environment if _is_shaping(n, environment) or n in wanted):
         told += _variable(name, environment[name], needed=name in wanted)
     model = environment.get("MODEL", "")
     if redacted(model) != model:
@@ -81,7 +81,9 @@ def _variable_for(name: str, secret: str, environment: Mapping[str, str], taken:
         if holders:
             return holders[0]
     plain = re.sub(r"\W", "_", name.rpartition(".")[2]).strip("_").lower()
-    base = _VARIABLES.get(plain, f"ENGINE_{plain.upper() or 'SECRET'}")
+    base = _VARIABLES.get(plain, "")
+    if not base or base in environment:  # it is set to something else
+        base = f"ENGINE_{plain.upper() or 'SECRET'}"
     number = 1
     while (found := base if number == 1 else f"{base}_{number}") in taken:
         number += 1
