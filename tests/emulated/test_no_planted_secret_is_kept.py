@@ -179,7 +179,7 @@ def test_the_engine_was_given_what_the_documents_do_not_say(measured: Planted) -
     """It answered to the key, its log was written and gone through, and plain settings are legible."""
     run = run_of(measured, "leaky")
     cell = read_json(next(run.cells.glob("*/cell.json")))
-    assert cell["verdict"] == "valid" and cell["launch"]["args"]["max_model_len"] == 2048
+    assert cell["health"]["statuses"]["ok"] and cell["launch"]["args"]["max_model_len"] == 2048
     assert cell["launch"]["args"]["api_key"] == BLANKED
     assert cell["launch"]["model"] == f"https://{BLANKED}@hub/model"
     log = run.stdout.read_text()
