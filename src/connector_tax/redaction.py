@@ -356,7 +356,7 @@ def _forms(secret: str) -> Iterable[str]:
         json.dumps(secret)[1:-1],
         json.dumps(secret, ensure_ascii=False)[1:-1],
         repr(secret)[1:-1],
-        quote(secret, safe=""),
+        quote(secret, safe="", errors="replace"),
     )
     if "\n" in secret:
         yield from (line for line in secret.splitlines() if len(line) >= 16 and not line.startswith("-----"))

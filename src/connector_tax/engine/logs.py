@@ -6,6 +6,7 @@ measurement left is gone through by the next one that launches into the same fol
 
 import os
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,24 +44,25 @@ def clean_logs(folder: Path, secrets: frozenset[str]) -> None:
 
 
 def _clean(path: Path, secrets: frozenset[str]) -> None:
+    # Twice through a log that holds one, so that a log that holds none needs no room on the disk.
+    if all(text == clean for text, clean in _chunks(path, secrets)):
+        return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    found = False
     try:
-        # Whatever bytes an engine writes come out as they went in.
-        with (
-            open(path, encoding="utf-8", errors="surrogateescape", newline="") as log,
-            open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as clean,
-        ):
-            while chunk := log.read(CHUNK_CHARS):
-                chunk += log.readline(CHUNK_CHARS)
-                text = published_text(chunk, secrets)
-                found = found or text != chunk
-                clean.write(text)
-        if found:
-            os.chmod(temporary, path.stat().st_mode & 0o777)
-            os.replace(temporary, path)
+        with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as log:
+            log.writelines(clean for _, clean in _chunks(path, secrets))
+        os.chmod(temporary, path.stat().st_mode & 0o777)
+        os.replace(temporary, path)
     except OSError as error:
         raise writing_failed(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _chunks(path: Path, secrets: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Whole lines of a log, as they are and without secrets; whatever bytes an engine writes come out as they went in."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as log:
+        while text := log.read(CHUNK_CHARS):
+            text += log.readline(CHUNK_CHARS)
+            yield text, published_text(text, secrets)

@@ -2,12 +2,15 @@
 
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 
 from connector_tax.config import CampaignConfig, load_campaign

@@ -1,6 +1,7 @@
 """What is blanked, and what is not: by name, by look, inside of other things."""
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -255,6 +256,12 @@ def test_what_is_stored_holds_no_secret_of_the_environment(monkeypatch: pytest.M
     assert published({"reason": "cannot log in with opensesame1"}) == {
         "reason": f"cannot log in with {BLANKED}"
     }
+
+
+def test_a_secret_that_is_no_utf8_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable may hold any bytes."""
+    monkeypatch.setenv("SOME_PASSWORD", os.fsdecode(b"open\xffsesame1"))
+    assert published({"reason": "open\udcffsesame1"}) == {"reason": BLANKED}
 
 
 def test_names_are_read_as_words() -> None:
