@@ -1,5 +1,6 @@
 # Sourced by common.sh: prints the engine's command, with what shapes it, as a script that runs in any clone.
-# Reads `root` (this project's folder), `command` (without taskset) and common.sh's variables.
+# Reads `root` (this project's folder), `command` (without taskset) and common.sh's variables. RECORD_PYTHON, any Python from 3.11
+# on, says what of it is secret (connector_tax/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets.
 
 # One word for bash. This project's folder and the home folder become variables; a word in $'...' stays as it is,
 # since nothing is expanded in there.
@@ -15,22 +16,61 @@ portable() {
   printf %s "$word"
 }
 
-# Names of the set variables that shape an engine; not the pipeline's own, and no secrets.
-shaping() {
-  local name
-  for name in $(compgen -e | grep -E '^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_' || true); do
-    case "$name" in
-      CONNECTOR_TAX_CACHE|CONNECTOR_TAX_DATE|CONNECTOR_TAX_PROJECT|CONNECTOR_TAX_RUN|CONNECTOR_TAX_TARGETS) continue ;;
-      *KEY*|*TOKEN*|*SECRET*|*PASSW*|*CREDENTIAL*|*AUTH*) continue ;;
+# Sorts out what is secret: fills `plain`, `needed`, `held` and `given` with names of variables, `was` with what is left of values,
+# and `shown` and `said` with the words of `command`: as they are run, and as they are read.
+sort_out() {
+  local told=() field i=0 n k
+  plain=() needed=() held=() given=() shown=() said=()
+  mapfile -d '' -t told < <(printf '%s\0' "${command[@]}" |
+    PYTHONPATH=$root/src "${RECORD_PYTHON:-python3}" -m connector_tax.engine.launch_words)
+  if [ "${#told[@]}" -eq 0 ] || [ "${told[-1]}" != end ]; then
+    echo "error: launch.sh is not written, since nobody says what of it is secret: ${RECORD_PYTHON:-python3} failed" >&2
+    exit 2
+  fi
+  while [ "${told[i]}" != end ]; do
+    field=${told[i]}
+    i=$((i + 1))
+    case "$field" in
+      plain\ *) plain+=("${field#plain }") ;;
+      needed\ *) needed+=("${field#needed }") ;;
+      held\ *) held+=("${field#held }") ;;
+      given\ *) given+=("${field#given }") ;;
+      was\ *) printf -v "was_${told[i - 2]#* }" %q "${field#was }" ;;
+      word\ *)
+        n=$((i + ${field#word }))
+        shown+=('') said+=('')
+        for ((k = 0; i < n; k++, i++)); do
+          if [ $((k % 2)) -eq 1 ]; then
+            shown[-1]+='"${'${told[i]}'}"'
+            said[-1]+='<redacted>'
+          elif [ -n "${told[i]}" ] || [ "$field" = 'word 1' ]; then
+            shown[-1]+=$(portable "${told[i]}")
+            said[-1]+=$(portable "${told[i]}")
+          fi
+        done ;;
     esac
-    case "${!name:-}" in *://*@*|hf_*|sk-*) continue ;; esac   # secrets under harmless names
-    [ -z "${!name:-}" ] || echo "$name"
   done
 }
 
+# Whether $1 is among the others.
+among() {
+  local name=$1
+  shift
+  case " $* " in *" $name "*) return 0 ;; esac
+  return 1
+}
+
+# A variable that whoever runs the script has to set, and what is left of its value without the secret.
+asked_for() {
+  local was=was_$1
+  [ -z "${!was:-}" ] || printf '# %s was %s\n' "$1" "${!was}"
+  printf ': "${%s:?launch.sh: the run had a secret here, which is not kept: set %s}"\n' "$1" "$1"
+}
+
 launch_sh() {
-  local name word before='' model=$MODEL needs='vLLM; env.txt beside this script names its version'
+  local name word i before='' model=$MODEL plain needed held given shown said needs='vLLM; env.txt beside this script names its version'
   case "$model" in ./*|../*) model=$PWD/${model#./} ;; esac
+  sort_out
   case "$ENGINE_MODULE" in connector_tax.*) needs='the packages of requirements.lock (make env)' ;; esac
   cat <<'EOF'
 #!/usr/bin/env bash
@@ -39,7 +79,7 @@ launch_sh() {
 #   ENGINE_PYTHON=/path/to/python MODEL=/path/to/model PORT=8000 bash launch.sh
 #
 # NAME=${NAME:-...} belongs to a machine: a value in the environment goes before the one that the run had.
-# Everything else is as it was. Secrets are not in here.
+# Everything else is as it was. Secrets are not in here: a variable that held one has to be set.
 set -euo pipefail
 fail() { echo "error: launch.sh: $1" >&2; exit 2; }
 
@@ -56,7 +96,11 @@ fi
 
 EOF
   for word in "ENGINE_PYTHON $ENGINE_PYTHON" "MODEL $model" "HOST $HOST" "PORT $PORT"; do
-    printf '%s=${%s:-%s}\n' "${word%% *}" "${word%% *}" "$(portable "${word#* }")"
+    if among "${word%% *}" "${needed[@]}"; then
+      asked_for "${word%% *}"
+    else
+      printf '%s=${%s:-%s}\n' "${word%% *}" "${word%% *}" "$(portable "${word#* }")"
+    fi
   done
   [ -z "${ENGINE_CPUS:-}" ] || printf 'ENGINE_CPUS=${ENGINE_CPUS-%q}   # empty: any core\n' "$ENGINE_CPUS"
   printf 'command -v "$ENGINE_PYTHON" > /dev/null ||\n  fail "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has %s."\n' "$needs"
@@ -64,7 +108,16 @@ EOF
   echo '  /*) [ -e "$MODEL" ] || fail "MODEL: $MODEL: no such folder here. Set it to the model that the run had, a folder or a hub id." ;;'
   echo 'esac'
   echo
-  for name in PYTHONPATH $(shaping); do
+  for name in "${needed[@]}" "${given[@]}"; do
+    [ "$name" = MODEL ] || asked_for "$name"
+  done
+  for name in "${needed[@]}"; do
+    [ "$name" = MODEL ] || printf 'export %s\n' "$name"
+  done
+  for name in "${held[@]}"; do
+    printf '# %s was set as well, to a secret that is not kept. Set it if the engine asks for it.\n' "$name"
+  done
+  for name in PYTHONPATH "${plain[@]}"; do
     word=$(portable "${!name}")
     case "$name" in
       CUDA_DEVICE_ORDER|CUDA_VISIBLE_DEVICES|CUDA_HOME|HF_HOME|*_CACHE|*_CACHE_ROOT|*_LIBRARY_PATH)
@@ -82,16 +135,17 @@ EOF
   fi
   printf '\n# As it ran:'
   [ -z "${ENGINE_CPUS:-}" ] || printf ' taskset --cpu-list %q' "$ENGINE_CPUS"
-  for word in "${command[@]}"; do printf ' %s' "$(portable "$word")"; done
+  printf ' %s' "${said[@]}"
   printf '\nexec '
   [ -z "${ENGINE_CPUS:-}" ] || printf '${ENGINE_CPUS:+taskset --cpu-list "$ENGINE_CPUS"} '
   printf '"$ENGINE_PYTHON"'
-  for word in "${command[@]:1}"; do
+  for ((i = 1; i < ${#command[@]}; i++)); do
+    word=${command[i]}
     case "$before $word" in
       "--model $MODEL"|"serve $MODEL") printf ' "$MODEL"' ;;
       "--host $HOST") printf ' "$HOST"' ;;
       "--port $PORT") printf ' "$PORT"' ;;
-      *) printf ' %s' "$(portable "$word")" ;;
+      *) printf ' %s' "${shown[i]}" ;;
     esac
     before=$word
   done

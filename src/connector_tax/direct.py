@@ -5,16 +5,19 @@ host's loopback addresses, or reaches another engine there; and the load itself 
 The engine's own environment keeps these variables: it may need them for the model hub.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
+
+Headers = Mapping[str, str] | None
 
 
 class Client(httpx.Client):
     """Keeps its connection from one question to the next."""
 
-    def __init__(self, *, timeout_s: float, base_url: str = "") -> None:
-        super().__init__(base_url=base_url, timeout=timeout_s, trust_env=False)
+    def __init__(self, *, timeout_s: float, base_url: str = "", headers: Headers = None) -> None:
+        super().__init__(base_url=base_url, timeout=timeout_s, headers=headers, trust_env=False)
 
 
 def get(url: str, *, timeout_s: float) -> httpx.Response:
@@ -22,8 +25,8 @@ def get(url: str, *, timeout_s: float) -> httpx.Response:
         return asking.get(url)
 
 
-def post(url: str, *, body: Any, timeout_s: float) -> httpx.Response:
-    with Client(timeout_s=timeout_s) as asking:
+def post(url: str, *, body: Any, timeout_s: float, headers: Headers = None) -> httpx.Response:
+    with Client(timeout_s=timeout_s, headers=headers) as asking:
         return asking.post(url, json=body)
 
 

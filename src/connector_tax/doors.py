@@ -1,4 +1,4 @@
-"""How a script begins and ends: its words also go to a log, a person's mistake is one message.
+"""How a script begins and ends: its words hold no secret and also go to a log, a person's mistake is one message.
 
 Measuring scripts write their log themselves, since a pipe through ``tee`` would put a shell between them
 and Snakemake, and the shell would not die with it.
@@ -8,20 +8,22 @@ import sys
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from connector_tax.errors import ConnectorTaxError
+from connector_tax.redaction import published_text
 
 
-class _Both:
-    """A text stream that also goes to a log; a log that cannot be written any more is given up, in words."""
+class _Words:
+    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given up, in words."""
 
-    def __init__(self, stream: TextIO, log: FileIO) -> None:
+    def __init__(self, stream: TextIO, log: FileIO | None = None) -> None:
         self._stream = stream
-        self._log: FileIO | None = log
+        self._log = log
 
     def write(self, text: str) -> int:
-        text = text.encode(errors="backslashreplace").decode()  # a path or variable may hold what is no text
+        # A path or variable may hold what is no text.
+        text = published_text(text).encode(errors="backslashreplace").decode()
         self._stream.write(text)
         if self._log is not None:
             try:
@@ -35,6 +37,9 @@ class _Both:
     def flush(self) -> None:
         self._stream.flush()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
 
 def log_to(path: Path | None) -> None:
     """From now on everything printed also goes to ``path``; an earlier log is kept and continued."""
@@ -43,12 +48,14 @@ def log_to(path: Path | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Unbuffered: what a full disk refused must not be tried again while the interpreter ends.
     log = FileIO(path, "a")
-    sys.stdout = _Both(sys.stdout, log)
-    sys.stderr = _Both(sys.stderr, log)
+    sys.stdout = _Words(sys.stdout, log)
+    sys.stderr = _Words(sys.stderr, log)
 
 
 def run_door(main: Callable[[], None]) -> None:
     """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback for what is a bug."""
+    # To the end of the process: a traceback is printed after everything else.
+    sys.stdout, sys.stderr = _Words(sys.stdout), _Words(sys.stderr)
     try:
         main()
     except ConnectorTaxError as error:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from connector_tax.errors import ArtifactError, ConfigError
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular, read_whole
+from connector_tax.redaction import published, published_text
 
 T = TypeVar("T")
 # What this project writes is some ten deep; whoever walks through a document recurses so far.
@@ -25,12 +26,12 @@ _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """``write_bytes`` of ``text`` in UTF-8.
+    """``write_bytes`` of ``text`` in UTF-8, without the secrets in it.
 
     Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written ``\\udcff``. That is
     also JSON's own word for them, so a document reads back as it was.
     """
-    write_bytes(path, text.encode(errors="backslashreplace"), mode=mode)
+    write_bytes(path, published_text(text).encode(errors="backslashreplace"), mode=mode)
 
 
 def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -57,7 +58,7 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 def write_text_if_changed(path: Path, text: str) -> bool:
     """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
-    content = text.encode(errors="backslashreplace")
+    content = published_text(text).encode(errors="backslashreplace")
     unchanged = (
         path.is_file()
         and not path.is_symlink()
@@ -70,8 +71,8 @@ def write_text_if_changed(path: Path, text: str) -> bool:
 
 
 def to_json(value: Any) -> str:
-    """Indented JSON with a final newline; refuses NaN, which JSON has no word for."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for."""
+    return json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -17,6 +17,7 @@ from snakemake.cli import parse_args
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
+from connector_tax.config.secrets import hand_on
 from connector_tax.errors import ArtifactError, ConnectorTaxError, EngineError
 from connector_tax.files import hash_of, to_json, write_text_if_changed
 from connector_tax.flocks import holder_of, name_holder, open_lock, take_lock
@@ -31,6 +32,7 @@ from connector_tax.plan import (
     run_spec_hash,
 )
 from connector_tax.records.cell import Phase, is_repeat
+from connector_tax.redaction import published_text
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -44,7 +46,7 @@ _STARTED: list[TextIO] = []
 
 def stop(message: str) -> NoReturn:
     """End with one message; Snakemake would wrap it in a traceback of its own parser."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    print(f"error: {published_text(message)}", file=sys.stderr, flush=True)
     os._exit(2)
 
 
@@ -218,10 +220,11 @@ def open_study(
     Args:
         where: the config file, for messages.
         environment: carries the date of a campaign that has no ``campaign.json`` yet to processes that
-            Snakemake starts, perhaps after midnight.
+            Snakemake starts, perhaps after midnight; and the secrets of the config, which no file carries.
     """
     try:
         campaign = parse_campaign(config, where=where)
+        hand_on(campaign, environment)
         folder = CampaignFolder(Path("results") / campaign.campaign)
         _refuse_links(folder, measuring)
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else {}

@@ -6,6 +6,7 @@ temporary name is thrown away and measured again.
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from connector_tax.files import (
     writing_failed,
 )
 from connector_tax.records.request import RequestRecord
+from connector_tax.redaction import published_text
 
 SCHEMA = 1
 
@@ -42,10 +44,15 @@ def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document
         document: what ``cell.json`` holds beside ``schema`` and ``files``.
     """
     temporary = folder.temporary
-    append_lines(temporary.requests, (r.to_line() for r in requests))
+    append_lines(temporary.requests, (_published(r).to_line() for r in requests))
     files = {p.name: file_entry(p) for p in sorted(temporary.path.iterdir()) if p.is_file()}
     write_json(temporary.cell_json, {"schema": SCHEMA, **document, "files": files})
     publish_folder(temporary.path, folder.path)
+
+
+def _published(request: RequestRecord) -> RequestRecord:
+    """What a server says of a request that failed may repeat what it was sent."""
+    return replace(request, error=published_text(request.error)) if request.error else request
 
 
 def file_entry(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 
 from connector_tax.errors import ConfigError
+from connector_tax.redaction import BLANKED, redacted
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
@@ -36,7 +37,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+        raise ConfigError(f"{path}: not valid YAML: {_yaml_words(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
     if not isinstance(value, dict):
@@ -61,8 +62,17 @@ def checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[st
     if not errors and (found := _not_storable(value, "")) is not None:
         raise ConfigError(f"{where}: {found.lstrip('.')}")
     if errors:
-        raise ConfigError("\n".join(f"{where}: {_sentence(e)}" for e in errors))
+        clean = redacted(value)
+        raise ConfigError("\n".join(f"{where}: {_sentence(e, clean)}" for e in errors))
     return value
+
+
+def _yaml_words(error: yaml.YAMLError) -> str:
+    """What and where; nothing of the text itself, since a password that begins with ``*`` or ``!`` is no YAML."""
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    problem = getattr(error, "problem", None) or type(error).__name__
+    return place + re.sub(r"(alias|anchor|tag|handle) '[^']*'", r"\1", problem)
 
 
 def _not_storable(value: Any, place: str) -> str | None:
@@ -80,7 +90,12 @@ def _not_storable(value: Any, place: str) -> str | None:
     return next((found for name, part in parts if (found := _not_storable(part, name)) is not None), None)
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, clean: Any) -> str:
+    """
+    Args:
+        clean: the whole that was checked, without secrets.
+    """
+    shown = _at(clean, error)
     place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
     place = place or "top level"
     schema = error.schema if isinstance(error.schema, dict) else {}
@@ -93,7 +108,7 @@ def _sentence(error: ValidationError) -> str:
         missing = [k for k in schema["required"] if k not in present]
         return f"{place}: missing {', '.join(map(repr, missing))}."
     if error.validator == "contains":
-        return f"{place}: {error.instance!r} holds no 'plain'; every tax is taken against it, so add it."
+        return f"{place}: {shown!r} holds no 'plain'; every tax is taken against it, so add it."
     allowed: dict[str, Callable[[Any], str]] = {
         "enum": lambda v: f"one of {', '.join(map(repr, v))}",
         "type": lambda v: f"{v if isinstance(v, str) else ' or '.join(v)}",
@@ -108,9 +123,21 @@ def _sentence(error: ValidationError) -> str:
     }
     name = str(error.validator)
     if name not in allowed:
-        return f"{place}: {error.message}."
-    what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(error.instance)
+        return f"{place}: {error.message.replace(repr(error.instance), repr(shown))}."
+    what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(shown)
     return f"{place}: {what} is not allowed; wanted: {allowed[name](error.validator_value)}."
+
+
+def _at(clean: Any, error: ValidationError) -> Any:
+    """What the error is about, without secrets."""
+    if "propertyNames" in error.absolute_schema_path:
+        return redacted(error.instance)
+    try:
+        for step in error.absolute_path:
+            clean = clean[step]
+    except LookupError:  # a name on the way is one
+        return BLANKED
+    return clean
 
 
 @cache

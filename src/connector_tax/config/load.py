@@ -24,6 +24,7 @@ from connector_tax.config.model import (
     SessionFile,
 )
 from connector_tax.config.reserved import check_engine, check_launch
+from connector_tax.config.secrets import without_harmless_references
 from connector_tax.errors import ConfigError
 from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
@@ -125,6 +126,7 @@ def _matched(connector_id: str, known: dict[str, Any], listed: list[str], where:
 
 
 def _engine(value: dict[str, Any], where: str) -> EngineConfig:
+    value = {**value, **{k: without_harmless_references(value[k]) for k in ("args", "extra_args", "env")}}
     python = value["python"]
     if value["kind"] == "vllm":
         if python is None:
@@ -170,6 +172,8 @@ def _with_counts(args: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
+    launch = ("kv_transfer_config", "extra_args", "env")
+    value = {**value, **{k: without_harmless_references(value[k]) for k in launch}}
     return ConnectorSpec(
         id=connector_id,
         **{

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--max-num-batched-tokens", type=int, default=2048)
     parser.add_argument("--max-num-seqs", type=int)
     parser.add_argument("--kv-transfer-config", type=json.loads)
+    parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY") or None)
     args, ignored = parser.parse_known_args()
     in_preflight = "preflight" in Path(os.environ.get("LAUNCH_SH_OUT", "")).parts
     faults = parse_faults(os.environ.get("CONNECTOR_TAX_FAULT", ""), in_preflight=in_preflight)
@@ -86,6 +87,7 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         faults,
         PrefixCache(costs.block_size, costs.kv_blocks),
         has_connector=args.kv_transfer_config is not None,
+        api_key=args.api_key,
     )
     server.engine = RealTimeEngine(loop, model, step_log, server.on_tokens)
     # As vLLM does: a second engine on the port is then no error.

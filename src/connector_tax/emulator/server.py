@@ -68,7 +68,14 @@ class Server:
     """Everything between the sockets and the engine."""
 
     def __init__(
-        self, model: str, max_model_len: int, faults: Faults, cache: PrefixCache, *, has_connector: bool
+        self,
+        model: str,
+        max_model_len: int,
+        faults: Faults,
+        cache: PrefixCache,
+        *,
+        has_connector: bool,
+        api_key: str | None = None,
     ) -> None:
         self._model = model
         self._max_model_len = max_model_len
@@ -77,6 +84,7 @@ class Server:
         # A connector that is up is asked about every prompt; one in degraded mode about none.
         self._has_connector = has_connector and not faults.degraded
         self._answers: dict[int, Answer] = {}
+        self._asked_for = None if api_key is None else f"Bearer {api_key}".encode()
         self._requests = 0
         self._scrapes = 0
         self._compiled: set[int] = set()
@@ -88,7 +96,9 @@ class Server:
 
     def _handle(self, exchange: Exchange, method: str, path: str, body: bytes) -> None:
         path = path.partition("?")[0]
-        if path == "/v1/completions" and method == "POST":
+        if path.startswith("/v1/") and self._asked_for not in (None, exchange.authorization):
+            exchange.answer_json({"error": "Unauthorized"}, "401 Unauthorized")
+        elif path == "/v1/completions" and method == "POST":
             self._complete(exchange, body)
         elif path == "/v1/models":
             card = {"id": self._model, "object": "model", "max_model_len": self._max_model_len}

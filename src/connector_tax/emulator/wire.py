@@ -25,6 +25,7 @@ class Exchange(asyncio.Protocol):
         self._url = b""
         self._body: list[bytes] = []
         self.request_id: int | None = None
+        self.authorization = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -43,6 +44,11 @@ class Exchange(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._url = b""
         self._body = []
+        self.authorization = b""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"authorization":
+            self.authorization = value
 
     def on_url(self, url: bytes) -> None:
         self._url += url

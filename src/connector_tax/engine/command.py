@@ -9,12 +9,16 @@ from typing import Any
 from connector_tax.config import EngineConfig
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.config.reserved import check_engine, check_launch
+from connector_tax.config.secrets import with_references
 from connector_tax.engine.gpus import VISIBLE, Cards
 from connector_tax.engine.ports import side_port_environment
 from connector_tax.errors import ConfigError
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.redaction import CONFIG_VARIABLE
 
 LAUNCH = PROJECT_ROOT / "launch"
+# vLLM's own, as `--api-key`.
+API_KEY = "VLLM_API_KEY"
 MODULES = {"vllm": "vllm_serve", "emulator": "connector_tax.emulator"}
 
 
@@ -71,9 +75,10 @@ def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str
     check_engine({"args": engine.args, "extra_args": engine.extra_args, "env": engine.env}, "campaign.json")
     check_launch(connector.extra_args, connector.env, f"campaign.json: {connector.id}")
     arguments: list[str] = []
-    for name, value in engine.args.items():
+    for name, value in with_references(engine.args, "engine.args").items():
         flag = "--" + name.replace("_", "-")
-        if value is None:
+        # The key goes through the environment: a command line can be read by everybody on the host.
+        if value is None or name == "api_key":
             continue
         if value is True:
             arguments.append(flag)
@@ -81,7 +86,8 @@ def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str
             arguments.append("--no-" + flag[2:])
         else:
             arguments += [flag, _text(value)]
-    return [*arguments, *engine.extra_args, *connector.extra_args]
+    further = with_references(engine.extra_args, "engine.extra_args")
+    return [*arguments, *further, *with_references(connector.extra_args, f"{connector.id}.extra_args")]
 
 
 def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> dict[str, str]:
@@ -95,17 +101,16 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
             f"{connector.id}: env.{VISIBLE}: cards are chosen for the campaign, not for one connector. "
             "Set engine.gpu, engine.env or the environment instead."
         )
-    inherited = os.environ
+    inherited = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}
     environment = {
         **inherited,
-        **engine.env,
-        **connector.env,
+        **given_environment(engine, connector),
         "ENGINE_PYTHON": engine_python(engine),
         "ENGINE_MODULE": MODULES[engine.kind],
         "MODEL": engine.model,
         "SERVED_MODEL_NAME": engine.served_model_name,
         "HOST": "127.0.0.1",
-        "KV_TRANSFER_CONFIG": json.dumps(connector.kv_transfer_config)
+        "KV_TRANSFER_CONFIG": json.dumps(with_references(connector.kv_transfer_config, connector.id))
         if connector.kv_transfer_config
         else "",
     }
@@ -115,6 +120,26 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
         environment |= cards.environment
         environment = {**side_port_environment(connector, cards.side_port_slot), **environment}
     return environment
+
+
+def given_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[str, str]:
+    """The variables that the config sets, and not whoever started the campaign."""
+    api_key = with_references(engine.args.get("api_key"), "engine.args.api_key")
+    return {
+        **with_references(engine.env, "engine.env"),
+        **with_references(connector.env, f"{connector.id}.env"),
+        **({} if api_key is None else {API_KEY: str(api_key)}),
+    }
+
+
+def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
+    """What the launched engine asks its clients for; None where it asks for nothing. Its command line goes first."""
+    arguments = engine_arguments(engine, connector)
+    for index, argument in enumerate(arguments):
+        flag, given, value = argument.partition("=")
+        if flag == "--api-key" and (given or index + 1 < len(arguments)):
+            return value if given else arguments[index + 1]
+    return {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
 
 
 def _text(value: Any) -> str:

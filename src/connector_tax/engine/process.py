@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,9 +14,16 @@ import psutil
 
 from connector_tax import direct
 from connector_tax.config import EngineConfig
-from connector_tax.engine.command import engine_arguments, engine_environment, launch_script
+from connector_tax.engine.command import (
+    api_key,
+    engine_arguments,
+    engine_environment,
+    given_environment,
+    launch_script,
+)
 from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_leftovers
+from connector_tax.engine.logs import clean_logs, launch_secrets
 from connector_tax.engine.marks import LOGS
 from connector_tax.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.engine.release import memory_before, wait_released
@@ -25,6 +33,7 @@ from connector_tax.engine.supervised import Supervisor, start_supervised, stop_s
 from connector_tax.errors import EngineError
 from connector_tax.opening import printable
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.redaction import published_text
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
@@ -72,6 +81,12 @@ class RunningEngine:
         return self.request.engine.served_model_name
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What each request of ours carries: the key that the engine asks for, if it asks for one."""
+        key = api_key(self.request.engine, self.request.connector)
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    @property
     def step_flush_s(self) -> float:
         """How often the engine writes its step records out."""
         return float(self.request.engine.env.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
@@ -88,12 +103,16 @@ class RunningEngine:
         return self.death(within_s) or last_error(self._since_ready())
 
     def log_text(self) -> str:
-        """The end of both logs, standard error last."""
-        return "\n".join(_tail(self.request.folder / n) for n in LOGS)
+        """The end of both logs without secrets, standard error last."""
+        return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
     def _since_ready(self) -> str:
         """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
-        return "\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS)
+        return self.without_secrets("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
+
+    def without_secrets(self, text: str) -> str:
+        """What the engine wrote or answered, as it may be stored."""
+        return published_text(text, launch_secrets(self.request.engine, self.request.connector))
 
     def wait_ready(self) -> None:
         """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
@@ -103,7 +122,7 @@ class RunningEngine:
         """
         timeout_s = self.request.engine.ready_timeout_s
         deadline = time.monotonic() + timeout_s
-        with direct.Client(base_url=self.base_url, timeout_s=5.0) as client:
+        with direct.Client(base_url=self.base_url, timeout_s=5.0, headers=self.headers) as client:
             while time.monotonic() < deadline:
                 death = self.death()
                 if death is not None:
@@ -179,6 +198,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     if request.step_log is not None:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
     end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
+    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
     port = api_port(request.engine.port)
     cards = request.cards or cards_of(request.engine)
     environment = engine_environment(request.engine, request.connector, cards)
@@ -211,6 +231,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
     stop_supervised(supervisor, request.folder, grace_s=request.engine.stop_grace_s)
+    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
 def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Supervisor:
@@ -219,6 +240,8 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Su
     for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS"):
         environment.pop(name, None)
     environment["PORT"] = str(port)
+    environment["RECORD_PYTHON"] = sys.executable
+    environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
         environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())

@@ -13,6 +13,7 @@ from connector_tax.plan import cells_of, config_of, launch_spec
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
+from connector_tax.redaction import redacted
 
 # What preflight puts into the launch of a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
@@ -45,7 +46,11 @@ class Belonging:
         if self.config is None or not _lists(self.config, run.connector_id):
             return []
         faults = []
-        own, planned = document.get("launch") or {}, launch_spec(self.config, run.connector_id)
+        # Both without secrets: cells of earlier versions hold them, and a campaign that was started again does not.
+        own, planned = (
+            redacted(document.get("launch") or {}),
+            redacted(launch_spec(self.config, run.connector_id)),
+        )
         free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
         if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
             faults.append(f"was launched otherwise than campaign.json says ({', '.join(different)})")

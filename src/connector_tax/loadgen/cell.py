@@ -1,7 +1,7 @@
 """Measure one cell against any OpenAI-compatible server."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +40,7 @@ def measure_cell(
     should_abort: Callable[[], str | None] = lambda: None,
     observe: Observe = NOTHING,
     queue: Queue = unseen,
+    authorization: str | None = None,
 ) -> CellOutcome:
     """Load ``base_url`` as ``spec`` says and return what came of it; blocks until drained.
 
@@ -48,16 +49,24 @@ def measure_cell(
         should_abort: asked a few times a second; a text (the engine's death, say) ends the cell.
         queue: samples of the requests that wait in the engine, see ``measure.queue``; a cell behind a growing queue ends
             after ``duration_s`` and is flagged ``overloaded``.
+        authorization: the header of that name in every request, where the server asks for one.
 
     Raises:
         ConfigError: ``base_url`` is not ``http://host:port``.
         EngineError: the workers would not start.
     """
-    target = _target(base_url, model)
+    target = replace(_target(base_url, model), authorization=authorization)
     if pool is None:
         with worker_pool(spec.workers or 1) as own:
             return measure_cell(
-                spec, base_url, model, pool=own, should_abort=should_abort, observe=observe, queue=queue
+                spec,
+                base_url,
+                model,
+                pool=own,
+                should_abort=should_abort,
+                observe=observe,
+                queue=queue,
+                authorization=authorization,
             )
     assert pool.n == (spec.workers or 1), "the pool is made for the campaign's number of workers"
     session = BenchmarkSession.start(

@@ -17,6 +17,7 @@ class Job(msgspec.Struct, array_like=True, tag=1):
         stop_at_ns: samples due from here on are not sent; ``Stop`` may bring it forward.
         token_times: keep the time of every token of every request.
         event_log: a file for this worker's sample events; None for none.
+        authorization: the header of that name in every request; None sends none.
     """
 
     spec: dict[str, object]
@@ -28,6 +29,7 @@ class Job(msgspec.Struct, array_like=True, tag=1):
     stop_at_ns: int
     token_times: bool = False
     event_log: str | None = None
+    authorization: str | None = None
 
 
 class Go(msgspec.Struct, array_like=True, tag=2):

@@ -4,6 +4,7 @@ Sent one by one at temperature 0, so that batching changes nothing; a difference
 connector's, unless plain differs from itself between two launches as well.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -24,15 +25,17 @@ def collect_outputs(
     input_tokens: int,
     output_tokens: int,
     token_ids: tuple[int, int],
+    headers: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """One entry per prompt: ``token_ids``; ``text`` where the server does not give ids; ``error`` where it failed.
 
     Args:
         token_ids: prompts are drawn from this range, the same ones for every configuration of a campaign.
+        headers: of every request, such as the key that the server asks for.
     """
     rng = stream(seed, "accuracy")
     drawn = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
-    with direct.Client(base_url=base_url, timeout_s=TIMEOUT_S) as client:
+    with direct.Client(base_url=base_url, timeout_s=TIMEOUT_S, headers=headers) as client:
         return [_ask(client, model, prompt.tolist(), output_tokens) for prompt in drawn]
 
 

@@ -52,11 +52,12 @@ def unseen() -> Iterable[tuple[int, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the load goes."""
+    """Where the load goes; ``authorization`` is the header that the server asks for, if it does."""
 
     host: str
     port: int
     model: str
+    authorization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,7 @@ class _Cell:
                 stop_at_ns=monotonic_ns() + s_to_ns(READY_TIMEOUT_S + self._spec.max_cell_s),
                 token_times=self._observe.token_times,
                 event_log=None if log is None else str(log / f"events_worker{index}.jsonl"),
+                authorization=self._target.authorization,
             )
             self._pool.send(index, job)
         if not self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S):

@@ -118,7 +118,7 @@ class Worker:
         spec = CellSpec.from_json(job.spec)
         log = EventLog(Path(job.event_log)) if job.event_log is not None else None
         share = Share(job.share_index, job.share_of)
-        scheduler, workload = _what_to_send(spec, share, job.model, f"{job.host}:{job.port}")
+        scheduler, workload = _what_to_send(spec, share, job)
         events = handler_for(log, token_times=job.token_times)
         generator = LoadGenerator(
             spec,
@@ -151,16 +151,26 @@ class Worker:
         self.mailbox.send(Finished(cell.stalls.counts, cell.stalls.max_us, cpu_s, rss_mib))
 
 
-def _what_to_send(spec: CellSpec, share: Share, model: str, host: str) -> tuple[Scheduler, Workload]:
+def _what_to_send(spec: CellSpec, share: Share, job: Job) -> tuple[Scheduler, Workload]:
+    host, key = f"{job.host}:{job.port}", job.authorization
     if spec.prompts is not None:
         prompts = read_prompts(Path(spec.prompts))
-        return scheduler_for(spec, share), DatasetRenderer(spec, prompts, model=model, host=host)
+        return scheduler_for(spec, share), DatasetRenderer(
+            spec, prompts, model=job.model, host=host, authorization=key
+        )
     if spec.sessions is None:
-        return scheduler_for(spec, share), RequestRenderer(spec, model=model, host=host)
+        return scheduler_for(spec, share), RequestRenderer(
+            spec, model=job.model, host=host, authorization=key
+        )
     sessions = read_sessions(Path(spec.sessions))
     scheduler = SessionScheduler(spec, share, sessions, cancel_on_failure=not spec.keep_failed_sessions)
     renderer = ConversationRenderer(
-        spec, model=model, host=host, turn_of=scheduler.turn_of, session_of=scheduler.session
+        spec,
+        model=job.model,
+        host=host,
+        authorization=key,
+        turn_of=scheduler.turn_of,
+        session_of=scheduler.session,
     )
     scheduler.on_over = renderer.forget
     return scheduler, renderer

@@ -29,6 +29,7 @@ def collect_run_outputs(run: Run, engine: RunningEngine) -> None:
         input_tokens=accuracy.input_tokens,
         output_tokens=accuracy.output_tokens,
         token_ids=(cell.token_id_low, cell.token_id_high),
+        headers=engine.headers,
     )
     document = {"schema": 1, "campaign": run.config.campaign, "connector": run.connector_id}
     document |= {"spec_hash": outputs_hash(run.config, run.connector_id), "outputs": outputs}

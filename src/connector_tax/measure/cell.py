@@ -68,6 +68,7 @@ def measure_one_cell(
         pool=pool,
         should_abort=engine.death,
         queue=QueueTail(raw_metrics),
+        authorization=engine.headers.get("Authorization"),
     )
     if outcome.window.overloaded:
         # What was given up must be gone before the next cell begins.

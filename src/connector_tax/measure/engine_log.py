@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from connector_tax.engine.marks import LOGS
 from connector_tax.engine.process import LOG_TAIL_BYTES, RunningEngine
 from connector_tax.engine.root_cause import root_cause
 
@@ -19,7 +20,8 @@ def log_sizes(engine: RunningEngine) -> dict[Path, int]:
 
 def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
     """The root cause among the lines that came after ``sizes``; None where none of them speaks of an error."""
-    lines = [line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0))]
+    new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
+    lines = engine.without_secrets(new).splitlines()
     telling = [line for line in lines if not _ACCESS.search(line)]
     if not any(_ERROR.search(line) for line in telling):
         return None
@@ -27,7 +29,7 @@ def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
 
 
 def _logs(engine: RunningEngine) -> list[Path]:
-    named = [engine.request.folder / n for n in ("vllm_stdout.log", "vllm_stderr.log")]
+    named = [engine.request.folder / n for n in LOGS]
     return [path for path in named if path.exists()]
 
 

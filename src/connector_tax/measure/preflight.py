@@ -19,6 +19,7 @@ from connector_tax.artifacts.launches import elapsed_s, read_launches, timed_lau
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.config.secrets import with_originals
 from connector_tax.engine.command import check_model, engine_environment, engine_python
 from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.identity import engine_identity
@@ -91,7 +92,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             with ``max_model_len`` does not fit on the card.
         EngineError: ``plain`` cannot be measured.
     """
-    config = config_of(read_campaign_file(campaign_file))
+    config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
     folder = CampaignFolder(campaign_file.parent)
     folder.links()
     check_model(config.engine)

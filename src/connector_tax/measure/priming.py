@@ -121,7 +121,7 @@ def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> 
     """Lengths of the prompts that were answered, and what the first failure was."""
     rng = stream(derive_seed(spec.seed, "priming"))
     sent: list[int] = []
-    with direct.Client(base_url=engine.base_url, timeout_s=TIMEOUT_S) as client:
+    with direct.Client(base_url=engine.base_url, timeout_s=TIMEOUT_S, headers=engine.headers) as client:
         while missing > 0:
             length = min(longest, missing)
             prompt = rng.integers(spec.token_id_low, spec.token_id_high, length, dtype=np.int64).tolist()

@@ -10,6 +10,7 @@ from connector_tax.files import read_json
 from connector_tax.plan.duration import expected_run_s, guessed_rates
 from connector_tax.records.cell import Phase, phase_label
 from connector_tax.records.rates import ReferenceRates
+from connector_tax.redaction import published_text
 from connector_tax.units import duration_text
 
 
@@ -31,6 +32,7 @@ class Progress:
             f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_label(self.phase)} {self.connector_id} "
             f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
         )
+        line = published_text(line)
         print(line, file=sys.stderr, flush=True)
         self.folder.progress_log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.folder.progress_log, "a", encoding="utf-8", errors="backslashreplace") as log:

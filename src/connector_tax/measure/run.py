@@ -5,6 +5,7 @@ cells are all there launches nothing. A configuration that will not launch, or w
 receipt too, ``failed`` with the reason; see ``failure.py``.
 """
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from connector_tax.artifacts.launches import timed_launch
 from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
+from connector_tax.config.secrets import with_originals
 from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.leftovers import end_all_leftovers
+from connector_tax.engine.logs import clean_logs, launch_secrets
 from connector_tax.engine.patching import step_timing_of
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.transports import transports_of
@@ -75,7 +78,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         ArtifactError: something on disk cannot be read or written.
     """
     document = read_campaign_file(campaign_file)
-    config = config_of(document)
+    config = config_of(with_originals(document, os.environ))
     folder = CampaignFolder(campaign_file.parent)
     folder.links()
     run_folder = folder.run(document["date"], connector_id, phase)
@@ -225,8 +228,9 @@ def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
 
 def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
-    attempt = _archive_earlier_attempt(run.run)
     config, connector = run.config, run.config.connector(run.connector_id)
+    clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
+    attempt = _archive_earlier_attempt(run.run)
     identity = engine_identity(config.engine, run.cards)
     if run.step_timing:
         step_timing_of(

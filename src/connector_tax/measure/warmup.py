@@ -127,7 +127,9 @@ def ask(
     }
     start = time.monotonic()
     try:
-        answer = direct.post(f"{engine.base_url}/v1/completions", body=body, timeout_s=timeout_s)
+        answer = direct.post(
+            f"{engine.base_url}/v1/completions", body=body, headers=engine.headers, timeout_s=timeout_s
+        )
     except httpx.TimeoutException:
         return Answer(time.monotonic() - start, engine.death() or f"no answer within {timeout_s:g} s")
     except httpx.HTTPError as error:
@@ -147,7 +149,7 @@ def _http_fault(engine: RunningEngine, answer: httpx.Response) -> str:
         cause = engine.trouble(within_s=DEATH_WAIT_S)
         if cause is not None:
             return f"{said}: {cause}"
-    return f"{said}: {answer.text[:300]}"
+    return f"{said}: {engine.without_secrets(answer.text)[:300]}"
 
 
 def _median(engine: RunningEngine, config: CampaignConfig, length: int, *, output_tokens: int) -> float | str:

@@ -36,11 +36,14 @@ class ConversationRenderer:
         host: str,
         turn_of: Callable[[int], tuple[int, int]],
         session_of: Callable[[int], Session],
+        authorization: str | None = None,
     ) -> None:
         self._turn_of = turn_of
         self._session_of = session_of
         self._source = TokenSource(spec.seed, spec.token_id_low, spec.token_id_high)
-        self._wire = Wire(spec, model=model, host=host, options={"return_token_ids": True})
+        self._wire = Wire(
+            spec, model=model, host=host, authorization=authorization, options={"return_token_ids": True}
+        )
         # (session number, turn) -> prompt and answer.
         self._said: dict[tuple[int, int], Ids] = {}
         self._prompts: dict[int, Ids] = {}

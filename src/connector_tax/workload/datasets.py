@@ -57,9 +57,17 @@ class DatasetRenderer:
 
     collects_ids = False
 
-    def __init__(self, spec: CellSpec, prompts: tuple[Prompt, ...], *, model: str, host: str) -> None:
+    def __init__(
+        self,
+        spec: CellSpec,
+        prompts: tuple[Prompt, ...],
+        *,
+        model: str,
+        host: str,
+        authorization: str | None = None,
+    ) -> None:
         self._prompts = prompts
-        self._wire = Wire(spec, model=model, host=host, options={})
+        self._wire = Wire(spec, model=model, host=host, authorization=authorization, options={})
 
     def render(self, seq: int) -> bytes:
         """Head and body of arrival ``seq``."""

@@ -71,9 +71,18 @@ class Wire:
 
     Args:
         options: members of the body beside ``prompt``, the same for all.
+        authorization: the header of that name, where the server asks for one.
     """
 
-    def __init__(self, spec: CellSpec, *, model: str, host: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        spec: CellSpec,
+        *,
+        model: str,
+        host: str,
+        options: dict[str, Any],
+        authorization: str | None = None,
+    ) -> None:
         body = {
             "model": model,
             "temperature": 0,
@@ -82,8 +91,9 @@ class Wire:
             "stream_options": {"include_usage": True},
             **options,
         }
+        key = "" if authorization is None else f"Authorization: {authorization}\r\n"
         self._head = (
-            f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n"
             f"Accept: text/event-stream\r\nX-Request-Id: {spec.seed:x}-"
         ).encode()
         self._options = json.dumps(body, separators=(",", ":")).encode()[:-1]
@@ -103,10 +113,10 @@ class RequestRenderer:
 
     collects_ids = False
 
-    def __init__(self, spec: CellSpec, *, model: str, host: str) -> None:
+    def __init__(self, spec: CellSpec, *, model: str, host: str, authorization: str | None = None) -> None:
         self._shape = (spec.input_tokens, spec.output_tokens)
         self._source = TokenSource(spec.seed, spec.token_id_low, spec.token_id_high)
-        self._wire = Wire(spec, model=model, host=host, options={})
+        self._wire = Wire(spec, model=model, host=host, authorization=authorization, options={})
         self._rows = max(1, SHEET_TOKENS // spec.input_tokens)
         self._sheet_index, self._sheet = -1, b""
 

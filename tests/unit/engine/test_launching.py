@@ -24,12 +24,12 @@ from connector_tax.engine.command import (
     engine_python,
     launch_script,
 )
-from connector_tax.engine.identity import redacted
 from connector_tax.engine.ports import free_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.engine.usage import cpu_seconds
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.redaction import redacted
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -274,9 +274,9 @@ def test_a_missing_model_directory_is_one_message(campaign: CampaignConfig, tmp_
     [
         ("HF_TOKEN", "hf_abcdefghijkl", "<redacted>"),
         ("VLLM_API_KEY", "anything", "<redacted>"),
-        ("HF_ENDPOINT", "https://user:pw@host/x", "https<redacted>host/x"),
+        ("HF_ENDPOINT", "https://user:pw@host/x", "https://<redacted>@host/x"),
         ("CUDA_VISIBLE_DEVICES", "0", "0"),
     ],
 )
 def test_secrets_do_not_reach_env_txt(name: str, value: str, shown: str) -> None:
-    assert redacted(name, value) == shown
+    assert redacted(value, name) == shown

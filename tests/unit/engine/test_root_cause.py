@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import campaign_config
+
 from connector_tax.engine.process import LaunchRequest, RunningEngine
 from connector_tax.engine.root_cause import last_error, root_cause, since_ready
 
@@ -136,9 +139,10 @@ def test_an_answer_of_500_is_explained_by_the_engines_own_log(tmp_path: Path) ->
     assert ready
     (tmp_path / "vllm_stdout.log").write_text(out)
     (tmp_path / "vllm_stderr.log").write_text(ready + err)
+    config = campaign_config()
     server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        engine = RunningEngine(LaunchRequest(None, None, tmp_path), 0, server)  # type: ignore[arg-type]
+        engine = RunningEngine(LaunchRequest(config.engine, config.connector("plain"), tmp_path), 0, server)
         assert engine.death() is None
         assert engine.trouble() == KILLED[0][1]
     finally:

@@ -101,7 +101,7 @@ def server() -> Iterator[Counting]:
 
 def prime(state: Counting, spec: Any = SPEC, **args: Any) -> dict[str, Any]:
     launch = SimpleNamespace(engine=SimpleNamespace(args={"max_model_len": 1001, **args}))
-    engine: Any = SimpleNamespace(base_url=state.url, model="m", request=launch)
+    engine: Any = SimpleNamespace(base_url=state.url, model="m", request=launch, headers={})
     return prime_cache(spec, engine, lambda: scrape_once(state.url))
 
 

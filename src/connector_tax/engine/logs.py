@@ -1,0 +1,68 @@
+"""The engine's logs without secrets: it writes them itself, so they are gone through when it has ended.
+
+A filter between the engine and its log would be one more process that wakes with every line while it is measured. What a killed
+measurement left is gone through by the next one that launches into the same folder.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from connector_tax.config import EngineConfig
+from connector_tax.engine.command import engine_arguments, given_environment
+from connector_tax.engine.marks import LOGS
+from connector_tax.errors import ConfigError
+from connector_tax.files import writing_failed
+from connector_tax.records.connector import ConnectorSpec
+from connector_tax.redaction import published_text, secrets_in
+
+# Lines are taken together up to this size; a log may be larger than memory.
+CHUNK_CHARS = 1 << 22
+
+
+def launch_secrets(engine: EngineConfig, connector: ConnectorSpec) -> frozenset[str]:
+    """What an engine was given that it may print: of its arguments, its variables and its connector's configuration."""
+    try:
+        given = [engine_arguments(engine, connector), given_environment(engine, connector)]
+    except ConfigError:  # a variable is not set any more: nothing was launched with it
+        given = []
+    return secrets_in([*given, engine.args, engine.model, connector.kv_transfer_config])
+
+
+def clean_logs(folder: Path, secrets: frozenset[str]) -> None:
+    """Take the secrets out of the logs in ``folder``; one without any is left as it is, with its time stamp.
+
+    Raises:
+        ArtifactError: there is no room for the log without them.
+    """
+    for name in LOGS:
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            _clean(path, secrets)
+
+
+def _clean(path: Path, secrets: frozenset[str]) -> None:
+    # Twice through a log that holds one, so that a log that holds none needs no room on the disk.
+    if all(text == clean for text, clean in _chunks(path, secrets)):
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as log:
+            log.writelines(clean for _, clean in _chunks(path, secrets))
+        os.chmod(temporary, path.stat().st_mode & 0o777)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise writing_failed(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _chunks(path: Path, secrets: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Whole lines of a log, as they are and without secrets; whatever bytes an engine writes come out as they went in."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as log:
+        while text := log.read(CHUNK_CHARS):
+            text += log.readline(CHUNK_CHARS)
+            yield text, published_text(text, secrets)

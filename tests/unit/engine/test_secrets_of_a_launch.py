@@ -1,0 +1,206 @@
+"""What an engine is given in secret: neither launch.sh nor its logs keep it, and our own requests carry its key."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
+
+from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.engine.command import api_key, engine_arguments, engine_environment
+from connector_tax.engine.gpus import Cards
+from connector_tax.engine.launch_words import fields
+from connector_tax.engine.logs import clean_logs, launch_secrets
+from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.outputs import collect_outputs
+from connector_tax.measure.warmup import ask
+from connector_tax.redaction import BLANKED, CONFIG_VARIABLE
+
+
+@pytest.fixture
+def campaign() -> CampaignConfig:
+    return load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+
+
+def with_engine(campaign: CampaignConfig, **changes: Any) -> CampaignConfig:
+    return replace(campaign, engine=replace(campaign.engine, **changes))
+
+
+@pytest.mark.parametrize("where", ["args", "extra_args", "env", "inherited"])
+def test_an_engine_that_asks_for_a_key_is_asked_with_it(
+    where: str, campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readiness, warm-up, the accuracy pass and the load; a stranger without it is refused."""
+    given = {
+        "args": {"args": {**campaign.engine.args, "api_key": "planted-key-1"}},
+        "extra_args": {"extra_args": ("--api-key", "planted-key-1")},
+        "env": {"env": {**campaign.engine.env, "VLLM_API_KEY": "planted-key-1"}},
+        "inherited": {},
+    }[where]
+    if where == "inherited":
+        monkeypatch.setenv("VLLM_API_KEY", "planted-key-1")
+    config = with_engine(campaign, **given)
+    with running_engine(LaunchRequest(config.engine, config.connector("plain"), tmp_path)) as engine:
+        engine.wait_ready()
+        assert httpx.get(f"{engine.base_url}/v1/models").status_code == 401
+        assert ask(engine, config, 8, output_tokens=2, timeout_s=10).fault is None
+        answers = collect_outputs(
+            engine.base_url,
+            engine.model,
+            seed=1,
+            prompts=1,
+            input_tokens=8,
+            output_tokens=2,
+            token_ids=(1, 9),
+            headers=engine.headers,
+        )
+        assert "token_ids" in answers[0]
+        cell = cell_spec(rate_per_s=20, duration_s=0.2, warmup_s=0, min_completed=2, max_cell_s=5)
+        outcome = measure_cell(
+            cell, engine.base_url, engine.model, authorization=engine.headers["Authorization"]
+        )
+        assert {r.status for r in outcome.requests} == {"ok"}
+    assert "planted-key-1" not in "".join(p.read_text() for p in tmp_path.glob("vllm_*.log"))
+
+
+def test_a_key_of_the_config_is_on_no_command_line(campaign: CampaignConfig) -> None:
+    """Everybody on a host can read the command lines of its processes."""
+    config = with_engine(campaign, args={"api_key": "planted-key-1", "seed": 1})
+    plain = config.connector("plain")
+    assert engine_arguments(config.engine, plain) == ["--seed", "1"]
+    assert engine_environment(config.engine, plain, Cards((), 0))["VLLM_API_KEY"] == "planted-key-1"
+
+
+def test_the_command_lines_key_goes_before_the_environments(campaign: CampaignConfig) -> None:
+    """As in vLLM."""
+    config = with_engine(campaign, env={"VLLM_API_KEY": "a"}, extra_args=("--api-key=b",))
+    assert api_key(config.engine, config.connector("plain")) == "b"
+
+
+def test_the_config_that_is_handed_on_does_not_reach_the_engine(
+    campaign: CampaignConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
+    assert CONFIG_VARIABLE not in engine_environment(
+        campaign.engine, campaign.connector("plain"), Cards((), 0)
+    )
+
+
+def test_what_an_engine_printed_before_it_died_is_gone_from_its_log_and_its_cause(
+    campaign: CampaignConfig, tmp_path: Path
+) -> None:
+    config = with_engine(
+        campaign, extra_args=("--db-password", "planted-2", "--note", "RuntimeError: planted-2")
+    )
+    request = LaunchRequest(config.engine, config.connector("plain"), tmp_path, fault="die_at_start")
+    with pytest.raises(LaunchError) as caught, running_engine(request) as engine:
+        engine.wait_ready()
+    log = (tmp_path / "vllm_stdout.log").read_text()
+    assert "planted-2" not in log + str(caught.value) and f"'--db-password', '{BLANKED}'" in log
+
+
+def test_the_log_of_a_killed_launch_is_gone_through_by_the_next(
+    campaign: CampaignConfig, tmp_path: Path
+) -> None:
+    config = with_engine(campaign, env={**campaign.engine.env, "REDIS_PASSWORD": "planted-3"})
+    (tmp_path / "vllm_stderr.log").write_bytes(b"logging in with planted-3\n\xff\xfe as it was\r\n")
+    request = LaunchRequest(config.engine, config.connector("plain"), tmp_path, fault="die_at_start")
+    with pytest.raises(LaunchError), running_engine(request) as engine:
+        engine.wait_ready()
+    assert (tmp_path / "vllm_stderr.log").read_bytes().startswith(
+        b"logging in with <redacted>\n\xff\xfe as it was\r\n"
+    )  # fmt: skip
+
+
+def test_a_log_without_a_secret_is_left_alone(campaign: CampaignConfig, tmp_path: Path) -> None:
+    log = tmp_path / "vllm_stdout.log"
+    log.write_text("12 tokens/s, key=value\n" * 3)
+    before = log.stat()
+    clean_logs(tmp_path, launch_secrets(campaign.engine, campaign.connector("plain")))
+    assert (log.stat().st_ino, log.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert [p.name for p in tmp_path.iterdir()] == [log.name]
+
+
+def recorded(tmp_path: Path, *arguments: str, **variables: str) -> str:
+    """``launch.sh`` of a launch by hand."""
+    out = tmp_path / "launch.sh"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/",
+        "MODEL": "m",
+        "ENGINE_PYTHON": "echo",
+        "LAUNCH_SH_OUT": str(out),
+    }
+    script = PROJECT_ROOT / "launch" / "launch_any.sh"
+    kv = variables.pop("KV_TRANSFER_CONFIG", '{"kv_connector": "X"}')
+    given = {**environment, "KV_TRANSFER_CONFIG": kv, **variables}
+    subprocess.run(["bash", str(script), *arguments], env=given, check=True, capture_output=True)
+    return out.read_text()
+
+
+def run_by_hand(tmp_path: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    bare = {"PATH": os.environ["PATH"], "HOME": "/", **variables}
+    return subprocess.run(
+        ["bash", str(tmp_path / "launch.sh")], env=bare, cwd=PROJECT_ROOT, capture_output=True, text=True
+    )
+
+
+def test_a_runs_script_refers_to_the_variable_that_held_the_secret(tmp_path: Path) -> None:
+    kv = '{"kv_connector": "X", "redis": {"password": "open sesame"}}'
+    text = recorded(tmp_path, "--seed", "1", KV_TRANSFER_CONFIG=kv, MY_PW="open sesame")
+    assert "open sesame" not in text and '"${MY_PW}"' in text
+    refused = run_by_hand(tmp_path)
+    assert refused.returncode != 0 and refused.stderr.strip().endswith("set MY_PW") and refused.stdout == ""
+    assert run_by_hand(tmp_path, MY_PW="it's $HOME `id`").stdout.strip().endswith(
+        '--seed 1 --kv-transfer-config {"kv_connector": "X", "redis": {"password": "it\'s $HOME `id`"}}'
+    )  # fmt: skip
+
+
+def test_two_secrets_of_one_name_are_two_variables(tmp_path: Path) -> None:
+    recorded(
+        tmp_path,
+        "--api-key",
+        "first-1",
+        "--hf-token",
+        "second",
+        "--x",
+        '{"api_key": "third-3"}',
+        HF_TOKEN="another",
+    )
+    given = {"VLLM_API_KEY": "1", "ENGINE_HF_TOKEN": "2", "VLLM_API_KEY_2": "3"}
+    done = run_by_hand(tmp_path, **given)
+    assert '--api-key 1 --hf-token 2 --x {"api_key": "3"}' in done.stdout, done.stderr
+
+
+def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(tmp_path: Path) -> None:
+    text = recorded(
+        tmp_path, HF_TOKEN="abc", LMCACHE_URL="redis://u:pw@h/0", RECORD_NEEDED="LMCACHE_URL ANY", ANY="a b"
+    )  # fmt: skip
+    assert "# HF_TOKEN was set as well, to a secret that is not kept." in text and "abc" not in text
+    assert (
+        '# LMCACHE_URL was redis://\\<redacted\\>@h/0\n: "${LMCACHE_URL:?' in text
+        and "export ANY=a\\ b\n" in text
+    )
+    assert run_by_hand(tmp_path, LMCACHE_URL="x").returncode == 0
+
+
+def test_nothing_is_recorded_where_nobody_can_tell_what_is_secret(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        recorded(tmp_path, "--db-password", "planted-4", RECORD_PYTHON="false")
+    assert (
+        b"launch.sh is not written" in caught.value.stderr
+        and "planted-4" not in (tmp_path / "launch.sh").read_text()
+    )
+
+
+def test_a_word_that_looks_like_a_placeholder_of_ours_stays_text() -> None:
+    assert fields(["\ue000HOME\ue000"], {}) == ["word 1", "\ue000HOME\ue000", "end"]
