@@ -1,16 +1,20 @@
 # Sourced by common.sh: prints the engine's command, with what shapes it, as a script that runs in any clone.
 # Reads `root` (this project's folder), `command` (without taskset) and common.sh's variables. RECORD_PYTHON, any Python from 3.11
-# on, says what of it is secret (connector_tax/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets.
+# on, says what of it is secret (connector_tax/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets,
+# RECORD_STORES is the folder in which each launch with a store has one of its own, if this one has.
+shopt -s extglob
 
-# One word for bash. This project's folder and the home folder become variables; a word in $'...' stays as it is,
+# One word for bash. This project's folder, the store and the home folder become variables; a word in $'...' stays as it is,
 # since nothing is expanded in there.
 portable() {
-  local word project home
+  local word project home stores
   printf -v word %q "$1"
   printf -v project %q "$root/"
   printf -v home %q "${HOME:-}/"
+  printf -v stores %q "${RECORD_STORES:-}"
   if [ "${word:0:2}" != "\$'" ]; then
     word=${word//"$project"/'"$CONNECTOR_TAX_PROJECT"/'}
+    [ -z "${RECORD_STORES:-}" ] || word=${word//"$stores"\/+([0-9])/'"$CONNECTOR_TAX_STORE"'}
     [ "$home" = / ] || word=${word//"$home"/'"$HOME"/'}
   fi
   printf %s "$word"
@@ -117,6 +121,13 @@ EOF
   for name in "${held[@]}"; do
     printf '# %s was set as well, to a secret that is not kept. Set it if the engine asks for it.\n' "$name"
   done
+  if [ -n "${RECORD_STORES:-}" ]; then
+    cat <<'EOF'
+# The connector's store, which was empty when the run began: by default a new temporary folder.
+CONNECTOR_TAX_STORE=${CONNECTOR_TAX_STORE-$(mktemp -d -t connector-tax-store.XXXXXX)}
+echo "store: $CONNECTOR_TAX_STORE" >&2
+EOF
+  fi
   for name in PYTHONPATH "${plain[@]}"; do
     word=$(portable "${!name}")
     case "$name" in
@@ -127,7 +138,7 @@ EOF
   done
   if [ -n "${AGENTIC_STEP_LOG_PATH:-}" ]; then
     cat <<'EOF'
-# Step records, which a patched vLLM and the embedded engine write: by default in a new temporary folder.
+# Step records, which vLLM and the embedded engine write: by default in a new temporary folder.
 export AGENTIC_STEP_LOG_PATH=${AGENTIC_STEP_LOG_PATH-$(mktemp -d -t connector-tax-steps.XXXXXX)/steps}
 mkdir -p "$(dirname "$AGENTIC_STEP_LOG_PATH")"
 echo "step records: $AGENTIC_STEP_LOG_PATH" >&2

@@ -28,7 +28,7 @@ from connector_tax.engine.marks import LOGS
 from connector_tax.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.engine.release import memory_before, wait_released
 from connector_tax.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
-from connector_tax.engine.store import own_store
+from connector_tax.engine.store import own_store, stores_folder
 from connector_tax.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.errors import EngineError
 from connector_tax.opening import printable
@@ -53,6 +53,7 @@ class LaunchRequest:
         fault: for tests of the embedded engine, see ``emulator/faults.py``.
         cpus: logical CPUs that the engine stays on; empty for any.
         cards: what it runs on, where the caller has looked them up already; None: looked up at the launch.
+        has_store: whether the connector was given a store folder of this launch's own.
     """
 
     engine: EngineConfig
@@ -62,6 +63,7 @@ class LaunchRequest:
     fault: str | None = None
     cpus: tuple[int, ...] = ()
     cards: Cards | None = None
+    has_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,9 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     """
     with (
         own_store(request.connector) as connector,
-        _running_engine(replace(request, connector=connector)) as engine,
+        _running_engine(
+            replace(request, connector=connector, has_store=connector != request.connector)
+        ) as engine,
     ):
         yield engine
 
@@ -242,6 +246,7 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Su
     environment["PORT"] = str(port)
     environment["RECORD_PYTHON"] = sys.executable
     environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
+    environment["RECORD_STORES"] = str(stores_folder()) if request.has_store else ""
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
         environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())

@@ -26,6 +26,7 @@ from connector_tax.engine.command import (
 )
 from connector_tax.engine.ports import free_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.engine.store import stores_folder
 from connector_tax.engine.usage import cpu_seconds
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.records.connector import ConnectorSpec
@@ -280,3 +281,35 @@ def test_a_missing_model_directory_is_one_message(campaign: CampaignConfig, tmp_
 )
 def test_secrets_do_not_reach_env_txt(name: str, value: str, shown: str) -> None:
     assert redacted(value, name) == shown
+
+
+def test_a_server_by_hand_has_a_store_of_its_own(campaign: CampaignConfig, tmp_path: Path) -> None:
+    """The run's slot may hold what a campaign that is going on stores there by now."""
+    storing = replace(
+        campaign.connector("mooncake_both"),
+        kv_transfer_config={
+            "kv_connector": "MooncakeConnector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {"path": "${STORE}/kv", "other": "a b"},
+        },
+        env={"SOME_STORE": "${STORE}"},
+    )
+    with running_engine(LaunchRequest(campaign.engine, storing, tmp_path / "run")) as engine:
+        engine.wait_ready()
+    script = tmp_path / "run" / "launch.sh"
+    assert str(stores_folder()) not in script.read_text()
+    (tmp_path / "tmp").mkdir()
+    port = free_port()
+    server = by_hand(
+        script, CONNECTOR_TAX_PROJECT=str(PROJECT_ROOT), PORT=str(port), TMPDIR=str(tmp_path / "tmp")
+    )
+    try:
+        served_models(port, server)
+        process = psutil.Process(server.pid)
+        store = Path(process.environ()["SOME_STORE"])
+        assert store.parent == tmp_path / "tmp" and store.is_dir()
+        extra = json.loads(process.cmdline()[-1])["kv_connector_extra_config"]
+        assert extra == {"path": f"{store}/kv", "other": "a b"}
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
