@@ -1,9 +1,10 @@
 """How often the detected saturation rate is the true one: 200 campaigns of Phase A in virtual time.
 
-    .venv/bin/python tests/perf/saturation.py [--campaigns 200]
+    .venv/bin/python tests/perf/saturation.py [--campaigns 200] [--arrivals fixed] [--requests 200]
 
 Every campaign is an engine of its own speed (log-uniform, so that its capacity lies anywhere between two rates of
-config/config.yaml) under that config's rates, shape and cells, with fixed and with Poisson arrivals. Its true capacity is found
+config/config.yaml) under that config's rates, shape and cells, with fixed and with Poisson arrivals; with --requests, under cells of
+so many requests and no stopping rule. Its true capacity is found
 without any criterion: a closed loop keeps as many requests in flight as the client may have, and completions are counted. The
 true saturation rate is the lowest rate of the grid of which that capacity is below 95 %. Beside it: the lowest rate above the
 capacity, and engines whose capacity is no closer than 5 % to any rate, for which the two are the same.
@@ -127,21 +128,26 @@ def sweep(specs: list[CellSpec], model: EngineModel) -> tuple[Saturation, float 
     return judge_saturation(points), min(behind, default=None)
 
 
-def specs_of(arrival: str, seed: int) -> list[CellSpec]:
+def specs_of(arrival: str, seed: int, requests: int | None) -> list[CellSpec]:
+    """As shipped, or each of so many requests at least."""
     config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
-    return [replace(s, arrival=arrival, seed=s.seed + seed) for s in cells_of(config, "plain", "a")]
+    specs = [replace(s, arrival=arrival, seed=s.seed + seed) for s in cells_of(config, "plain", "a")]
+    if requests is None:
+        return specs
+    longest = {"stop_half_width": None, "max_completed": None, "max_cell_s": 1e6}
+    return [replace(s, min_completed=requests, **longest) for s in specs]
 
 
-def one_campaign(arrival: str, seed: int) -> Outcome:
+def one_campaign(arrival: str, seed: int, requests: int | None) -> Outcome:
     rng = np.random.default_rng(seed)
     costs = engine(SLOWEST * (FASTEST / SLOWEST) ** rng.random())
-    specs = specs_of(arrival, seed)
+    specs = specs_of(arrival, seed, requests)
     capacity = capacity_per_s(launched(costs, seed), specs[0])
     beyond = [s.rate_per_s for s in specs if capacity / s.rate_per_s < MIN_THROUGHPUT_RATIO]
     return Outcome(arrival, capacity, min(beyond, default=None), *sweep(specs, launched(costs, seed)))
 
 
-def one_healthy(arrival: str, seed: int) -> Outcome:
+def one_healthy(arrival: str, seed: int, requests: int | None) -> Outcome:
     """30 s per request of 512 tokens, whatever else runs: far below the 256 requests at once that it takes."""
     rng = np.random.default_rng(seed)
     step_us = 30e6 / 512 * rng.uniform(0.9, 1.1)
@@ -153,7 +159,7 @@ def one_healthy(arrival: str, seed: int) -> Outcome:
         per_context_token_us=0.0,
         kv_blocks=100_000,
     )
-    specs = [replace(s, output_tokens=512) for s in specs_of(arrival, seed) if s.rate_per_s <= 4]
+    specs = [replace(s, output_tokens=512) for s in specs_of(arrival, seed, requests) if s.rate_per_s <= 4]
     capacity = capacity_per_s(launched(costs, seed), specs[0])
     return Outcome(arrival, capacity, None, *sweep(specs, launched(costs, seed)))
 
@@ -210,12 +216,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--campaigns", type=int, default=200)
-    n = parser.parse_args().campaigns
+    parser.add_argument("--arrivals", nargs="+", choices=ARRIVALS, default=ARRIVALS)
+    parser.add_argument("--requests", type=int, help="of each cell, instead of the shipped stopping rule")
+    args = parser.parse_args()
+    n = args.campaigns
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        for arrival in ARRIVALS:
-            show_campaigns(list(pool.map(one_campaign, [arrival] * n, range(n), chunksize=5)))
-        for arrival in ARRIVALS:
-            show_healthy(list(pool.map(one_healthy, [arrival] * n, range(n), chunksize=5)))
+        for show, one in ((show_campaigns, one_campaign), (show_healthy, one_healthy)):
+            for arrival in args.arrivals:
+                show(list(pool.map(one, [arrival] * n, range(n), [args.requests] * n, chunksize=5)))
 
 
 if __name__ == "__main__":

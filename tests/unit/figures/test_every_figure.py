@@ -398,16 +398,3 @@ def test_figure_8_takes_the_other_stack_where_mooncake_cannot_run(example: dict[
     result = drawn("fig8_additivity", aggregate)
     assert isinstance(result, Drawn)
     assert [r["config"] for r in result.data_rows][:2] == ["noop_connector", "example_connector"]
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_caption_gives_the_campaigns_own_confidence(name: str, example: dict[str, Any]) -> None:
-    aggregate = copy.deepcopy(example)
-    aggregate["provenance"]["confidence"] = 0.8
-    result = drawn(name, aggregate)
-    assert isinstance(result, Drawn)
-    assert "95 % interval" not in result.caption
-    asked = copy.deepcopy(example)
-    before = drawn(name, asked)
-    assert isinstance(before, Drawn)
-    assert result.caption == before.caption.replace("95 % interval", "80 % interval")
