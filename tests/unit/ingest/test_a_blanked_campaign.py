@@ -18,8 +18,12 @@ def test_a_cell_with_its_secret_in_it_belongs_to_the_campaign_that_was_started_a
     spec = cells_of(config, "plain", "a")[0]
     run = CampaignFolder(tmp_path).run(DATE, "plain", "a")
     cell = {
-        "campaign": config.campaign, "connector": "plain", "phase": "a", "cell_id": spec.cell_id,
-        "spec": spec.to_json(), "launch": launch_spec(config, "plain"),
+        "campaign": config.campaign,
+        "connector": "plain",
+        "phase": "a",
+        "cell_id": spec.cell_id,
+        "spec": spec.to_json(),
+        "launch": launch_spec(config, "plain"),
     }
     document = json.loads(to_json(campaign_document(config, date=DATE, created_utc="")))
     assert "one-key-1" not in json.dumps(document)
