@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +16,69 @@ from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.files import write_json
 from connector_tax.measure.run import measure_run
-from connector_tax.report.manifest import build_manifest, with_section
+from connector_tax.report.manifest import COLUMNS, build_manifest, with_section
 from connector_tax.report.page import build_report
 from connector_tax.report.status import status_text
 from connector_tax.workflow import DATE_VARIABLE, open_study
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, ENGINE, ROOT, Campaign
+from builders import DATE, ENGINE, ROOT, Behaviour, Campaign, campaign_config
 from hostile import DOCUMENTS, IRREGULAR, Watch, put, watched
-from read_through import Result, read
+from read_through import STAGES, Result, read
 
+SECTIONS: dict[str, Any] = {
+    "campaign": "demo",
+    "connectors": ["plain", "noop_connector"],
+    "phase_a": {"rates_per_s": [2, 4], "input_tokens": 256, "output_tokens": 16},
+    "phase_b": {"input_tokens": [256], "output_tokens": [16]},
+    "phase_b_prime": {"configs": [], "shapes": []},
+    "cell": {"warmup_s": 1, "duration_s": 5, "min_completed": 10, "max_cell_s": 10},
+    "analysis": {"bootstrap_draws": 200},
+}
+PLAIN = Behaviour(noise=0.05)
+BEHAVIOURS = {"plain": PLAIN, "noop_connector": PLAIN.taxed(0.1)}
 CONFIG, CELL = "noop_connector", "r2_256x16"
 RUN = f"{DATE}_{CONFIG}/phase_a"
 FOLDER = f"{RUN}/cells/{CELL}"
 SECRET = "the secret of somebody who never asked for it"
 
 
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    root = tmp_path_factory.mktemp("sound") / "demo"
+    campaign = Campaign(root, campaign_config(**SECTIONS), BEHAVIOURS, max_steps=20)
+    campaign.measure_everything()
+    with pytest.MonkeyPatch.context() as patch:
+        assert read(root, patch).problems == []
+    shutil.rmtree(root / "tables")
+    return campaign
+
+
+@pytest.fixture
+def campaign(sound: Campaign, tmp_path: Path) -> Campaign:
+    """At ``results/demo`` of a project, with a secret beside the results."""
+    shutil.copytree(sound.root, tmp_path / "project" / "results" / "demo")
+    (tmp_path / "secret").write_text(SECRET)
+    twin = copy(sound)
+    twin.root = tmp_path / "project" / "results" / "demo"
+    return twin
+
+
+@pytest.fixture
+def watch(campaign: Campaign, tmp_path: Path) -> Iterator[Watch]:
+    """Whatever the test does, it opens nothing beside the results and starts nothing."""
+    with watched(tmp_path, campaign.root.parent) as found:
+        yield found
+    assert found.opened == []
+    assert found.started == []
+    assert (tmp_path / "secret").read_text() == SECRET
+
+
 def others(found: Result) -> set[tuple[str, ...]]:
     return {key for key, cell in found.cells().items() if cell["usable"]}
 
 
-ALL = {
-    (c, p, cell)
-    for c in ("plain", CONFIG)
-    for p, cell in (("a", CELL), ("a", "r4_256x16"), ("b", "r4_256x16"))
-}
+ALL = {(c, p, cell) for c in BEHAVIOURS for p, cell in (("a", CELL), ("a", "r4_256x16"), ("b", "r4_256x16"))}
 
 
 def change_json(path: Path, change: Callable[[Any], None]) -> None:
@@ -344,3 +384,64 @@ def test_a_request_of_another_form_costs_its_cell(
     found = read(campaign.root, monkeypatch, draw=False)
     assert found.says(FOLDER, f"requests_A_{CELL}.jsonl: line 1 ")
     assert others(found) == ALL - {(CONFIG, "a", CELL)}
+
+
+# Pages and terminals.
+
+MARKUP = "<script>alert(1)</script> ![i](http://example.invalid/i.png) [l](javascript:1) \\| | `c` <!-- end campaign demo --> \x1b[2J"
+
+
+def test_no_text_of_a_run_is_more_than_text_in_a_manifest(campaign: Campaign) -> None:
+    """Git shows that page as Markdown: neither tag nor link, image, comment or further cell comes of a reason."""
+    campaign.skip(CONFIG, MARKUP)
+    script = campaign.run("plain", "a").launch_sh
+    script.write_text(f"# As it ran: python {MARKUP}\n")
+    _, page = build_manifest(campaign.root)
+    text = page.read_text()
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("| "))
+    shown = re.sub(r"`[^`]*`", "", rows)  # what stands in code is shown as it is
+    assert "<script" not in shown and "\x1b" not in text
+    assert not re.search(r"(?<!\\)[!\[]", shown)
+    (row,) = [line for line in text.splitlines() if "&lt;script" in line and "| B |" in line]
+    assert "\\!\\[i\\](http://example.invalid/i.png) \\[l\\](javascript:1)" in row
+    for line in (x for x in text.splitlines() if x.startswith("| ")):
+        assert _cells_of(line) == len(COLUMNS), line
+    build_manifest(campaign.root)
+    assert page.read_text() == text
+
+
+def _cells_of(line: str) -> int:
+    """As GitHub counts: a backslash takes the next character with it, whatever that is."""
+    bars, k = 0, 0
+    while k < len(line):
+        bars += line[k] == "|"
+        k += 2 if line[k] == "\\" else 1
+    return bars - 1
+
+
+def test_status_moves_no_cursor(campaign: Campaign, watch: Watch) -> None:
+    campaign.skip(CONFIG, MARKUP + "x" * 300_000)
+    text = status_text(campaign.config, campaign.root.parent, Path("demo.yaml"))
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) < 2100
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".start.lock", "logs/progress.log", f"{RUN}/engine.pid.json", f"{DATE}_plain/phase_a/receipt.json"],
+)
+def test_status_waits_for_no_pipe(campaign: Campaign, watch: Watch, name: str) -> None:
+    path = campaign.root / name
+    path.parent.mkdir(exist_ok=True)
+    put(path, "pipe", path)
+    (campaign.root / RUN / "receipt.json").unlink()
+    try:
+        assert "campaign demo" in status_text(campaign.config, campaign.root.parent, Path("demo.yaml"))
+    except ArtifactError as error:
+        assert "no regular file" in str(error)
+
+
+def test_the_stages_are_those_of_the_workflow() -> None:
+    """``read`` runs what the rules run; a stage that it left out would not be watched."""
+    rules = (ROOT / "workflow" / "rules" / "read.smk").read_text()
+    assert {name for name in STAGES if f"scripts/{name}.py" in rules} == set(STAGES)
