@@ -174,6 +174,7 @@ CELLS: dict[str, tuple[Damage, bool]] = {
     },
     **{f"{s}: a deep line": (_raw_line(s, "[" * 200_000), s != "metrics") for s in ("requests", "metrics", "engine_step")},
     **{f"{s}: half a pair": (_raw_line(s, '{"a": "\ud800"}'), s != "metrics") for s in ("requests", "metrics", "engine_step")},
+    "reasons: half a pair": (_key("reasons", ["\ud800"]), True),
     "steps: a line without an end": (_raw_line("engine_step", '{"a": "' + "x" * 9_000_000), True),
     "metrics: infinite in a sum": (_line("metrics", "values", {"num_requests_waiting": 1.7e308}), True),
 }  # fmt: skip

@@ -217,3 +217,24 @@ def test_cells_of_phase_d_longer_than_a_cell_may_be_are_refused() -> None:
     value = demo()
     value["phase_d"] = {"cached_tokens": [0]}
     assert "phase_d: warm-up plus window take 12 s, cell.max_cell_s is 4 s" in refusal(value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        (None, "campaign", "demo\n"),
+        (None, "campaign", "d" * 300),
+        ("env", "A\n", "1"),
+        ("args", "max_num_seqs\n", 1),
+        ("args", "revision", "a\0b"),
+        ("args", "revision", "a\ud800b"),
+        (None, "seed", 2**63),
+    ],
+)
+def test_a_name_matches_to_its_end_and_a_text_can_be_stored(
+    section: str | None, key: str, value: object
+) -> None:
+    """``$`` in a pattern matches before a last line feed: ``demo\\n`` was a campaign, in another folder than it said."""
+    config = demo()
+    (config if section is None else config["engine"].setdefault(section, {}))[key] = value
+    assert refusal(config).startswith("config/mine.yaml: ")

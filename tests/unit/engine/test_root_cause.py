@@ -140,3 +140,12 @@ def test_an_answer_of_500_is_explained_by_the_engines_own_log(tmp_path: Path) ->
     finally:
         server.kill()
         server.communicate()
+
+
+def test_a_line_of_any_length_is_a_reason_of_one_printable_line() -> None:
+    """It stands in tables, in receipts and on terminals; 300 kB of one line are no reason, and neither are its colours."""
+    text = "INFO: starting\nValueError: \x1b[31mtoo many blocks: " + "7, " * 100_000 + "\n"
+    for cause in (root_cause(text), last_error(text)):
+        assert cause is not None
+        assert cause.startswith("ValueError:  [31mtoo many blocks: 7, 7")
+        assert cause.isprintable() and len(cause) < 1100

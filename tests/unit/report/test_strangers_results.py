@@ -23,7 +23,7 @@ from connector_tax.workflow import DATE_VARIABLE, open_study
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, ENGINE, ROOT, Behaviour, Campaign, campaign_config
-from hostile import DOCUMENTS, IRREGULAR, Watch, put, watched
+from hostile import IRREGULAR, Watch, put, watched
 from read_through import STAGES, Result, read
 
 SECTIONS: dict[str, Any] = {
@@ -317,14 +317,28 @@ def test_a_linked_folder_is_named_and_not_followed(
 # One cell's own content.
 
 
-@pytest.mark.parametrize("name", ["deep", "half a pair"])
-def test_a_cell_that_is_no_document_costs_itself(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{", "[" * 200_000, "nested too deep"),
+        ('"reasons": []', '"reasons": ["\\ud800"]', "surrogates not allowed"),
+        ('"prefix_cache_hits_delta": 0.0', f'"prefix_cache_hits_delta": {"9" * 300}', "beyond 64 bits"),
+        ('"drained_ns": ', '"drained_ns": 5000000000000000000, "was": ', "window.drained_ns is 5"),
+        ('"verdict": "valid"', '"verdict": "invalid", "verdict": "valid"', "stands twice"),
+        ('"attempt": 1', '"attempt": [1]', "attempt is no int"),
+    ],
+)
+def test_a_cell_that_stops_a_reader_costs_itself(
+    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
 ) -> None:
     """A list of 200,000 lists ends a recursive reader; half of a surrogate pair cannot be written on."""
-    (campaign.root / FOLDER / "cell.json").write_bytes(DOCUMENTS[name])
+    path = campaign.root / FOLDER / "cell.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    (campaign.root / RUN / "receipt.json").unlink()
     found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(FOLDER, "cannot be read, left out")
+    assert found.says(FOLDER, message), found.problems
     assert others(found) == ALL - {(CONFIG, "a", CELL)}
 
 
