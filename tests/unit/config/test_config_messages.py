@@ -243,3 +243,24 @@ def test_a_length_that_is_left_to_the_engine_limits_nothing(left_open: object) -
     config = parse_campaign(value, where="c.yaml")
     assert config.engine.args["max_model_len"] == left_open
     assert long_length(config) == LONG_PROMPT_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        (None, "campaign", "demo\n"),
+        (None, "campaign", "d" * 300),
+        ("env", "A\n", "1"),
+        ("args", "max_num_seqs\n", 1),
+        ("args", "revision", "a\0b"),
+        ("args", "revision", "a\ud800b"),
+        (None, "seed", 2**63),
+    ],
+)
+def test_a_name_matches_to_its_end_and_a_text_can_be_stored(
+    section: str | None, key: str, value: object
+) -> None:
+    """``$`` in a pattern matches before a last line feed: ``demo\\n`` was a campaign, in another folder than it said."""
+    config = demo()
+    (config if section is None else config["engine"].setdefault(section, {}))[key] = value
+    assert refusal(config).startswith("config/mine.yaml: ")

@@ -187,9 +187,19 @@ def test_what_an_engine_overcame_before_it_was_ready_does_not_kill_it_later(
         server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         server.kill()
         server.communicate()
-        engine = RunningEngine(LaunchRequest(None, None, tmp_path), 0, server)  # type: ignore[arg-type]
+        config = campaign_config()
+        engine = RunningEngine(LaunchRequest(config.engine, config.connector("plain"), tmp_path), 0, server)
         assert engine.death() == cause
 
 
 def test_an_engine_that_never_got_ready_died_of_what_it_said(tmp_path: Path) -> None:
     assert root_cause(since_ready(STARTED.format(ready=""))) == "OSError: [Errno 98] Address already in use"
+
+
+def test_a_line_of_any_length_is_a_reason_of_one_printable_line() -> None:
+    """It stands in tables, in receipts and on terminals; 300 kB of one line are no reason, and neither are its colours."""
+    text = "INFO: starting\nValueError: \x1b[31mtoo many blocks: " + "7, " * 100_000 + "\n"
+    for cause in (root_cause(text), last_error(text)):
+        assert cause is not None
+        assert cause.startswith("ValueError:  [31mtoo many blocks: 7, 7")
+        assert cause.isprintable() and len(cause) < 1100

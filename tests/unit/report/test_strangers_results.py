@@ -1,18 +1,14 @@
 """Results that somebody else sent: what they name, link to and hold is read as data, and costs no more than itself."""
 
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.errors import ArtifactError
 from connector_tax.files import write_json
 from connector_tax.measure.run import measure_run
@@ -22,70 +18,24 @@ from connector_tax.report.status import status_text
 from connector_tax.workflow import DATE_VARIABLE, open_study
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, ENGINE, ROOT, Behaviour, Campaign, campaign_config
-from hostile import DOCUMENTS, IRREGULAR, Watch, put, watched
-from read_through import STAGES, Result, read
-
-SECTIONS: dict[str, Any] = {
-    "campaign": "demo",
-    "connectors": ["plain", "noop_connector"],
-    "phase_a": {"rates_per_s": [2, 4], "input_tokens": 256, "output_tokens": 16},
-    "phase_b": {"input_tokens": [256], "output_tokens": [16]},
-    "phase_b_prime": {"configs": [], "shapes": []},
-    "cell": {"warmup_s": 1, "duration_s": 5, "min_completed": 10, "max_cell_s": 10},
-    "analysis": {"bootstrap_draws": 200},
-}
-PLAIN = Behaviour(noise=0.05)
-BEHAVIOURS = {"plain": PLAIN, "noop_connector": PLAIN.taxed(0.1)}
-CONFIG, CELL = "noop_connector", "r2_256x16"
-RUN = f"{DATE}_{CONFIG}/phase_a"
-FOLDER = f"{RUN}/cells/{CELL}"
-SECRET = "the secret of somebody who never asked for it"
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
-    root = tmp_path_factory.mktemp("sound") / "demo"
-    campaign = Campaign(root, campaign_config(**SECTIONS), BEHAVIOURS, max_steps=20)
-    campaign.measure_everything()
-    with pytest.MonkeyPatch.context() as patch:
-        assert read(root, patch).problems == []
-    shutil.rmtree(root / "tables")
-    return campaign
-
-
-@pytest.fixture
-def campaign(sound: Campaign, tmp_path: Path) -> Campaign:
-    """At ``results/demo`` of a project, with a secret beside the results."""
-    shutil.copytree(sound.root, tmp_path / "project" / "results" / "demo")
-    (tmp_path / "secret").write_text(SECRET)
-    twin = copy(sound)
-    twin.root = tmp_path / "project" / "results" / "demo"
-    return twin
-
-
-@pytest.fixture
-def watch(campaign: Campaign, tmp_path: Path) -> Iterator[Watch]:
-    """Whatever the test does, it opens nothing beside the results and starts nothing."""
-    with watched(tmp_path, campaign.root.parent) as found:
-        yield found
-    assert found.opened == []
-    assert found.started == []
-    assert (tmp_path / "secret").read_text() == SECRET
-
-
-def others(found: Result) -> set[tuple[str, ...]]:
-    return {key for key, cell in found.cells().items() if cell["usable"]}
-
-
-ALL = {(c, p, cell) for c in BEHAVIOURS for p, cell in (("a", CELL), ("a", "r4_256x16"), ("b", "r4_256x16"))}
-
-
-def change_json(path: Path, change: Callable[[Any], None]) -> None:
-    value = json.loads(path.read_text())
-    change(value)
-    path.write_text(json.dumps(value))
-
+from builders import DATE, ROOT, Campaign
+from hostile import IRREGULAR, Watch, put
+from read_through import STAGES, read
+from strangers import (  # noqa: F401 - fixtures
+    ALL,
+    BEHAVIOURS,
+    CELL,
+    CONFIG,
+    FOLDER,
+    RUN,
+    SECRET,
+    SECTIONS,
+    campaign,
+    change_json,
+    others,
+    sound,
+    watch,
+)
 
 # The report and its figures.
 
@@ -259,131 +209,6 @@ def test_a_campaign_that_is_a_link_has_its_manifest_beside_the_link(
     _, page = build_manifest(project / "results" / "demo")
     assert page == project / "results" / "MANIFEST.md"
     assert not (tmp_path / "elsewhere" / "MANIFEST.md").exists()
-
-
-# What a receipt lists.
-
-
-@pytest.mark.parametrize(
-    "name", ["/dev/zero", "/etc/passwd", "../../../../../../secret", "..", ".", "", "cell.json\n"]
-)
-@pytest.mark.parametrize("document", ["receipt", "cell"])
-def test_a_listed_file_is_one_of_the_cell(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, document: str, name: str
-) -> None:
-    """/dev/zero has no end; a checksum of somebody's file would say whether a guess at its content is right."""
-    path = campaign.root / (f"{RUN}/receipt.json" if document == "receipt" else f"{FOLDER}/cell.json")
-
-    def listed(value: Any) -> None:
-        entry = value if document == "cell" else next(c for c in value["cells"] if c["cell_id"] == CELL)
-        entry["files"][name] = {"bytes": 1, "sha256": "0"}
-
-    change_json(path, listed)
-    if document == "cell":
-        (campaign.root / RUN / "receipt.json").unlink()
-    found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(FOLDER, "is no bare name")
-    assert others(found) == ALL - {(CONFIG, "a", CELL)}
-
-
-@pytest.mark.parametrize("kind", IRREGULAR)
-@pytest.mark.parametrize("name", ["requests_A"])
-def test_a_file_of_a_cell_that_is_none_costs_the_cell(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
-) -> None:
-    (path,) = (campaign.root / FOLDER).glob(f"{name}*")
-    put(path, kind, campaign.root.parents[2] / "secret")
-    found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(FOLDER, f"{path.name}: cannot be read: it is"), found.problems
-    assert others(found) == ALL - {(CONFIG, "a", CELL)}
-    assert SECRET not in (campaign.root / "report.html").read_text()
-
-
-@pytest.mark.parametrize("place", [f"{DATE}_{CONFIG}", f"{RUN}/cells", FOLDER])
-def test_a_linked_folder_is_named_and_not_followed(
-    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """Its own content would count otherwise, from wherever it lies."""
-    shutil.move(campaign.root / place, tmp_path / "elsewhere")
-    (campaign.root / place).symlink_to(tmp_path / "elsewhere")
-    with watched(tmp_path, campaign.root.parent) as watch:
-        found = read(campaign.root, monkeypatch, draw=False)
-    assert watch.opened == []
-    assert found.says(place, "is a link, not followed")
-    assert (CONFIG, "a", CELL) not in others(found)
-    assert {key for key in ALL if key[0] == "plain"} <= others(found)
-
-
-# One cell's own content.
-
-
-@pytest.mark.parametrize("name", ["deep", "half a pair"])
-def test_a_cell_that_is_no_document_costs_itself(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """A list of 200,000 lists ends a recursive reader; half of a surrogate pair cannot be written on."""
-    (campaign.root / FOLDER / "cell.json").write_bytes(DOCUMENTS[name])
-    found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(FOLDER, "cannot be read, left out")
-    assert others(found) == ALL - {(CONFIG, "a", CELL)}
-
-
-def _requests(change: Callable[[list[str]], list[str]]) -> Callable[[Campaign], None]:
-    def apply(campaign: Campaign) -> None:
-        from builders import reseal
-
-        cell = campaign.run(CONFIG, "a").cell(CELL)
-        lines = cell.requests.read_text().split("\n")
-        cell.requests.write_bytes("\n".join(change(lines)).encode("utf-8", "surrogatepass"))
-        reseal(cell)
-        ids = [c.cell_id for c in campaign.run(CONFIG, "a").finished_cells()]
-        write_receipt(
-            campaign.run(CONFIG, "a"),
-            campaign="demo",
-            status="measured",
-            cell_ids=ids,
-            step_timing_available=True,
-            engine=ENGINE,
-        )
-
-    return apply
-
-
-def test_a_line_separator_inside_a_text_tears_no_line(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """U+2028 may stand in JSON as it is; Python's splitlines cuts there."""
-    _requests(
-        lambda lines: [lines[0].replace('"error":null', '"error":"one\u2028two\x85three"'), *lines[1:]]
-    )(campaign)
-    found = read(campaign.root, monkeypatch, draw=False)
-    assert found.problems == []
-    assert others(found) == ALL
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"prompt_tokens":256', '"prompt_tokens":"many"'),
-        ('"prompt_tokens":256', '"prompt_tokens":[[]]'),
-        ('"t_send_ns":', '"t_send_ns":99999999999999999999,"error":'),
-        ('"worker":0', '"worker":' + "[" * 5000),
-        ('"phase":"', '"phase":"\\ud800'),
-        ('"seq":0', '"seq":-5'),
-        ('"error":null', '"error":{"a":1}'),
-    ],
-)
-def test_a_request_of_another_form_costs_its_cell(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, old: str, new: str
-) -> None:
-    def change(lines: list[str]) -> list[str]:
-        assert old in lines[0]
-        return [lines[0].replace(old, new), *lines[1:]]
-
-    _requests(change)(campaign)
-    found = read(campaign.root, monkeypatch, draw=False)
-    assert found.says(FOLDER, f"requests_A_{CELL}.jsonl: line 1 ")
-    assert others(found) == ALL - {(CONFIG, "a", CELL)}
 
 
 # Pages and terminals.
