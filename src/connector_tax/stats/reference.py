@@ -98,11 +98,13 @@ def _lowest_rate(data: CampaignData) -> float:
 
 
 def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
-    """Whether a configuration ever served half of the lowest rate: one that hangs would set everybody's rates."""
-    served = [
-        rate * n["throughput_ratio"] for rate, n in found.numbers.items() if n["throughput_ratio"] is not None
-    ]
-    return max(served, default=0.0) >= LOWEST_SERVED * lowest_rate_per_s
+    """Whether a configuration serves half of Phase A's lowest rate at the lowest of its own that counts.
+
+    One that hangs would set everybody's rates; one that lost its lower cells is not known to hang.
+    """
+    rate = min(found.numbers)
+    ratio = found.numbers[rate]["throughput_ratio"]
+    return ratio is not None and ratio * rate >= LOWEST_SERVED * lowest_rate_per_s
 
 
 def _shape_rates(

@@ -52,7 +52,7 @@ def test_a_reference_to_a_secret_stays_one_and_any_other_is_put_in(monkeypatch: 
         "api_key": "${ANY}",
         "seed_file": "x",
         "note": "${LOOKS}",
-        "max_model_len": "128000",
+        "max_model_len": 128000,
     }
     assert config.engine.extra_args == (
         "--db-password",

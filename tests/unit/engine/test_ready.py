@@ -119,11 +119,14 @@ def test_no_question_to_an_engine_goes_through_a_proxy(
             assert environment["http_proxy"] == f"http://127.0.0.1:{proxy}"
 
 
-def test_an_engine_that_died_before_a_check_is_said_to_have_died(tmp_path: Path) -> None:
+def test_an_engine_that_died_before_a_check_is_said_to_have_died(
+    campaign: CampaignConfig, tmp_path: Path
+) -> None:
     """A refused connection is no reason why a connector cannot be measured."""
     with subprocess.Popen(["sh", "-c", "kill -9 $$"]) as dead:
         dead.wait()
-        engine = RunningEngine(LaunchRequest(None, None, tmp_path), free_port(), dead)  # type: ignore[arg-type]
+        request = LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)
+        engine = RunningEngine(request, free_port(), dead)
         for check in (cache_was_asked, alive):
             found = check(engine)
             assert (found.ok, found.detail) == (False, "killed by SIGKILL; the log gives no reason")

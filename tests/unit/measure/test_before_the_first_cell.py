@@ -94,7 +94,7 @@ def test_what_any_killed_run_of_the_campaign_left_is_ended_before_anything_start
         raise ConfigError("far enough")
 
     monkeypatch.setattr(measure_module, "_begin_anew", begin)
-    monkeypatch.setattr(preflight_module, "ensure_patched", begin)
+    monkeypatch.setattr(preflight_module, "step_timing_of", begin)
     with pytest.raises(ConfigError, match="far enough"):
         if script == "measure":
             measure_run(campaign.campaign_file, "plain", "a")
