@@ -1,6 +1,6 @@
 """Step records from inside vLLM: what each scheduler step and each connector hook costs.
 
-Runs inside the engine's processes (copied there by ``scheduler_step_timing.py``); standard library
+Runs inside the engine's processes (loaded there by ``scheduler_step_timing.py``); standard library
 only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its scheduler. With
 ``x.jsonl`` there, the scheduler process writes ``x.scheduler.<pid>.jsonl`` and each worker process
 ``x.worker.<pid>.jsonl``: headers, and lists of rows as they are here. The pipeline makes the rows of

@@ -101,7 +101,11 @@ def find_vllm(engine_python):
     Raises:
         DoesNotFit: the interpreter does not run, or has no vLLM.
     """
-    code = "import importlib.util as u; s = u.find_spec('vllm'); print(s.submodule_search_locations[0] if s else '')"
+    # A folder called vllm in the current folder is no installation, nor is one without code.
+    code = (
+        "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u; s = u.find_spec('vllm'); "
+        "print(s.submodule_search_locations[0] if s and s.origin else '')"
+    )
     try:
         found = subprocess.run([engine_python, "-c", code], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:

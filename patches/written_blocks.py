@@ -14,6 +14,8 @@ from pathlib import Path
 
 TARGETS = ("v1/core/sched/scheduler.py", "distributed/kv_transfer/kv_connector/factory.py")
 EMITTER_NAME = "_connector_tax_step_profile.py"
+# As mkstemp names them.
+TEMPORARY = re.compile(r"\.connector_tax_[a-z0-9_]{8}\Z")
 MARKER = b"# CONNECTOR_TAX_PATCH"
 BLOCK = re.compile(
     rb"# CONNECTOR_TAX_PATCH begin original_sha256=[0-9a-f]{64} newline_added=(?P<newline>[01])\n"
@@ -40,7 +42,14 @@ def status(vllm):
 
     Raises:
         OSError: a file cannot be read.
+        Refused: there is no vLLM to look at, or a link that leads nowhere in a file's place.
     """
+    absent = [n for n in TARGETS if not (vllm / n).exists()]
+    dangling = [n for n in absent if (vllm / n).is_symlink()]
+    if dangling:
+        raise Refused("%s is a link that leads nowhere" % (vllm / dangling[0]))
+    if len(absent) == len(TARGETS):
+        raise Refused("%s is no vLLM: it has no %s" % (vllm, " and no ".join(absent)))
     blocks = [MARKER in (vllm / n).read_bytes() for n in TARGETS if (vllm / n).exists()]
     emitter = (vllm / EMITTER_NAME).exists()
     if not any(blocks) and not emitter:
@@ -63,12 +72,14 @@ def remove(vllm):
                 "process %s records steps with %s. Take the blocks out when it has ended"
                 % (", ".join(map(str, users)), vllm)
             )
-        wanted = {p: without_block(p) for p in (vllm / n for n in TARGETS) if p.exists()}
-        for path, content in wanted.items():
-            replace(path, content)
+        read = {p: p.read_bytes() for p in (vllm / n for n in TARGETS) if p.exists()}
+        wanted = {p: (content, without_block(p, content)) for p, content in read.items()}
+        for path, (read, content) in wanted.items():
+            replace(path, read, content)
         leftovers = [vllm / EMITTER_NAME, *(vllm / "__pycache__").glob(Path(EMITTER_NAME).stem + ".*.pyc")]
         # Temporary files of a patcher that was killed while it wrote.
-        leftovers += [p for n in (*TARGETS, "x") for p in (vllm / n).parent.glob(".connector_tax_*")]
+        folders = [(vllm / n).parent for n in (*TARGETS, "x")]
+        leftovers += [p for f in folders for p in f.glob(".connector_tax_*") if TEMPORARY.match(p.name)]
         for leftover in leftovers:
             try:
                 leftover.unlink()
@@ -78,13 +89,12 @@ def remove(vllm):
                 raise Refused("%s cannot be removed (%s)" % (leftover, error.strerror)) from error
 
 
-def without_block(path):
-    """The file's bytes without our block; unchanged without one.
+def without_block(path, content):
+    """``content`` of the file without our block; unchanged without one.
 
     Raises:
         Refused: there is a marker, and not exactly one block as we wrote them.
     """
-    content = path.read_bytes()
     if MARKER not in content:
         return content
     found = list(BLOCK.finditer(content))
@@ -100,14 +110,17 @@ def without_block(path):
     return before + after
 
 
-def replace(path, content):
-    """Write a file anew, atomically and with its mode; behind a symbolic link the file that it names.
+def replace(path, read, content):
+    """Write a file anew, atomically, with its owner and mode; behind a symbolic link the file that it names.
+
+    Args:
+        read: what it held when ``content`` was made of it.
 
     Raises:
-        Refused: no permission, a read-only file system, a full disk.
+        Refused: somebody changed it meanwhile; no permission, a read-only file system, a full disk.
     """
     path = path.resolve()
-    if path.read_bytes() == content:
+    if read == content:
         return
     try:
         handle, temporary = tempfile.mkstemp(dir=str(path.parent), prefix=".connector_tax_")
@@ -116,7 +129,12 @@ def replace(path, content):
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(temporary, path.stat().st_mode & 0o7777)
+            before = path.stat()
+            if os.geteuid() == 0:
+                os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, before.st_mode & 0o7777)
+            if path.read_bytes() != read:
+                raise Refused("%s was changed by somebody just now; try again" % path)
             os.replace(temporary, str(path))
         except BaseException:
             os.unlink(temporary)

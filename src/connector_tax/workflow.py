@@ -18,7 +18,7 @@ from snakemake.cli import parse_args
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig, parse_campaign
 from connector_tax.config.secrets import hand_on
-from connector_tax.errors import ArtifactError, ConnectorTaxError, EngineError
+from connector_tax.errors import ConnectorTaxError, EngineError
 from connector_tax.files import hash_of, to_json, write_text_if_changed
 from connector_tax.flocks import holder_of, name_holder, open_lock, take_lock
 from connector_tax.imports import PROJECT, closure
@@ -226,7 +226,10 @@ def open_study(
         campaign = parse_campaign(config, where=where)
         hand_on(campaign, environment)
         folder = CampaignFolder(Path("results") / campaign.campaign)
-        _refuse_links(folder, measuring)
+        if measuring:
+            folder.refuse_links()
+        else:
+            folder.links()
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else {}
     except ConnectorTaxError as error:
         stop(str(error))
@@ -234,20 +237,6 @@ def open_study(
     if not is_date(today):
         stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
     return Study(campaign, folder, earlier.get("date", today), earlier.get("created_utc"), measuring)
-
-
-def _refuse_links(folder: CampaignFolder, measuring: bool) -> None:
-    """Before anything is written into a folder that may come from somebody else.
-
-    Raises:
-        ArtifactError: what is written there would lie elsewhere.
-    """
-    links = folder.links()
-    if measuring and links:
-        raise ArtifactError(
-            f"{links[0]}: is a link ({len(links)} in this campaign's runs). What is measured would be written elsewhere. Put the "
-            "file or folder itself in its place."
-        )
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:

@@ -114,6 +114,19 @@ class CampaignFolder:
             )
         return runs
 
+    def refuse_links(self) -> None:
+        """Before anything is measured into a folder that may come from somebody else.
+
+        Raises:
+            ArtifactError: what is written there would lie elsewhere.
+        """
+        links = self.links()
+        if links:
+            raise ArtifactError(
+                f"{links[0]}: is a link ({len(links)} in this campaign's runs). What is measured would be written elsewhere. Put the "
+                "file or folder itself in its place."
+            )
+
 
 def _is_run_name(name: str) -> bool:
     return is_date(name[:10]) and name[10:11] == "_" and is_bare(name[11:])

@@ -12,6 +12,7 @@ number. What cannot be had by chance is one of these signs:
 import os
 import secrets
 import signal
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -60,6 +61,7 @@ class Marked:
             newest: look at so many processes only, those that began last; None: at all.
         """
         parents, ticks, found, groups = {}, {}, set(), {}
+        logs = self._logs()
         for pid in islice(newest_first(), newest):
             fields = process_stat(pid)
             if fields is None:
@@ -68,7 +70,7 @@ class Marked:
             if self._has_mark(pid):
                 groups[int(fields[2])] = start_ticks(int(fields[2]))
                 found.add(pid)
-            elif self._writes_our_logs(pid):
+            elif logs & _written_by(pid):
                 found.add(pid)
         frontier = found
         while frontier:
@@ -83,13 +85,25 @@ class Marked:
             return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         return False
 
-    def _writes_our_logs(self, pid: int) -> bool:
-        for stream in (Path(f"/proc/{pid}/fd/{descriptor}") for descriptor in (1, 2)):
-            for log in (self.folder / name for name in LOGS):
-                with suppress(OSError):  # likewise, or the log is not there
-                    if stream.samefile(log):
-                        return True
-        return False
+    def _logs(self) -> set[tuple[int, int]]:
+        """Device and inode of the launch's logs; a link or a device in their place, as in a stranger's results, is nobody's sign."""
+        found = set()
+        for name in LOGS:
+            with suppress(OSError):  # not there yet
+                state = os.lstat(self.folder / name)
+                if stat.S_ISREG(state.st_mode):
+                    found.add((state.st_dev, state.st_ino))
+        return found
+
+
+def _written_by(pid: int) -> set[tuple[int, int]]:
+    """Device and inode of what a process has as standard output and error."""
+    found = set()
+    for descriptor in (1, 2):
+        with suppress(OSError):  # it has ended, has none, or is another user's
+            state = Path(f"/proc/{pid}/fd/{descriptor}").stat()
+            found.add((state.st_dev, state.st_ino))
+    return found
 
 
 def signal_if(pid: int, signum: signal.Signals, ticks: int) -> None:

@@ -94,7 +94,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     """
     config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
     folder = CampaignFolder(campaign_file.parent)
-    folder.links()
+    folder.refuse_links()
     check_model(config.engine)
     cards = cards_of(config.engine)
     if cards.note:

@@ -80,7 +80,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     document = read_campaign_file(campaign_file)
     config = config_of(with_originals(document, os.environ))
     folder = CampaignFolder(campaign_file.parent)
-    folder.links()
+    folder.refuse_links()
     run_folder = folder.run(document["date"], connector_id, phase)
     progress = Progress(folder, config, document["date"], connector_id, phase)
 

@@ -18,7 +18,7 @@ from connector_tax.engine import leftovers
 from connector_tax.engine.leftovers import end_all_leftovers, end_leftovers
 from connector_tax.engine.marks import VARIABLE, Marked
 from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.engine.supervised import start_supervised
+from connector_tax.engine.supervised import start_supervised, stop_supervised
 
 CONFIG = Path(__file__).parents[3] / "config"
 MARK = "0123456789abcdef"
@@ -237,3 +237,22 @@ def test_nothing_recorded_costs_nothing(tmp_path: Path) -> None:
     start = time.monotonic()
     assert end_leftovers(tmp_path, grace_s=5.0) == []
     assert time.monotonic() - start < 0.1
+
+
+@pytest.mark.parametrize("target", ["shared.log", "/dev/null"])
+def test_who_writes_where_a_link_leads_is_nobody_of_ours(tmp_path: Path, target: str) -> None:
+    """A stranger's results may have a link in the log's place: to a daemon's log, or to where half the host writes."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (tmp_path / "shared.log").touch()
+    (run / "vllm_stdout.log").symlink_to(tmp_path / target if target == "shared.log" else target)
+    with open(tmp_path / target if target == "shared.log" else target, "ab") as log:
+        bystander = subprocess.Popen(["sleep", "60"], stdout=log, start_new_session=True)
+    try:
+        assert Marked("0" * 32, run).living().ticks == {}
+        supervisor = start_supervised(["sleep", "30"], folder=run, environment=dict(os.environ), grace_s=1.0)
+        stop_supervised(supervisor, run, grace_s=1.0)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()

@@ -196,6 +196,66 @@ def test_while_somebody_records_with_it_the_revert_declines(vllm: Path) -> None:
     assert patcher(vllm, "--revert")[0] == 0
 
 
+def test_without_anything_to_look_at_nothing_is_called_clean(vllm: Path, tmp_path: Path) -> None:
+    """A wrong folder, and a file's place from which a link leads nowhere."""
+    code, report = patcher(tmp_path / "nowhere", "--revert")
+    assert (code, report["state"]) == (1, None)
+    assert "is no vLLM" in report["reason"]
+    (vllm / SCHEDULER).unlink()
+    (vllm / SCHEDULER).symlink_to(tmp_path / "gone")
+    code, report = patcher(vllm, "--revert")
+    assert (code, report["state"]) == (1, None)
+    assert "is a link that leads nowhere" in report["reason"]
+
+
+def test_a_folder_called_vllm_in_the_current_folder_is_no_installation(tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    command = [sys.executable, str(PATCHER), "--engine-python", sys.executable, "--revert"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["state"]) == (1, None)
+    assert report["reason"].endswith("has no vllm")
+
+
+def test_a_line_that_somebody_adds_meanwhile_is_not_lost(vllm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.path.insert(0, str(PATCHER.parent))
+    import written_blocks
+
+    write_blocks(vllm)
+    written = written_blocks.tempfile.mkstemp
+
+    def meanwhile(**options: Any) -> tuple[int, str]:
+        with open(vllm / SCHEDULER, "a") as file:
+            file.write("# somebody's line\n")
+        made: tuple[int, str] = written(**options)
+        return made
+
+    monkeypatch.setattr(written_blocks.tempfile, "mkstemp", meanwhile)
+    with pytest.raises(written_blocks.Refused, match="was changed by somebody just now"):
+        written_blocks.remove(vllm)
+    assert (vllm / SCHEDULER).read_text().endswith("# somebody's line\n")
+    assert not [n for n in tree(vllm) if ".connector_tax_" in n]
+
+
+def test_a_file_beside_that_only_looks_like_ours_stays(vllm: Path) -> None:
+    write_blocks(vllm)
+    (vllm / ".connector_tax_notes").write_text("mine")
+    (vllm / ".connector_tax_ab12_x9z").write_text("of a patcher that was killed")
+    assert patcher(vllm, "--revert")[0] == 0
+    assert ".connector_tax_notes" in tree(vllm)
+    assert ".connector_tax_ab12_x9z" not in tree(vllm)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_root_leaves_a_file_to_its_owner(vllm: Path) -> None:
+    write_blocks(vllm)
+    os.chown(vllm / SCHEDULER, 1000, 1000)
+    (vllm / SCHEDULER).chmod(0o600)
+    assert patcher(vllm, "--revert")[0] == 0
+    state = (vllm / SCHEDULER).stat()
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (1000, 1000, 0o600)
+
+
 @pytest.mark.parametrize(
     ("python", "reason"),
     [
