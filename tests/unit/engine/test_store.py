@@ -99,8 +99,13 @@ def test_an_engine_is_launched_with_its_own_folder(tmp_path: Path) -> None:
     with running_engine(LaunchRequest(campaign.engine, example, tmp_path)) as engine:
         engine.wait_ready()
         assert (stores_folder() / "0").is_dir()
+        command = engine.processes()["api_server"].cmdline()
+        assert json.loads(command[-1])["kv_connector_extra_config"] == {
+            "shared_storage_path": str(stores_folder() / "0")
+        }
     assert not (stores_folder() / "0").exists()
-    assert str(stores_folder() / "0") in (tmp_path / "launch.sh").read_text()
+    # By hand it is a folder of that server's own.
+    assert '"$CONNECTOR_TAX_STORE"' in (tmp_path / "launch.sh").read_text()
 
 
 def test_neither_hash_nor_specification_knows_the_folder() -> None:
