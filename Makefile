@@ -15,14 +15,19 @@ help:  ## this list
 
 env: .venv/.complete  ## create .venv from the lock file
 
+# One at a time: who waited for another one's installation finds it done.
 .venv/.complete: requirements.lock
+	@exec 9> .env.lock; flock 9; if [ .venv/.complete -nt requirements.lock ]; then exit 0; fi; $(MAKE) --no-print-directory venv
+
+.PHONY: venv
+venv:
 	rm -rf .venv
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -c 'import snakemake, numpy, uvloop'
 	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "connector_tax.pth").write_text(str(pathlib.Path("src").resolve()) + "\n")'
-	touch $@
+	touch .venv/.complete
 
 demo: env  ## the whole study on the embedded engine, about four minutes
 	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
@@ -61,7 +66,9 @@ format: env  ## apply the formatter
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-status: env  ## what is done, running, skipped and left of CONFIG
+status:  ## what is done, running, skipped and left of CONFIG
+	@# Never makes the environment: another command may be at work in it.
+	@test -e .venv/.complete || { echo "error: nothing is installed yet, or it is being installed: make env" >&2; exit 2; }
 	@$(BIN)/python scripts/status.py --configfile $(CONFIG)
 
 revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM

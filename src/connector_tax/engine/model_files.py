@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.config import EngineConfig
+from connector_tax.config.secrets import with_references
 from connector_tax.engine.command import engine_python
 from connector_tax.engine.lifeline import killed_with_parent
 from connector_tax.errors import EngineError
@@ -87,7 +88,7 @@ def fetch_model(engine: EngineConfig) -> None:
     Raises:
         EngineError: the hub may not be asked, or gave no model; says what to do.
     """
-    variables: dict[str, Any] = {**os.environ, **engine.env}
+    variables: dict[str, Any] = {**os.environ, **with_references(engine.env, "engine.env")}
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if str(variables.get(name, "")).lower() in TRUE:
             raise EngineError(

@@ -20,7 +20,7 @@ from connector_tax.engine.model_files import (
     model_folder,
     weights_bytes,
 )
-from connector_tax.errors import EngineError
+from connector_tax.errors import ConfigError, EngineError
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
@@ -32,6 +32,8 @@ def snapshot_download(model, allow_patterns, revision, cache_dir):
     home = pathlib.Path(cache_dir or os.environ["HF_HUB_CACHE"]) / ("models--" + model.replace("/", "--"))
     if "gone" in model:
         raise OSError("404: no such repository")
+    if "gated" in model and os.environ.get("HF_TOKEN") != "of the user":
+        raise OSError("401: gated")
     folder = home / "snapshots" / "abc"
     folder.mkdir(parents=True, exist_ok=True)
     (home / "refs").mkdir(exist_ok=True)
@@ -67,6 +69,21 @@ def test_a_model_that_is_not_here_is_named_with_where_it_was_looked_for(
     assert missing_from_host(engine) is None
     folder = model_folder(engine)
     assert folder is not None and weights_bytes(folder) == 5
+
+
+def test_a_token_that_the_config_refers_to_reaches_the_download(
+    engine: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/secrets.md: write ``${HF_TOKEN}``, and export it."""
+    gated = replace(engine, model="org/gated", env={**engine.env, "HF_TOKEN": "${HF_TOKEN}"})
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with pytest.raises(
+        ConfigError, match=r"engine.env.HF_TOKEN: \$\{HF_TOKEN\}: that environment variable is not set"
+    ):
+        fetch_model(gated)
+    monkeypatch.setenv("HF_TOKEN", "of the user")
+    fetch_model(gated)
+    assert missing_from_host(gated) is None
 
 
 def test_a_repository_without_safetensors_gives_its_other_weights(engine: EngineConfig) -> None:

@@ -1,5 +1,6 @@
 """An engine is ready when it says which model it serves; nothing else that answers there makes it so, and nothing in between."""
 
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from connector_tax.config import CampaignConfig, load_campaign
 from connector_tax.engine.ports import free_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.measure import warmup
 from connector_tax.measure.checks import alive, cache_was_asked
 from connector_tax.measure.priming import cache_size
 from connector_tax.measure.warmup import ask
@@ -130,3 +132,32 @@ def test_an_engine_that_died_before_a_check_is_said_to_have_died(
         for check in (cache_was_asked, alive):
             found = check(engine)
             assert (found.ok, found.detail) == (False, "killed by SIGKILL; the log gives no reason")
+
+
+def test_a_question_loads_no_certificates(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes up to 100 ms per client, and was counted as the engine's time for a prompt, from which Phase B's rates are made."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("certificates are loaded for plain HTTP")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", refuse)
+    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
+        engine.wait_ready()
+        assert ask(engine, campaign, 16, output_tokens=2, timeout_s=20).fault is None
+
+
+def test_making_a_client_is_none_of_the_engines_time(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    made, now = direct.Client.__init__, warmup.time.monotonic
+    monkeypatch.setattr(direct.Client, "__init__", lambda *a, **k: (order.append("client"), made(*a, **k))[1])
+    monkeypatch.setattr(warmup.time, "monotonic", lambda: (order.append("clock"), now())[1])
+    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
+        engine.wait_ready()
+        order.clear()
+        ask(engine, campaign, 16, output_tokens=2, timeout_s=20)
+    assert order[:3] == ["client", "clock", "clock"]

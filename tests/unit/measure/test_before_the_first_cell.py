@@ -113,3 +113,18 @@ def wait_for(root: int, name: str) -> psutil.Process:
                     return process
         time.sleep(0.02)
     raise AssertionError("it never started")
+
+
+def test_an_interpreter_without_vllm_is_told_before_anything_is_downloaded(
+    campaign: CampaignFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = json.loads(campaign.campaign_file.read_text())
+    document["config"]["engine"] |= {"kind": "vllm", "python": sys.executable, "model": "org/model"}
+    write_json(campaign.campaign_file, document)
+
+    def fetch(engine: object) -> None:
+        raise AssertionError("a model is downloaded for an interpreter that cannot serve it")
+
+    monkeypatch.setattr(preflight_module, "fetch_model", fetch)
+    with pytest.raises(ConfigError, match="this interpreter has no vLLM. Give the one that has"):
+        run_preflight(campaign.campaign_file)
