@@ -100,10 +100,6 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     if cards.note:
         print(f"preflight: {cards.note}")
     identity = engine_identity(config.engine, cards)
-    if config.engine.kind == "vllm" and identity["versions"]["vllm"] is None:
-        raise ConfigError(
-            f"engine.python: {config.engine.python}: this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
-        )
     _have_model(config.engine)
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:
