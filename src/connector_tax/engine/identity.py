@@ -58,7 +58,7 @@ def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
     """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
 
     Raises:
-        EngineError: the engine's interpreter does not run, or has no vLLM.
+        EngineError: the engine's interpreter does not run.
     """
     python = engine_python(engine)
     found = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=120)
@@ -66,10 +66,6 @@ def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
         raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
     versions: dict[str, Any] = json.loads(found.stdout)
     packages, cuda = versions.pop("packages"), versions.pop("cuda")
-    if engine.kind == "vllm" and versions["vllm"] is None:
-        raise EngineError(
-            f"engine.python: {python}: this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
-        )
     if engine.kind == "emulator":
         versions = {"python": versions["python"], "emulator": True}
         packages, cuda = [], None

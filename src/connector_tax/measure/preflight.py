@@ -45,6 +45,8 @@ from connector_tax.records.connector import ConnectorSpec
 SCHEMA = 1
 BOOTSTRAP_GRACE_S = 2.0
 
+STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other files
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -100,7 +102,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     if cards.note:
         print(f"preflight: {cards.note}")
     identity = engine_identity(config.engine, cards)
-    _have_model(config.engine)
+    _have_model(config.engine, identity)
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:
         raise ConfigError(refusal)
@@ -152,20 +154,20 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
 def _heard(bench: Bench, timing: StepTiming) -> StepTiming:
     """Step timing that fits and does not record is none."""
     own = bench.folder.preflight / "plain"
-    return recorder_heard(_step_log(own), own / "vllm_stderr.log") if timing.available else timing
+    return recorder_heard(own / STEP_LOG, own / "vllm_stderr.log") if timing.available else timing
 
 
-def _step_log(own: Path) -> Path:
-    return own / "steps" / "engine_step.jsonl"
-
-
-def _have_model(engine: EngineConfig) -> None:
+def _have_model(engine: EngineConfig, identity: dict[str, Any]) -> None:
     """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
     missing = missing_from_host(engine)
-    if missing is not None:
-        words = "It is downloaded now; no launch is timed before it is there."
-        print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
-        fetch_model(engine)
+    if missing is None:
+        return
+    if identity["versions"]["vllm"] is None:
+        words = "this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        raise ConfigError(f"engine.python: {engine.python}: {words}")
+    words = "It is downloaded now; no launch is timed before it is there."
+    print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
+    fetch_model(engine)
 
 
 def _verify_only(bench: Bench, only: str) -> None:
@@ -296,7 +298,7 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
     try:
         own = folder.preflight / connector.id
         with _bootstrap(config.engine, connector, bench.cards, own / "bootstrap") as beside:
-            step_log = _step_log(own) if bench.records else None
+            step_log = own / STEP_LOG if bench.records else None
             request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
             _clear(own)
             with running_engine(request) as engine:

@@ -126,5 +126,5 @@ def test_an_interpreter_without_vllm_is_told_before_anything_is_downloaded(
         raise AssertionError("a model is downloaded for an interpreter that cannot serve it")
 
     monkeypatch.setattr(preflight_module, "fetch_model", fetch)
-    with pytest.raises(EngineError, match="this interpreter has no vLLM"):
+    with pytest.raises(ConfigError, match="this interpreter has no vLLM"):
         run_preflight(campaign.campaign_file)
