@@ -29,22 +29,35 @@ MIN_KNOWN_PLAIN_CHARS = 8
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALWAYS = re.compile(
-    r"passw(or)?d|passphrase|secret|credential|authorization"
+    r"pass_?w(or)?d|passphrase|secret|credential|authorization"
+    r"|(require|user|db|root|admin|redis)pass(?![a-z])|(master|basic|proxy|http)auth(?![a-z])|(session|vault)token(?![a-z])"
     r"|((api|access|private|signing|auth)_?key|(api|access|auth|hf|bearer|refresh)_?token)s?(?![a-z])"
 )
 _ALONE = frozenset(("auth", "oauth", "bearer", "pwd", "pw", "creds", "jwt", "cookie", "cookies"))
-# What stands before `key` where it opens something; the key of a mapping, a cache or a sort opens nothing.
+# What stands before `keys` where they open something.
 _KEYS_OF = re.compile(
     r"account|admin|anthropic|app|application|aws|azure|client|deploy|encryption|decryption|gcp|google|hf|hmac"
     r"|huggingface|licen[cs]e|kms|master|openai|root|service|shared|ssh|subscription|vault|wandb"
 )
+# What stands before `key` where it opens nothing: that of a mapping, a cache or a sort.
+_ORDINARY_KEYS = re.compile(
+    r"any|attention|attn|block|bucket|by|cache|cached|cell|chunk|column|compile|config|data|dedup|default|dict|dictionary|duplicate"
+    r"|each|engine|entry|env|event|external|field|file|first|foreign|graph|group|hash|header|idempotency|index|instance|job|json|k"
+    r"|kernel|kv|label|last|layer|lookup|lora|map|mapping|max|message|metric|min|missing|mm|modality|model|module|name|new|next|no|node"
+    r"|num|object|old|one|option|order|page|param|partition|placeholder|pool|prefix|primary|public|q|query|range|rank|registry|req"
+    r"|request|routing|row|same|search|shape|sort|state|stats|tensor|this|trace|unique|unknown|v|value|weight|worker|wrong"
+)
 # What stands before `token` where it is a piece of text.
 _TEXT_TOKENS = re.compile(
-    r"audio|batch|batched|block|bos|by|cached|chunk|cls|completion|context|decode|draft|each|end|eos|extra|first|generation"
-    r"|image|input|inter|kv|last|mask|max|min|new|next|num|one|output|pad|page|per|placeholder|prefill|prompt|request|sep"
-    r"|single|special|start|stop|total|unk|video"
+    r"answer|audio|batch|batched|block|bos|bot|by|cached|chunk|cls|completion|context|decode|draft|each|end|eos|extra|fill|first"
+    r"|generation|image|input|inter|kv|last|mask|max|middle|min|mtp|new|next|num|one|output|pad|padding|page|per|placeholder|prefill"
+    r"|prompt|reasoning|request|role|sep|single|spec|special|start|stop|suffix|text|think|thinking|tool|total|unk|video|vision"
 )
-_USERS = re.compile("admin|auth|db|http|login|mongo|mysql|pg|proxy|redis|root|smtp|ssh|sudo|user")
+_USERS = re.compile(
+    "account|admin|amqp|auth|cassandra|client|db|docker|etcd|ftp|git|http|kafka|keystore|ldap|lmcache|login|mail|master|minio|mongo|mooncake"
+    "|mqtt|mysql|nats|oauth|pg|postgres|proxy|redis|registry|remote|root|s|sasl|server|service|sftp|smtp|sql|ssh|storage|store|sudo|user"
+    "|valkey|vault"
+)
 # A name that ends so speaks about a secret and holds none.
 _ABOUT = re.compile(
     r"count|dir|directory|enabled|endpoint|env|expiry|file|folder|header|home|host|length|limit|lifetime|method|mode|name|path"
@@ -59,39 +72,49 @@ REFERENCE = re.compile(r"\$\{(\w+)\}")
 _PROSE = frozenset({"auth", "bearer", "cookie", "pass", "token"})
 _PROSE_CHARS = 12
 
-# Names and values of a text. Every repetition is bounded or begins at a word, so a line of any length is read once.
+# Names and values of a text. Every repetition is bounded or begins where no name was under way, so a line of any length is read once.
+_BLANKS = r"(?:\\?[ \t]){0,40}\s{0,3}"
 _NAME = re.compile(
-    r"(?<![\w.])(?<![\w.]-)(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?\s{0,3}(?:=>|[=:])\s{0,3})"
+    rf"(?<![\w.-])-*(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?{_BLANKS}(?:=>|[=:]){_BLANKS})"
 )
-_FLAG = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>\s{1,3})(?!-)")
+_FLAG = re.compile(r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>(?:[ \t]{0,40}\\\n)?[ \t]{0,40}\s{1,3})(?!-)")
+_TAG = re.compile(r"<(?P<name>[A-Za-z][\w.-]{0,100})>(?P<value>[^<\n]{1,4000})(?=</)")
 _VALUE = re.compile(
+    r"(?:[bruf]{1,2}(?=[\"']))?(?:"
+    # Python's and TOML's long strings, YAML's blocks.
+    r"(?P<t>\"\"\"|'{3})(?P<in7>[\s\S]{1,4000}?)(?P=t)"
+    r"|[|>][+-]?\d?[ \t]{0,40}\n(?P<indent>[ \t]{1,80})(?P<in8>[^\n]{1,4000}(?:\n(?P=indent)[^\n]{0,4000}){0,100})|"
     r'"(?P<in1>(?:\\.|[^"\\\n]){0,4000})"'
     r"|'(?P<in2>(?:\\.|[^'\\\n]){0,4000})'"
     r"|(?P<q>\\+[\"'])(?P<in3>(?:(?!(?P=q)).){0,4000})(?P=q)"
     r"|\[(?P<in4>[^\]\n]{0,1000})\]"
     r"|\\*[\"'](?P<in5>[^\n\"']{1,4000})"
-    rf"|(?P<in6>(?:{_AUTH_SCHEME}\s{{1,3}})?(?:\$\{{\w+\}}|[^\s,;&\"'<>)}}\]\\\[({{]+))",
+    rf"|(?P<in6>(?:{_AUTH_SCHEME}\s{{1,3}})?(?:\$\{{\w+\}}|[^\s,;&\"'<>)}}\]\\\[({{]+))"
+    ")",
     re.IGNORECASE,
 )
+_INSIDES = tuple(f"in{number}" for number in range(1, 9))
 _SCHEME = re.compile(r"\b(?P<head>(?:bearer|basic)\s{1,3})(?P<value>[\w.~+/=-]{8,})", re.IGNORECASE)
 _NO_BEARER = re.compile(r"auth(entication|orization)\b|credentials?\b|tokens?\b|[a-z]+ing\b", re.IGNORECASE)
 _PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL
 )
 _IN_URL = re.compile(
     # user:password, a password with slashes in it, a token in the place of a user.
     r"(?<=://)(?:[^\s/?#'\"<>@]{0,400}:[^\s/?#'\"<>]{1,400}"
-    r"|[^\s/?#'\"<>@:]{0,400}:(?!\d{1,5}/)[^\s'\"<>@]{1,400}|[\w~%-]{16,400})(?=@)"
+    r"|[^\s/?#'\"<>@:]{0,400}:(?!\d{1,5}[/?#,])[^\s'\"<>@]{1,400}|[\w~%-]{16,400})(?=@)"
 )
 _SIGNED = re.compile(r"(?P<head>[?&](?:x-amz-)?sig(?:nature)?=)(?P<value>[^\s&\"'<>]{8,})", re.IGNORECASE)
 _LOOKS = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"hf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}|hf_[a-z]{20,}"
-    r"|sk-(?=[A-Za-z_-]{0,40}\d)[\w-]{8,}|sk-[\w-]{24,}"
+    # A folder of checkpoints begins so, too, and is shorter.
+    r"hf_[A-Za-z0-9]{30,}|(?<!/)hf_(?=[a-z0-9]{0,40}[A-Z])[A-Za-z0-9]{16,}"
+    r"|sk-[\w-]{8,}|[prs]k_(?:live|test)_[A-Za-z0-9]{8,}"
     r"|gh[opusr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
     r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"
     r"|xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+    r"|hv[bsr]\.[\w-]{8,}|dckr_[a-z]{3}_[\w-]{8,}|(?<=hooks\.slack\.com/services/)[\w/]{8,}"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
     r"|AIza[\w-]{30,}|ya29\.[\w-]{16,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{16,}|pypi-AgE[\w-]{16,}|AGE-SECRET-KEY-1\w{16,}"
     r")"
 )
@@ -113,7 +136,7 @@ _HINTS = (
         "abia",
         "acca",
     ),
-    *("xox", "xapp", "eyj", "aiza", "ya29", "npm_", "nvapi", "pypi-"),
+    *("xox", "xapp", "eyj", "aiza", "ya29", "npm_", "nvapi", "pypi-", "k_live_", "k_test_", "hvb.", "hvs.", "hvr.", "dckr_", "slack.com"),
 )
 _TOKEN = re.compile(r"token(?!s?/s)")
 # A longer text is looked at line by line.
@@ -133,7 +156,9 @@ def is_secret_name(name: str) -> bool:
     if _ALWAYS.search("_".join(words)) or _ALONE & set(words):
         return True
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in ("key", "keys"):
+    if last == "key":
+        return bool(before) and _ORDINARY_KEYS.fullmatch(before) is None
+    if last == "keys":
         return _KEYS_OF.fullmatch(before) is not None
     if last == "token":
         return _TEXT_TOKENS.fullmatch(before) is None and "per" not in words
@@ -213,6 +238,11 @@ _is_suspect_key = lru_cache(maxsize=4096)(_is_suspect)
 
 
 def _redacted_part(text: str, name: str, blank: Blank) -> str:
+    def tagged(match: re.Match[str]) -> str:
+        if not is_secret_name(match["name"]) or _is_no_secret(match["value"], match["name"]):
+            return match[0]
+        return f"<{match['name']}>{blank(match['name'], match['value'])}"
+
     def tail(match: re.Match[str]) -> str:
         if _NO_BEARER.match(match["value"]):
             return match[0]
@@ -220,10 +250,24 @@ def _redacted_part(text: str, name: str, blank: Blank) -> str:
 
     text = _named_blanked(_NAME, text, blank)
     text = _named_blanked(_FLAG, text, blank)
+    text = _TAG.sub(tagged, text)
     text = _SCHEME.sub(tail, text)
     text = _IN_URL.sub(lambda m: m[0] if REFERENCE.search(m[0]) else blank(name, m[0]), text)
     text = _SIGNED.sub(lambda m: m["head"] + blank(name, m["value"]), text)
-    return _LOOKS.sub(lambda m: blank(name, m[0]), text)
+    return _LOOKS.sub(lambda m: blank(name, m[0]) if _is_token(m[0]) else m[0], text)
+
+
+def _is_token(found: str) -> bool:
+    """``sk-`` also begins names of words joined by hyphens; a key has a long part, or one of digits and letters."""
+    if not found.startswith("sk-"):
+        return True
+    parts = re.split("[_-]", found[3:])
+    return any(len(part) >= 16 or (len(part) >= 7 and _is_mixed(part)) for part in parts)
+
+
+def _is_mixed(text: str) -> bool:
+    """Of digits and letters, as what was drawn by chance is."""
+    return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
 def _secrets_here() -> frozenset[str]:
@@ -249,11 +293,12 @@ def _redacted_string(text: str, name: str, blank: Blank) -> str:
 
 def _redacted_mapping(value: dict[Any, Any], blank: Blank) -> dict[Any, Any]:
     # {"name": "HF_TOKEN", "value": "..."}, as environments and headers are also written.
-    titles = ("name", "key", "header") if "value" in value else ()
-    title = next((value[k] for k in titles if isinstance(value.get(k), str)), "")
+    small = {str(key).lower(): part for key, part in value.items()}
+    titles = ("name", "key", "header") if "value" in small else ()
+    title = next((small[k] for k in titles if isinstance(small.get(k), str)), "")
     return {
         redacted_text(key, "", blank) if isinstance(key, str) and _is_suspect_key(key) else key: redacted(
-            part, title if key == "value" and is_secret_name(title) else str(key), blank
+            part, title if str(key).lower() == "value" and is_secret_name(title) else str(key), blank
         )
         for key, part in value.items()
     }
@@ -293,7 +338,7 @@ def _is_no_secret(text: str, name: str) -> bool:
         return True
     last = (_WORDS.findall(name) or [""])[-1].lower()
     # The number of a piece of text; the current folder, which every shell keeps in PWD.
-    return (last in ("token", "tokens") and len(word) < 8 and word.isdigit()) or (
+    return (last in ("token", "tokens", "pass") and len(word) < 8 and word.isdigit()) or (
         last == "pwd" and word.startswith("/")
     )
 
@@ -307,7 +352,7 @@ def _named_blanked(heads: re.Pattern[str], text: str, blank: Blank) -> str:
         value = _VALUE.match(text, head.end())
         if value is None or value.lastgroup is None:
             continue
-        inside = next(g for g in ("in1", "in2", "in3", "in4", "in5", "in6") if value[g] is not None)
+        inside = next(g for g in _INSIDES if value[g] is not None)
         secret = value[inside].strip("\"'") if inside == "in4" else value[inside]
         bare_word = inside == "in6" and head["sep"].startswith(":") and head["name"].lower() in _PROSE
         if _is_no_secret(secret, head["name"]) or (bare_word and len(secret) < _PROSE_CHARS):
