@@ -23,9 +23,45 @@ BLANKED = "<redacted>"
 Blank = Callable[[str, str], str]
 # The checked config of a campaign, for the processes that launch its engines; see ``config/secrets.py``.
 CONFIG_VARIABLE = "CONNECTOR_TAX_CONFIG"
+# What a user configured, in documents of ours: engines and connectors read it, and its names are theirs.
+USER_KEYS = frozenset(
+    [
+        "args",
+        "argv",
+        "command",
+        "env",
+        "environment",
+        "extra_args",
+        "kv_connector_extra_config",
+        "kv_transfer_config",
+    ]
+)
+# Words of ours stand under these keys: ids and states.
+_OUR_WORDS = frozenset(
+    [
+        "campaign",
+        "cell_id",
+        "config",
+        "connector",
+        "connector_id",
+        "decision",
+        "id",
+        "kind",
+        "matches",
+        "phase",
+        "schema",
+        "state",
+        "status",
+        "verdict",
+    ]
+)
 # Shorter values stand in any log as words or numbers, so they are blanked where their name stands, and nowhere else.
 MIN_KNOWN_CHARS = 6
 MIN_KNOWN_PLAIN_CHARS = 8
+# Words are told from a passphrase by their length: `mooncake` and `lmcache_only` stand in any text of this pipeline.
+MIN_KNOWN_WORDS_CHARS = 16
+# What was drawn by chance and is this long is no part of a word, so it is a secret also inside of one.
+MIN_INSIDE_CHARS = 12
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALWAYS = re.compile(
@@ -41,10 +77,10 @@ _KEYS_OF = re.compile(
 )
 # What stands before `key` where it opens nothing: that of a mapping, a cache or a sort.
 _ORDINARY_KEYS = re.compile(
-    r"any|attention|attn|block|bucket|by|cache|cached|cell|chunk|column|compile|config|data|dedup|default|dict|dictionary|duplicate"
+    r"any|attention|attn|block|bucket|by|cache|cached|cell|chunk|column|compile|config|data|dedupe?|default|dict|dictionary|duplicate"
     r"|each|engine|entry|env|event|external|field|file|first|foreign|graph|group|hash|header|idempotency|index|instance|job|json|k"
     r"|kernel|kv|label|last|layer|lookup|lora|map|mapping|max|message|metric|min|missing|mm|modality|model|module|name|new|next|no|node"
-    r"|num|object|old|one|option|order|page|param|partition|placeholder|pool|prefix|primary|public|q|query|range|rank|registry|req"
+    r"|mirror|num|object|offload|old|one|option|oversized?|quant|scoped|split|order|page|param|partition|placeholder|pool|prefix|primary|public|q|query|range|rank|registry|req"
     r"|request|routing|row|same|search|shape|sort|state|stats|tensor|this|trace|unique|unknown|v|value|weight|worker|wrong"
 )
 # What stands before `token` where it is a piece of text.
@@ -74,10 +110,10 @@ _PROSE_CHARS = 12
 
 # Names and values of a text. Every repetition is bounded or begins where no name was under way, so a line of any length is read once.
 _BLANKS = r"(?:\\?[ \t]){0,40}\s{0,3}"
-_NAME = re.compile(
-    rf"(?<![\w.-])-*(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?{_BLANKS}(?:=>|[=:]){_BLANKS})"
+_NAME = re.compile(rf"(?<![\w.-])-*(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?{_BLANKS}(?:=>|[=:]){_BLANKS})")
+_FLAG = re.compile(
+    r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>(?:[ \t]{0,40}\\\n)?[ \t]{0,40}\s{1,3})(?!-)"
 )
-_FLAG = re.compile(r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>(?:[ \t]{0,40}\\\n)?[ \t]{0,40}\s{1,3})(?!-)")
 _TAG = re.compile(r"<(?P<name>[A-Za-z][\w.-]{0,100})>(?P<value>[^<\n]{1,4000})(?=</)")
 _VALUE = re.compile(
     r"(?:[bruf]{1,2}(?=[\"']))?(?:"
@@ -97,7 +133,8 @@ _INSIDES = tuple(f"in{number}" for number in range(1, 9))
 _SCHEME = re.compile(r"\b(?P<head>(?:bearer|basic)\s{1,3})(?P<value>[\w.~+/=-]{8,})", re.IGNORECASE)
 _NO_BEARER = re.compile(r"auth(entication|orization)\b|credentials?\b|tokens?\b|[a-z]+ing\b", re.IGNORECASE)
 _PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
 )
 _IN_URL = re.compile(
     # user:password, a password with slashes in it, a token in the place of a user.
@@ -136,7 +173,23 @@ _HINTS = (
         "abia",
         "acca",
     ),
-    *("xox", "xapp", "eyj", "aiza", "ya29", "npm_", "nvapi", "pypi-", "k_live_", "k_test_", "hvb.", "hvs.", "hvr.", "dckr_", "slack.com"),
+    *(
+        "xox",
+        "xapp",
+        "eyj",
+        "aiza",
+        "ya29",
+        "npm_",
+        "nvapi",
+        "pypi-",
+        "k_live_",
+        "k_test_",
+        "hvb.",
+        "hvs.",
+        "hvr.",
+        "dckr_",
+        "slack.com",
+    ),
 )
 _TOKEN = re.compile(r"token(?!s?/s)")
 # A longer text is looked at line by line.
@@ -196,20 +249,20 @@ def redacted_text(text: str, name: str = "", blank: Blank = _blanked) -> str:
 
 def secrets_in(value: Any) -> frozenset[str]:
     """The secrets that ``redacted`` finds in ``value``, so that they are also known where nothing tells them."""
-    found: set[str] = set()
-
-    def take(name: str, secret: str) -> str:
-        found.update((secret, *_parts(secret)))
-        return BLANKED
-
-    redacted(value, blank=take)
-    return frozenset(found)
+    return _taken(value, lambda whole, take: redacted(whole, blank=take))
 
 
 def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     """What is secret in the variables of a process; with it those that the campaign's config refers to."""
-    referred = REFERENCE.findall(environment.get(CONFIG_VARIABLE, ""))
-    return secrets_in(dict(environment)) | {environment[name] for name in referred if name in environment}
+    config = environment.get(CONFIG_VARIABLE, "")
+    own = {environment[name] for name in REFERENCE.findall(config) if name in environment}
+    try:
+        configured = _taken(json.loads(config or "null"), _document)
+    except (ValueError, RecursionError):  # not this pipeline's
+        configured = secrets_in(config)
+    return (
+        secrets_in({name: v for name, v in environment.items() if name != CONFIG_VARIABLE}) | configured | own
+    )
 
 
 def without(text: str, secrets: frozenset[str]) -> str:
@@ -219,9 +272,13 @@ def without(text: str, secrets: frozenset[str]) -> str:
 
 
 def published(value: Any) -> Any:
-    """``value`` as it may be stored: redacted, and without the secrets of this process's environment."""
+    """A document of ours as it may be stored: redacted, and without the secrets of this process's environment.
+
+    Names tell secrets only in what a user configured (``USER_KEYS``). Elsewhere a key may be a connector's id, which a person chose
+    and which may read ``nixl_auth``; there the look, what a text says of itself, and known secrets tell.
+    """
     secrets = _secrets_here()
-    return _each_string(redacted(value), lambda text: without(text, secrets))
+    return _without_known(_document(value, _blanked), secrets)
 
 
 def published_text(text: str, secrets: frozenset[str] = frozenset()) -> str:
@@ -277,6 +334,35 @@ def _secrets_here() -> frozenset[str]:
 @lru_cache(maxsize=4)
 def _secrets_of_items(items: tuple[tuple[str, str], ...]) -> frozenset[str]:
     return secrets_of(dict(items))
+
+
+def _taken(value: Any, walk: Callable[[Any, Blank], Any]) -> frozenset[str]:
+    found: set[str] = set()
+
+    def take(name: str, secret: str) -> str:
+        found.update((secret, *_parts(secret)))
+        return BLANKED
+
+    walk(value, take)
+    return frozenset(found)
+
+
+def _document(value: Any, blank: Blank) -> Any:
+    """``redacted``, but for names of keys outside of what a user configured; keys are ours, and only their look tells."""
+    if isinstance(value, str):
+        return _redacted_string(value, "", blank)
+    if isinstance(value, dict):
+        return {
+            redacted_text(key, "", blank) if isinstance(key, str) and _is_suspect_key(key) else key: (
+                redacted if key in USER_KEYS else _document
+            )(part, blank=blank)
+            for key, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        if any(isinstance(part, str) and part.startswith("-") for part in value):
+            return _redacted_list(value, blank)
+        return [_document(part, blank) for part in value]
+    return value
 
 
 def _redacted_string(text: str, name: str, blank: Blank) -> str:
@@ -387,14 +473,13 @@ def _leaves(value: Any) -> Iterable[str]:
 @lru_cache(maxsize=64)
 def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
     forms = sorted(set(chain.from_iterable(map(_forms, secrets))), key=lambda form: (-len(form), form))
-    return re.compile("|".join(map(re.escape, forms))) if forms else None
+    return re.compile("|".join(map(_whole, forms))) if forms else None
 
 
 def _forms(secret: str) -> Iterable[str]:
     """How texts write ``secret``; none where it is too short to be told from other words and numbers."""
     secret = secret.strip()
-    least = MIN_KNOWN_PLAIN_CHARS if secret.isalpha() or secret.isdigit() else MIN_KNOWN_CHARS
-    if len(secret) < least or _is_no_secret(secret, ""):
+    if len(secret) < _least_chars(secret) or _is_no_secret(secret, ""):
         return
     yield from (
         secret,
@@ -407,11 +492,29 @@ def _forms(secret: str) -> Iterable[str]:
         yield from (line for line in secret.splitlines() if len(line) >= 16 and not line.startswith("-----"))
 
 
-def _each_string(value: Any, change: Callable[[str], str]) -> Any:
+def _least_chars(secret: str) -> int:
+    """How long ``secret`` has to be to be taken for itself wherever it stands."""
+    if re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret):
+        return MIN_KNOWN_WORDS_CHARS
+    return MIN_KNOWN_CHARS if _is_mixed(secret) else MIN_KNOWN_PLAIN_CHARS
+
+
+def _whole(form: str) -> str:
+    """A pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A`` may stand before it."""
+    pattern = re.escape(form)
+    if len(form) >= MIN_INSIDE_CHARS and _is_mixed(form):
+        return pattern
+    if form[0].isalnum():
+        pattern = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))" + pattern
+    return pattern + (r"(?![A-Za-z0-9_])" if form[-1].isalnum() else "")
+
+
+def _without_known(value: Any, secrets: frozenset[str], key: str = "") -> Any:
+    """``value`` without ``secrets``, but for keys, ids and states, which are words of ours."""
     if isinstance(value, str):
-        return change(value)
+        return value if key in _OUR_WORDS else without(value, secrets)
     if isinstance(value, dict):
-        return {change(k) if isinstance(k, str) else k: _each_string(v, change) for k, v in value.items()}
+        return {k: _without_known(v, secrets, str(k)) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_each_string(part, change) for part in value]
+        return [_without_known(part, secrets, key) for part in value]
     return value
