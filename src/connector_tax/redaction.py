@@ -6,7 +6,6 @@ JSON inside of strings, and text with ``name=value`` or ``--flag value`` somewhe
 such as ``${HF_TOKEN}``, stays as it is, so redacting twice changes nothing.
 
 Standard library only: ``launch/record.sh`` asks it by way of whatever Python there is.
-Source of the token shapes: the default rules of gitleaks 8, and what vendors document.
 """
 
 import json
@@ -17,6 +16,24 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
+
+from connector_tax.secret_looks import (
+    AUTH_SCHEME,
+    FLAG,
+    HINTS,
+    IN_URL,
+    INSIDES,
+    LOOKS,
+    NAME,
+    NO_BEARER,
+    PEM,
+    SCHEME,
+    SIGNED,
+    TAG,
+    TOKEN,
+    VALUE,
+)
+from connector_tax.secret_names import WORDS, is_secret_name
 
 BLANKED = "<redacted>"
 # (name, secret) -> what is put in its place; the name is empty where only the look told.
@@ -63,159 +80,20 @@ MIN_KNOWN_WORDS_CHARS = 16
 # What was drawn by chance and is this long is no part of a word, so it is a secret also inside of one.
 MIN_INSIDE_CHARS = 12
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ALWAYS = re.compile(
-    r"pass_?w(or)?d|passphrase|secret|credential|authorization"
-    r"|(require|user|db|root|admin|redis)pass(?![a-z])|(master|basic|proxy|http)auth(?![a-z])|(session|vault)token(?![a-z])"
-    r"|((api|access|private|signing|auth)_?key|(api|access|auth|hf|bearer|refresh)_?token)s?(?![a-z])"
-)
-_ALONE = frozenset(("auth", "oauth", "bearer", "pwd", "pw", "creds", "jwt", "cookie", "cookies"))
-# What stands before `keys` where they open something.
-_KEYS_OF = re.compile(
-    r"account|admin|anthropic|app|application|aws|azure|client|deploy|encryption|decryption|gcp|google|hf|hmac"
-    r"|huggingface|licen[cs]e|kms|master|openai|root|service|shared|ssh|subscription|vault|wandb"
-)
-# What stands before `key` where it opens nothing: that of a mapping, a cache or a sort.
-_ORDINARY_KEYS = re.compile(
-    r"any|attention|attn|block|bucket|by|cache|cached|cell|chunk|column|compile|config|data|dedupe?|default|dict|dictionary|duplicate"
-    r"|each|engine|entry|env|event|external|field|file|first|foreign|graph|group|hash|header|idempotency|index|instance|job|json|k"
-    r"|kernel|kv|label|last|layer|lookup|lora|map|mapping|max|message|metric|min|missing|mm|modality|model|module|name|new|next|no|node"
-    r"|mirror|num|object|offload|old|one|option|oversized?|quant|scoped|split|order|page|param|partition|placeholder|pool|prefix|primary|public|q|query|range|rank|registry|req"
-    r"|request|routing|row|same|search|shape|sort|state|stats|tensor|this|trace|unique|unknown|v|value|weight|worker|wrong"
-)
-# What stands before `token` where it is a piece of text.
-_TEXT_TOKENS = re.compile(
-    r"answer|audio|batch|batched|block|bos|bot|by|cached|chunk|cls|completion|context|decode|draft|each|end|eos|extra|fill|first"
-    r"|generation|image|input|inter|kv|last|mask|max|middle|min|mtp|new|next|num|one|output|pad|padding|page|per|placeholder|prefill"
-    r"|prompt|reasoning|request|role|sep|single|spec|special|start|stop|suffix|text|think|thinking|tool|total|unk|video|vision"
-)
-_USERS = re.compile(
-    "account|admin|amqp|auth|cassandra|client|db|docker|etcd|ftp|git|http|kafka|keystore|ldap|lmcache|login|mail|master|minio|mongo|mooncake"
-    "|mqtt|mysql|nats|oauth|pg|postgres|proxy|redis|registry|remote|root|s|sasl|server|service|sftp|smtp|sql|ssh|storage|store|sudo|user"
-    "|valkey|vault"
-)
-# A name that ends so speaks about a secret and holds none.
-_ABOUT = re.compile(
-    r"count|dir|directory|enabled|endpoint|env|expiry|file|folder|header|home|host|length|limit|lifetime|method|mode|name|path"
-    r"|port|provider|required|scheme|size|sock|socket|timeout|ttl|type|uri|url|user|username"
-)
 # No secret under any name: settings, and what vLLM's documentation gives for a key that nobody asks for.
 _PLAIN = re.compile(r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|true|yes")
-_AUTH_SCHEME = r"(?:basic|bearer|digest|negotiate|token)"
-_SAID_ALREADY = re.compile(rf"(?:{_AUTH_SCHEME}\s+)?(?:\$\{{\w+\}}|{BLANKED}|{_AUTH_SCHEME})", re.IGNORECASE)
+_SAID_ALREADY = re.compile(rf"(?:{AUTH_SCHEME}\s+)?(?:\$\{{\w+\}}|{BLANKED}|{AUTH_SCHEME})", re.IGNORECASE)
 REFERENCE = re.compile(r"\$\{(\w+)\}")
 # A word of prose before a colon: "unexpected token: foo".
 _PROSE = frozenset({"auth", "bearer", "cookie", "pass", "token"})
 _PROSE_CHARS = 12
 
-# Names and values of a text. Every repetition is bounded or begins where no name was under way, so a line of any length is read once.
-_BLANKS = r"(?:\\?[ \t]){0,40}\s{0,3}"
-_NAME = re.compile(rf"(?<![\w.-])-*(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?{_BLANKS}(?:=>|[=:]){_BLANKS})")
-_FLAG = re.compile(
-    r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>(?:[ \t]{0,40}\\\n)?[ \t]{0,40}\s{1,3})(?!-)"
-)
-_TAG = re.compile(r"<(?P<name>[A-Za-z][\w.-]{0,100})>(?P<value>[^<\n]{1,4000})(?=</)")
-_VALUE = re.compile(
-    r"(?:[bruf]{1,2}(?=[\"']))?(?:"
-    # Python's and TOML's long strings, YAML's blocks.
-    r"(?P<t>\"\"\"|'{3})(?P<in7>[\s\S]{1,4000}?)(?P=t)"
-    r"|[|>][+-]?\d?[ \t]{0,40}\n(?P<indent>[ \t]{1,80})(?P<in8>[^\n]{1,4000}(?:\n(?P=indent)[^\n]{0,4000}){0,100})|"
-    r'"(?P<in1>(?:\\.|[^"\\\n]){0,4000})"'
-    r"|'(?P<in2>(?:\\.|[^'\\\n]){0,4000})'"
-    r"|(?P<q>\\+[\"'])(?P<in3>(?:(?!(?P=q)).){0,4000})(?P=q)"
-    r"|\[(?P<in4>[^\]\n]{0,1000})\]"
-    r"|\\*[\"'](?P<in5>[^\n\"']{1,4000})"
-    rf"|(?P<in6>(?:{_AUTH_SCHEME}\s{{1,3}})?(?:\$\{{\w+\}}|[^\s,;&\"'<>)}}\]\\\[({{]+))"
-    ")",
-    re.IGNORECASE,
-)
-_INSIDES = tuple(f"in{number}" for number in range(1, 9))
-_SCHEME = re.compile(r"\b(?P<head>(?:bearer|basic)\s{1,3})(?P<value>[\w.~+/=-]{8,})", re.IGNORECASE)
-_NO_BEARER = re.compile(r"auth(entication|orization)\b|credentials?\b|tokens?\b|[a-z]+ing\b", re.IGNORECASE)
-_PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-    re.DOTALL,
-)
-_IN_URL = re.compile(
-    # user:password, a password with slashes in it, a token in the place of a user.
-    r"(?<=://)(?:[^\s/?#'\"<>@]{0,400}:[^\s/?#'\"<>]{1,400}"
-    r"|[^\s/?#'\"<>@:]{0,400}:(?!\d{1,5}[/?#,])[^\s'\"<>@]{1,400}|[\w~%-]{16,400})(?=@)"
-)
-_SIGNED = re.compile(r"(?P<head>[?&](?:x-amz-)?sig(?:nature)?=)(?P<value>[^\s&\"'<>]{8,})", re.IGNORECASE)
-_LOOKS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    # A folder of checkpoints begins so, too, and is shorter.
-    r"hf_[A-Za-z0-9]{30,}|(?<!/)hf_(?=[a-z0-9]{0,40}[A-Z])[A-Za-z0-9]{16,}"
-    r"|sk-[\w-]{8,}|[prs]k_(?:live|test)_[A-Za-z0-9]{8,}"
-    r"|gh[opusr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
-    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"
-    r"|xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}"
-    r"|hv[bsr]\.[\w-]{8,}|dckr_[a-z]{3}_[\w-]{8,}|(?<=hooks\.slack\.com/services/)[\w/]{8,}"
-    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
-    r"|AIza[\w-]{30,}|ya29\.[\w-]{16,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{16,}|pypi-AgE[\w-]{16,}|AGE-SECRET-KEY-1\w{16,}"
-    r")"
-)
-# Most lines of most logs hold none of these; the rest is looked at closely.
-_HINTS = (
-    *("key", "secret", "pass", "pwd", "pw", "cred", "auth", "bearer", "basic", "jwt", "cookie", "://", "sig"),
-    *(
-        "hf_",
-        "sk-",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat",
-        "glpat",
-        "akia",
-        "asia",
-        "abia",
-        "acca",
-    ),
-    *(
-        "xox",
-        "xapp",
-        "eyj",
-        "aiza",
-        "ya29",
-        "npm_",
-        "nvapi",
-        "pypi-",
-        "k_live_",
-        "k_test_",
-        "hvb.",
-        "hvs.",
-        "hvr.",
-        "dckr_",
-        "slack.com",
-    ),
-)
-_TOKEN = re.compile(r"token(?!s?/s)")
 # A longer text is looked at line by line.
 _WHOLE_CHARS = 1 << 16
 
 
 def _blanked(name: str, secret: str) -> str:
     return BLANKED
-
-
-@lru_cache(maxsize=4096)
-def is_secret_name(name: str) -> bool:
-    """Whether what stands under ``name`` is to be kept to oneself: of an argument, a variable, a member of a mapping."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or _ABOUT.fullmatch(words[-1]):
-        return False
-    if _ALWAYS.search("_".join(words)) or _ALONE & set(words):
-        return True
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last == "key":
-        return bool(before) and _ORDINARY_KEYS.fullmatch(before) is None
-    if last == "keys":
-        return _KEYS_OF.fullmatch(before) is not None
-    if last == "token":
-        return _TEXT_TOKENS.fullmatch(before) is None and "per" not in words
-    return last == "pass" and (not before or _USERS.fullmatch(before) is not None)
 
 
 def redacted(value: Any, name: str = "", blank: Blank = _blanked) -> Any:
@@ -240,7 +118,7 @@ def redacted_text(text: str, name: str = "", blank: Blank = _blanked) -> str:
     """``text`` without what its own words, or the look of a part, tell to be secret."""
     if not _is_suspect(text):
         return text
-    text = _PEM.sub(lambda m: blank(name, m[0]), text)
+    text = PEM.sub(lambda m: blank(name, m[0]), text)
     if len(text) <= _WHOLE_CHARS:
         return _redacted_part(text, name, blank)
     lines = text.splitlines(keepends=True)
@@ -288,7 +166,7 @@ def published_text(text: str, secrets: frozenset[str] = frozenset()) -> str:
 
 def _is_suspect(text: str) -> bool:
     lower = text.lower()
-    return any(hint in lower for hint in _HINTS) or ("token" in lower and _TOKEN.search(lower) is not None)
+    return any(hint in lower for hint in HINTS) or ("token" in lower and TOKEN.search(lower) is not None)
 
 
 _is_suspect_key = lru_cache(maxsize=4096)(_is_suspect)
@@ -301,17 +179,17 @@ def _redacted_part(text: str, name: str, blank: Blank) -> str:
         return f"<{match['name']}>{blank(match['name'], match['value'])}"
 
     def tail(match: re.Match[str]) -> str:
-        if _NO_BEARER.match(match["value"]):
+        if NO_BEARER.match(match["value"]):
             return match[0]
         return match["head"] + blank(name, match["value"])
 
-    text = _named_blanked(_NAME, text, blank)
-    text = _named_blanked(_FLAG, text, blank)
-    text = _TAG.sub(tagged, text)
-    text = _SCHEME.sub(tail, text)
-    text = _IN_URL.sub(lambda m: m[0] if REFERENCE.search(m[0]) else blank(name, m[0]), text)
-    text = _SIGNED.sub(lambda m: m["head"] + blank(name, m["value"]), text)
-    return _LOOKS.sub(lambda m: blank(name, m[0]) if _is_token(m[0]) else m[0], text)
+    text = _named_blanked(NAME, text, blank)
+    text = _named_blanked(FLAG, text, blank)
+    text = TAG.sub(tagged, text)
+    text = SCHEME.sub(tail, text)
+    text = IN_URL.sub(lambda m: m[0] if REFERENCE.search(m[0]) else blank(name, m[0]), text)
+    text = SIGNED.sub(lambda m: m["head"] + blank(name, m["value"]), text)
+    return LOOKS.sub(lambda m: blank(name, m[0]) if _is_token(m[0]) else m[0], text)
 
 
 def _is_token(found: str) -> bool:
@@ -422,7 +300,7 @@ def _is_no_secret(text: str, name: str) -> bool:
     word = text.strip().lower()
     if _PLAIN.fullmatch(word) or _SAID_ALREADY.fullmatch(word):
         return True
-    last = (_WORDS.findall(name) or [""])[-1].lower()
+    last = (WORDS.findall(name) or [""])[-1].lower()
     # The number of a piece of text; the current folder, which every shell keeps in PWD.
     return (last in ("token", "tokens", "pass") and len(word) < 8 and word.isdigit()) or (
         last == "pwd" and word.startswith("/")
@@ -435,10 +313,10 @@ def _named_blanked(heads: re.Pattern[str], text: str, blank: Blank) -> str:
     for head in heads.finditer(text):
         if head.start() < at or not is_secret_name(head["name"]):
             continue
-        value = _VALUE.match(text, head.end())
+        value = VALUE.match(text, head.end())
         if value is None or value.lastgroup is None:
             continue
-        inside = next(g for g in _INSIDES if value[g] is not None)
+        inside = next(g for g in INSIDES if value[g] is not None)
         secret = value[inside].strip("\"'") if inside == "in4" else value[inside]
         bare_word = inside == "in6" and head["sep"].startswith(":") and head["name"].lower() in _PROSE
         if _is_no_secret(secret, head["name"]) or (bare_word and len(secret) < _PROSE_CHARS):
@@ -452,7 +330,7 @@ def _parts(secret: str) -> Iterable[str]:
     """What of a secret is one by itself: a URL's password, what follows ``Bearer``, the members of a JSON."""
     if ":" in secret and " " not in secret and not secret.startswith("{"):
         yield secret.partition(":")[2]
-    elif " " in secret and re.fullmatch(_AUTH_SCHEME, secret.split()[0], re.IGNORECASE):
+    elif " " in secret and re.fullmatch(AUTH_SCHEME, secret.split()[0], re.IGNORECASE):
         yield secret.split()[-1]
     elif secret.startswith(("{", "[")):
         try:

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from connector_tax.files import read_json, to_json, write_json, write_text_if_changed
 from connector_tax.redaction import (
-    _FLAG,
-    _NAME,
     BLANKED,
-    is_secret_name,
     published,
     redacted,
     redacted_text,
@@ -23,6 +20,8 @@ from connector_tax.redaction import (
     secrets_of,
     without,
 )
+from connector_tax.secret_looks import FLAG, NAME
+from connector_tax.secret_names import is_secret_name
 
 SECRET_NAMES = [
     "api_key",
@@ -327,7 +326,7 @@ def test_no_name_begins_inside_of_another(part: str) -> None:
     """Where each did, a line was read once for each of its parts: 4 s for 15 kB."""
     line = part * 200
     assert redacted_text(f"key {line}") == f"key {line}"
-    for pattern in (_NAME, _FLAG):
+    for pattern in (NAME, FLAG):
         heads = re.compile(pattern.pattern.split("(?P<sep>")[0])
         assert sum(heads.match(line, at) is not None for at in range(len(line))) <= 1
 
