@@ -25,13 +25,17 @@ MOST_DEEP = 64
 _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+class Document(str):
+    """JSON of ``to_json``. Its secrets are blanked by its structure; read as text, a key that is an id would blank what stands behind."""
+
+
 def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
     """``write_bytes`` of ``text`` in UTF-8, without the secrets in it.
 
     Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written ``\\udcff``. That is
     also JSON's own word for them, so a document reads back as it was.
     """
-    write_bytes(path, published_text(text).encode(errors="backslashreplace"), mode=mode)
+    write_bytes(path, _stored(text), mode=mode)
 
 
 def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -58,7 +62,7 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 def write_text_if_changed(path: Path, text: str) -> bool:
     """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
-    content = published_text(text).encode(errors="backslashreplace")
+    content = _stored(text)
     unchanged = (
         path.is_file()
         and not path.is_symlink()
@@ -70,9 +74,14 @@ def write_text_if_changed(path: Path, text: str) -> bool:
     return not unchanged
 
 
-def to_json(value: Any) -> str:
+def _stored(text: str) -> bytes:
+    clean = text if isinstance(text, Document) else published_text(text)
+    return clean.encode(errors="backslashreplace")
+
+
+def to_json(value: Any) -> Document:
     """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for."""
-    return json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return Document(json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:

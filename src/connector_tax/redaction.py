@@ -6,7 +6,6 @@ JSON inside of strings, and text with ``name=value`` or ``--flag value`` somewhe
 such as ``${HF_TOKEN}``, stays as it is, so redacting twice changes nothing.
 
 Standard library only: ``launch/record.sh`` asks it by way of whatever Python there is.
-Source of the token shapes: the default rules of gitleaks 8, and what vendors document.
 """
 
 import json
@@ -18,126 +17,83 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+from connector_tax.secret_looks import (
+    AUTH_SCHEME,
+    FLAG,
+    HINTS,
+    IN_URL,
+    INSIDES,
+    LOOKS,
+    NAME,
+    NO_BEARER,
+    PEM,
+    SCHEME,
+    SIGNED,
+    TAG,
+    TOKEN,
+    VALUE,
+)
+from connector_tax.secret_names import WORDS, is_secret_name
+
 BLANKED = "<redacted>"
 # (name, secret) -> what is put in its place; the name is empty where only the look told.
 Blank = Callable[[str, str], str]
 # The checked config of a campaign, for the processes that launch its engines; see ``config/secrets.py``.
 CONFIG_VARIABLE = "CONNECTOR_TAX_CONFIG"
+# What a user configured, in documents of ours: engines and connectors read it, and its names are theirs.
+USER_KEYS = frozenset(
+    [
+        "args",
+        "argv",
+        "command",
+        "env",
+        "environment",
+        "extra_args",
+        "kv_connector_extra_config",
+        "kv_transfer_config",
+    ]
+)
+# Words of ours stand under these keys: ids and states.
+_OUR_WORDS = frozenset(
+    [
+        "campaign",
+        "cell_id",
+        "config",
+        "connector",
+        "connector_id",
+        "decision",
+        "id",
+        "kind",
+        "matches",
+        "phase",
+        "schema",
+        "state",
+        "status",
+        "verdict",
+    ]
+)
 # Shorter values stand in any log as words or numbers, so they are blanked where their name stands, and nowhere else.
 MIN_KNOWN_CHARS = 6
 MIN_KNOWN_PLAIN_CHARS = 8
+# Words are told from a passphrase by their length: `mooncake` and `lmcache_only` stand in any text of this pipeline.
+MIN_KNOWN_WORDS_CHARS = 16
+# What was drawn by chance and is this long is no part of a word, so it is a secret also inside of one.
+MIN_INSIDE_CHARS = 12
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ALWAYS = re.compile(
-    r"passw(or)?d|passphrase|secret|credential|authorization"
-    r"|((api|access|private|signing|auth)_?key|(api|access|auth|hf|bearer|refresh)_?token)s?(?![a-z])"
-)
-_ALONE = frozenset(("auth", "oauth", "bearer", "pwd", "pw", "creds", "jwt", "cookie", "cookies"))
-# What stands before `key` where it opens something; the key of a mapping, a cache or a sort opens nothing.
-_KEYS_OF = re.compile(
-    r"account|admin|anthropic|app|application|aws|azure|client|deploy|encryption|decryption|gcp|google|hf|hmac"
-    r"|huggingface|licen[cs]e|kms|master|openai|root|service|shared|ssh|subscription|vault|wandb"
-)
-# What stands before `token` where it is a piece of text.
-_TEXT_TOKENS = re.compile(
-    r"audio|batch|batched|block|bos|by|cached|chunk|cls|completion|context|decode|draft|each|end|eos|extra|first|generation"
-    r"|image|input|inter|kv|last|mask|max|min|new|next|num|one|output|pad|page|per|placeholder|prefill|prompt|request|sep"
-    r"|single|special|start|stop|total|unk|video"
-)
-_USERS = re.compile("admin|auth|db|http|login|mongo|mysql|pg|proxy|redis|root|smtp|ssh|sudo|user")
-# A name that ends so speaks about a secret and holds none.
-_ABOUT = re.compile(
-    r"count|dir|directory|enabled|endpoint|env|expiry|file|folder|header|home|host|length|limit|lifetime|method|mode|name|path"
-    r"|port|provider|required|scheme|size|sock|socket|timeout|ttl|type|uri|url|user|username"
-)
 # No secret under any name: settings, and what vLLM's documentation gives for a key that nobody asks for.
 _PLAIN = re.compile(r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|true|yes")
-_AUTH_SCHEME = r"(?:basic|bearer|digest|negotiate|token)"
-_SAID_ALREADY = re.compile(rf"(?:{_AUTH_SCHEME}\s+)?(?:\$\{{\w+\}}|{BLANKED}|{_AUTH_SCHEME})", re.IGNORECASE)
+_SAID_ALREADY = re.compile(rf"(?:{AUTH_SCHEME}\s+)?(?:\$\{{\w+\}}|{BLANKED}|{AUTH_SCHEME})", re.IGNORECASE)
 REFERENCE = re.compile(r"\$\{(\w+)\}")
 # A word of prose before a colon: "unexpected token: foo".
 _PROSE = frozenset({"auth", "bearer", "cookie", "pass", "token"})
 _PROSE_CHARS = 12
 
-# Names and values of a text. Every repetition is bounded or begins at a word, so a line of any length is read once.
-_NAME = re.compile(
-    r"(?<![\w.])(?<![\w.]-)(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?\s{0,3}(?:=>|[=:])\s{0,3})"
-)
-_FLAG = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>\s{1,3})(?!-)")
-_VALUE = re.compile(
-    r'"(?P<in1>(?:\\.|[^"\\\n]){0,4000})"'
-    r"|'(?P<in2>(?:\\.|[^'\\\n]){0,4000})'"
-    r"|(?P<q>\\+[\"'])(?P<in3>(?:(?!(?P=q)).){0,4000})(?P=q)"
-    r"|\[(?P<in4>[^\]\n]{0,1000})\]"
-    r"|\\*[\"'](?P<in5>[^\n\"']{1,4000})"
-    rf"|(?P<in6>(?:{_AUTH_SCHEME}\s{{1,3}})?(?:\$\{{\w+\}}|[^\s,;&\"'<>)}}\]\\\[({{]+))",
-    re.IGNORECASE,
-)
-_SCHEME = re.compile(r"\b(?P<head>(?:bearer|basic)\s{1,3})(?P<value>[\w.~+/=-]{8,})", re.IGNORECASE)
-_NO_BEARER = re.compile(r"auth(entication|orization)\b|credentials?\b|tokens?\b|[a-z]+ing\b", re.IGNORECASE)
-_PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
-)
-_IN_URL = re.compile(
-    # user:password, a password with slashes in it, a token in the place of a user.
-    r"(?<=://)(?:[^\s/?#'\"<>@]{0,400}:[^\s/?#'\"<>]{1,400}"
-    r"|[^\s/?#'\"<>@:]{0,400}:(?!\d{1,5}/)[^\s'\"<>@]{1,400}|[\w~%-]{16,400})(?=@)"
-)
-_SIGNED = re.compile(r"(?P<head>[?&](?:x-amz-)?sig(?:nature)?=)(?P<value>[^\s&\"'<>]{8,})", re.IGNORECASE)
-_LOOKS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"hf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}|hf_[a-z]{20,}"
-    r"|sk-(?=[A-Za-z_-]{0,40}\d)[\w-]{8,}|sk-[\w-]{24,}"
-    r"|gh[opusr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
-    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"
-    r"|xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
-    r"|AIza[\w-]{30,}|ya29\.[\w-]{16,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{16,}|pypi-AgE[\w-]{16,}|AGE-SECRET-KEY-1\w{16,}"
-    r")"
-)
-# Most lines of most logs hold none of these; the rest is looked at closely.
-_HINTS = (
-    *("key", "secret", "pass", "pwd", "pw", "cred", "auth", "bearer", "basic", "jwt", "cookie", "://", "sig"),
-    *(
-        "hf_",
-        "sk-",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat",
-        "glpat",
-        "akia",
-        "asia",
-        "abia",
-        "acca",
-    ),
-    *("xox", "xapp", "eyj", "aiza", "ya29", "npm_", "nvapi", "pypi-"),
-)
-_TOKEN = re.compile(r"token(?!s?/s)")
 # A longer text is looked at line by line.
 _WHOLE_CHARS = 1 << 16
 
 
 def _blanked(name: str, secret: str) -> str:
     return BLANKED
-
-
-@lru_cache(maxsize=4096)
-def is_secret_name(name: str) -> bool:
-    """Whether what stands under ``name`` is to be kept to oneself: of an argument, a variable, a member of a mapping."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or _ABOUT.fullmatch(words[-1]):
-        return False
-    if _ALWAYS.search("_".join(words)) or _ALONE & set(words):
-        return True
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in ("key", "keys"):
-        return _KEYS_OF.fullmatch(before) is not None
-    if last == "token":
-        return _TEXT_TOKENS.fullmatch(before) is None and "per" not in words
-    return last == "pass" and (not before or _USERS.fullmatch(before) is not None)
 
 
 def redacted(value: Any, name: str = "", blank: Blank = _blanked) -> Any:
@@ -162,7 +118,7 @@ def redacted_text(text: str, name: str = "", blank: Blank = _blanked) -> str:
     """``text`` without what its own words, or the look of a part, tell to be secret."""
     if not _is_suspect(text):
         return text
-    text = _PEM.sub(lambda m: blank(name, m[0]), text)
+    text = PEM.sub(lambda m: blank(name, m[0]), text)
     if len(text) <= _WHOLE_CHARS:
         return _redacted_part(text, name, blank)
     lines = text.splitlines(keepends=True)
@@ -171,20 +127,20 @@ def redacted_text(text: str, name: str = "", blank: Blank = _blanked) -> str:
 
 def secrets_in(value: Any) -> frozenset[str]:
     """The secrets that ``redacted`` finds in ``value``, so that they are also known where nothing tells them."""
-    found: set[str] = set()
-
-    def take(name: str, secret: str) -> str:
-        found.update((secret, *_parts(secret)))
-        return BLANKED
-
-    redacted(value, blank=take)
-    return frozenset(found)
+    return _taken(value, lambda whole, take: redacted(whole, blank=take))
 
 
 def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     """What is secret in the variables of a process; with it those that the campaign's config refers to."""
-    referred = REFERENCE.findall(environment.get(CONFIG_VARIABLE, ""))
-    return secrets_in(dict(environment)) | {environment[name] for name in referred if name in environment}
+    config = environment.get(CONFIG_VARIABLE, "")
+    own = {environment[name] for name in REFERENCE.findall(config) if name in environment}
+    try:
+        configured = _taken(json.loads(config or "null"), _document)
+    except (ValueError, RecursionError):  # not this pipeline's
+        configured = secrets_in(config)
+    return (
+        secrets_in({name: v for name, v in environment.items() if name != CONFIG_VARIABLE}) | configured | own
+    )
 
 
 def without(text: str, secrets: frozenset[str]) -> str:
@@ -194,9 +150,13 @@ def without(text: str, secrets: frozenset[str]) -> str:
 
 
 def published(value: Any) -> Any:
-    """``value`` as it may be stored: redacted, and without the secrets of this process's environment."""
+    """A document of ours as it may be stored: redacted, and without the secrets of this process's environment.
+
+    Names tell secrets only in what a user configured (``USER_KEYS``). Elsewhere a key may be a connector's id, which a person chose
+    and which may read ``nixl_auth``; there the look, what a text says of itself, and known secrets tell.
+    """
     secrets = _secrets_here()
-    return _each_string(redacted(value), lambda text: without(text, secrets))
+    return _without_known(_document(value, _blanked), secrets)
 
 
 def published_text(text: str, secrets: frozenset[str] = frozenset()) -> str:
@@ -206,24 +166,43 @@ def published_text(text: str, secrets: frozenset[str] = frozenset()) -> str:
 
 def _is_suspect(text: str) -> bool:
     lower = text.lower()
-    return any(hint in lower for hint in _HINTS) or ("token" in lower and _TOKEN.search(lower) is not None)
+    return any(hint in lower for hint in HINTS) or ("token" in lower and TOKEN.search(lower) is not None)
 
 
 _is_suspect_key = lru_cache(maxsize=4096)(_is_suspect)
 
 
 def _redacted_part(text: str, name: str, blank: Blank) -> str:
+    def tagged(match: re.Match[str]) -> str:
+        if not is_secret_name(match["name"]) or _is_no_secret(match["value"], match["name"]):
+            return match[0]
+        return f"<{match['name']}>{blank(match['name'], match['value'])}"
+
     def tail(match: re.Match[str]) -> str:
-        if _NO_BEARER.match(match["value"]):
+        if NO_BEARER.match(match["value"]):
             return match[0]
         return match["head"] + blank(name, match["value"])
 
-    text = _named_blanked(_NAME, text, blank)
-    text = _named_blanked(_FLAG, text, blank)
-    text = _SCHEME.sub(tail, text)
-    text = _IN_URL.sub(lambda m: m[0] if REFERENCE.search(m[0]) else blank(name, m[0]), text)
-    text = _SIGNED.sub(lambda m: m["head"] + blank(name, m["value"]), text)
-    return _LOOKS.sub(lambda m: blank(name, m[0]), text)
+    text = _named_blanked(NAME, text, blank)
+    text = _named_blanked(FLAG, text, blank)
+    text = TAG.sub(tagged, text)
+    text = SCHEME.sub(tail, text)
+    text = IN_URL.sub(lambda m: m[0] if REFERENCE.search(m[0]) else blank(name, m[0]), text)
+    text = SIGNED.sub(lambda m: m["head"] + blank(name, m["value"]), text)
+    return LOOKS.sub(lambda m: blank(name, m[0]) if _is_token(m[0]) else m[0], text)
+
+
+def _is_token(found: str) -> bool:
+    """``sk-`` also begins names of words joined by hyphens; a key has a long part, or one of digits and letters."""
+    if not found.startswith("sk-"):
+        return True
+    parts = re.split("[_-]", found[3:])
+    return any(len(part) >= 16 or (len(part) >= 7 and _is_mixed(part)) for part in parts)
+
+
+def _is_mixed(text: str) -> bool:
+    """Of digits and letters, as what was drawn by chance is."""
+    return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
 def _secrets_here() -> frozenset[str]:
@@ -233,6 +212,35 @@ def _secrets_here() -> frozenset[str]:
 @lru_cache(maxsize=4)
 def _secrets_of_items(items: tuple[tuple[str, str], ...]) -> frozenset[str]:
     return secrets_of(dict(items))
+
+
+def _taken(value: Any, walk: Callable[[Any, Blank], Any]) -> frozenset[str]:
+    found: set[str] = set()
+
+    def take(name: str, secret: str) -> str:
+        found.update((secret, *_parts(secret)))
+        return BLANKED
+
+    walk(value, take)
+    return frozenset(found)
+
+
+def _document(value: Any, blank: Blank) -> Any:
+    """``redacted``, but for names of keys outside of what a user configured; keys are ours, and only their look tells."""
+    if isinstance(value, str):
+        return _redacted_string(value, "", blank)
+    if isinstance(value, dict):
+        return {
+            redacted_text(key, "", blank) if isinstance(key, str) and _is_suspect_key(key) else key: (
+                redacted if key in USER_KEYS else _document
+            )(part, blank=blank)
+            for key, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        if any(isinstance(part, str) and part.startswith("-") for part in value):
+            return _redacted_list(value, blank)
+        return [_document(part, blank) for part in value]
+    return value
 
 
 def _redacted_string(text: str, name: str, blank: Blank) -> str:
@@ -249,11 +257,12 @@ def _redacted_string(text: str, name: str, blank: Blank) -> str:
 
 def _redacted_mapping(value: dict[Any, Any], blank: Blank) -> dict[Any, Any]:
     # {"name": "HF_TOKEN", "value": "..."}, as environments and headers are also written.
-    titles = ("name", "key", "header") if "value" in value else ()
-    title = next((value[k] for k in titles if isinstance(value.get(k), str)), "")
+    small = {str(key).lower(): part for key, part in value.items()}
+    titles = ("name", "key", "header") if "value" in small else ()
+    title = next((small[k] for k in titles if isinstance(small.get(k), str)), "")
     return {
         redacted_text(key, "", blank) if isinstance(key, str) and _is_suspect_key(key) else key: redacted(
-            part, title if key == "value" and is_secret_name(title) else str(key), blank
+            part, title if str(key).lower() == "value" and is_secret_name(title) else str(key), blank
         )
         for key, part in value.items()
     }
@@ -291,9 +300,9 @@ def _is_no_secret(text: str, name: str) -> bool:
     word = text.strip().lower()
     if _PLAIN.fullmatch(word) or _SAID_ALREADY.fullmatch(word):
         return True
-    last = (_WORDS.findall(name) or [""])[-1].lower()
+    last = (WORDS.findall(name) or [""])[-1].lower()
     # The number of a piece of text; the current folder, which every shell keeps in PWD.
-    return (last in ("token", "tokens") and len(word) < 8 and word.isdigit()) or (
+    return (last in ("token", "tokens", "pass") and len(word) < 8 and word.isdigit()) or (
         last == "pwd" and word.startswith("/")
     )
 
@@ -304,10 +313,10 @@ def _named_blanked(heads: re.Pattern[str], text: str, blank: Blank) -> str:
     for head in heads.finditer(text):
         if head.start() < at or not is_secret_name(head["name"]):
             continue
-        value = _VALUE.match(text, head.end())
+        value = VALUE.match(text, head.end())
         if value is None or value.lastgroup is None:
             continue
-        inside = next(g for g in ("in1", "in2", "in3", "in4", "in5", "in6") if value[g] is not None)
+        inside = next(g for g in INSIDES if value[g] is not None)
         secret = value[inside].strip("\"'") if inside == "in4" else value[inside]
         bare_word = inside == "in6" and head["sep"].startswith(":") and head["name"].lower() in _PROSE
         if _is_no_secret(secret, head["name"]) or (bare_word and len(secret) < _PROSE_CHARS):
@@ -321,7 +330,7 @@ def _parts(secret: str) -> Iterable[str]:
     """What of a secret is one by itself: a URL's password, what follows ``Bearer``, the members of a JSON."""
     if ":" in secret and " " not in secret and not secret.startswith("{"):
         yield secret.partition(":")[2]
-    elif " " in secret and re.fullmatch(_AUTH_SCHEME, secret.split()[0], re.IGNORECASE):
+    elif " " in secret and re.fullmatch(AUTH_SCHEME, secret.split()[0], re.IGNORECASE):
         yield secret.split()[-1]
     elif secret.startswith(("{", "[")):
         try:
@@ -342,14 +351,13 @@ def _leaves(value: Any) -> Iterable[str]:
 @lru_cache(maxsize=64)
 def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
     forms = sorted(set(chain.from_iterable(map(_forms, secrets))), key=lambda form: (-len(form), form))
-    return re.compile("|".join(map(re.escape, forms))) if forms else None
+    return re.compile("|".join(map(_whole, forms))) if forms else None
 
 
 def _forms(secret: str) -> Iterable[str]:
     """How texts write ``secret``; none where it is too short to be told from other words and numbers."""
     secret = secret.strip()
-    least = MIN_KNOWN_PLAIN_CHARS if secret.isalpha() or secret.isdigit() else MIN_KNOWN_CHARS
-    if len(secret) < least or _is_no_secret(secret, ""):
+    if len(secret) < _least_chars(secret) or _is_no_secret(secret, ""):
         return
     yield from (
         secret,
@@ -362,11 +370,29 @@ def _forms(secret: str) -> Iterable[str]:
         yield from (line for line in secret.splitlines() if len(line) >= 16 and not line.startswith("-----"))
 
 
-def _each_string(value: Any, change: Callable[[str], str]) -> Any:
+def _least_chars(secret: str) -> int:
+    """How long ``secret`` has to be to be taken for itself wherever it stands."""
+    if re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret):
+        return MIN_KNOWN_WORDS_CHARS
+    return MIN_KNOWN_CHARS if _is_mixed(secret) else MIN_KNOWN_PLAIN_CHARS
+
+
+def _whole(form: str) -> str:
+    """A pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A`` may stand before it."""
+    pattern = re.escape(form)
+    if len(form) >= MIN_INSIDE_CHARS and _is_mixed(form):
+        return pattern
+    if form[0].isalnum():
+        pattern = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))" + pattern
+    return pattern + (r"(?![A-Za-z0-9_])" if form[-1].isalnum() else "")
+
+
+def _without_known(value: Any, secrets: frozenset[str], key: str = "") -> Any:
+    """``value`` without ``secrets``, but for keys, ids and states, which are words of ours."""
     if isinstance(value, str):
-        return change(value)
+        return value if key in _OUR_WORDS else without(value, secrets)
     if isinstance(value, dict):
-        return {change(k) if isinstance(k, str) else k: _each_string(v, change) for k, v in value.items()}
+        return {k: _without_known(v, secrets, str(k)) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_each_string(part, change) for part in value]
+        return [_without_known(part, secrets, key) for part in value]
     return value

@@ -15,7 +15,8 @@ from typing import Any
 from connector_tax.config.model import CampaignConfig
 from connector_tax.errors import ConfigError
 from connector_tax.records.connector import STORE
-from connector_tax.redaction import BLANKED, CONFIG_VARIABLE, REFERENCE, is_secret_name, published, redacted
+from connector_tax.redaction import BLANKED, CONFIG_VARIABLE, REFERENCE, published, redacted
+from connector_tax.secret_names import is_secret_name
 
 # Linux takes no variable of 128 KiB or more.
 MAX_HANDED_CHARS = 120_000

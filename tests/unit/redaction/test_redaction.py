@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector_tax.files import read_json, to_json, write_json, write_text_if_changed
 from connector_tax.redaction import (
     BLANKED,
-    is_secret_name,
     published,
     redacted,
     redacted_text,
@@ -18,6 +20,8 @@ from connector_tax.redaction import (
     secrets_of,
     without,
 )
+from connector_tax.secret_looks import FLAG, NAME
+from connector_tax.secret_names import is_secret_name
 
 SECRET_NAMES = [
     "api_key",
@@ -270,3 +274,120 @@ def test_names_are_read_as_words() -> None:
         and not is_secret_name("secretary_path")
         and not is_secret_name("")
     )
+
+
+def test_a_connector_that_is_called_like_a_secret_keeps_its_measurements(tmp_path: Path) -> None:
+    """``nixl_auth`` is an id that a person may choose; what a user configured under such a name is blanked all the same."""
+    of_one = {"label": "NIXL", "status": "measured", "throughput_ratio": 0.97, "decision": "include"}
+    kv = {"kv_connector": "NixlConnector", "credentials": {"user": "u", "pass": "p1"}, "db_password": 12345}
+    value = {
+        "configs": {"nixl_auth": of_one},
+        "spec_hashes": {"nixl_auth": "0123456789abcdef", "redis_key": 7},
+        "config": {"connectors": [{"id": "nixl_auth", "kv_transfer_config": kv}]},
+    }
+    for write in (write_json, lambda path, value: write_text_if_changed(path, to_json(value))):
+        write(tmp_path / "a.json", value)
+        stored = read_json(tmp_path / "a.json")
+        assert stored["configs"] == value["configs"] and stored["spec_hashes"] == value["spec_hashes"]
+        assert stored["config"]["connectors"][0]["kv_transfer_config"] == {
+            "kv_connector": "NixlConnector",
+            "credentials": {"user": BLANKED, "pass": BLANKED},
+            "db_password": BLANKED,
+        }
+
+
+def test_a_connector_that_is_called_like_a_secret_has_none_known_elsewhere() -> None:
+    config = {"connectors": {"nixl_auth": {"label": "NIXL over UCX1", "env": {"HF_TOKEN": "abcdef1"}}}}
+    assert secrets_of({"CONNECTOR_TAX_CONFIG": json.dumps(config)}) == {"abcdef1"}
+
+
+@pytest.mark.parametrize(
+    "word", ["mooncake", "measured", "lmcache_only", "phase_b1", "noop_connector_same_shape"]
+)
+def test_a_secret_that_is_a_word_of_ours_changes_no_key_id_or_state(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", word)
+    value = {word: {"status": word, "connector": word, "n": 1}, f"{word}_both": {"cell_id": f"{word}_both"}}
+    assert published(value) == value
+    assert published({"env": {"REDIS_PASSWORD": word}}) == {"env": {"REDIS_PASSWORD": BLANKED}}
+
+
+def test_a_known_secret_is_a_whole_word_unless_it_was_drawn_by_chance() -> None:
+    known = secrets_in({"password": "abcd1234", "api_key": "Zq9xK2mN4pL7", "token": "correcthorsebattery"})
+    text = "abcd1234 x_abcd1234 abcd12345 (abcd1234) a\\nabcd1234 xZq9xK2mN4pL7y correcthorsebattery"
+    assert without(text, known) == (
+        f"{BLANKED} x_abcd1234 abcd12345 ({BLANKED}) a\\n{BLANKED} x{BLANKED}y {BLANKED}"
+    )
+
+
+@pytest.mark.parametrize("part", ["a--", ".-a", "a.-"])
+def test_no_name_begins_inside_of_another(part: str) -> None:
+    """Where each did, a line was read once for each of its parts: 4 s for 15 kB."""
+    line = part * 200
+    assert redacted_text(f"key {line}") == f"key {line}"
+    for pattern in (NAME, FLAG):
+        heads = re.compile(pattern.pattern.split("(?P<sep>")[0])
+        assert sum(heads.match(line, at) is not None for at in range(len(line))) <= 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("storage_key", "AZURE_STORAGE_KEY", "tls_key", "ssl_key", "rsa_key", "session_key", "LMCACHE_REMOTE_KEY"),
+        *("minio_pass", "pass-word", "requirepass", "masterauth", "userpass", "sessiontoken"),
+    ],
+)  # fmt: skip
+def test_more_names_of_secrets(name: str) -> None:
+    assert redacted({name: "x1y2"}) == {name: BLANKED}
+
+
+@pytest.mark.parametrize(
+    "name", ["hash_key", "primary_key", "block_key", "kv_cache_key", "prefix_key", "think_token"]
+)
+def test_more_ordinary_names(name: str) -> None:
+    assert redacted({name: "x1y2"}) == {name: "x1y2"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("redis:\n  password: |\n    S-1\n  b: 1", "password: >-\n  S-1", 'password="""S-1"""', "password=b'S-1'"),
+        *("password    =     S-1", "--api-key     S-1", "--api-key \\\n   S-1", "<password>S-1</password>"),
+        r"\{\"redis_password\":\ \"S-1\"\}",
+    ],
+)  # fmt: skip
+def test_more_ways_to_write_a_secret_behind_its_name(text: str) -> None:
+    assert redacted_text(text) == text.replace("S-1", BLANKED)
+    assert redacted_text(text.replace("S-1", BLANKED)) == text.replace("S-1", BLANKED)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nMHc\n-----END PGP PRIVATE KEY BLOCK-----",
+        *("sk" + "_live_4eC39HqLyjWDarjtT1zdp7dc", "hvs.CAESIabcdefghijklmnop", "dckr_pat_abcdefgh12345678"),
+    ],
+)
+def test_more_looks_of_secrets(secret: str) -> None:
+    assert redacted_text(f"x {secret} y") == f"x {BLANKED} y"
+
+
+def test_the_address_of_a_slack_hook_is_a_secret() -> None:
+    head = "https://hooks.slack.com/services/"
+    assert redacted_text(f"{head}T00/B00/XXXXXXXX") == f"{head}{BLANKED}"
+
+
+def test_the_value_of_an_entry_is_blanked_in_any_case_of_its_keys() -> None:
+    assert redacted([{"Name": "DB_PASSWORD", "Value": "x"}]) == [{"Name": "DB_PASSWORD", "Value": BLANKED}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("model /mnt/hf_checkpoints2/Qwen", "/models/hf_llama31instruct", "rdma://10.0.0.1:12345?dev=mlx5_0@numa1"),
+        *("x sk-linear-attention-kernel-v2", "think_token: '<think>'", "accuracy pass=3 of 4"),
+    ],
+)  # fmt: skip
+def test_more_that_is_no_secret(text: str) -> None:
+    assert redacted_text(text) == text
