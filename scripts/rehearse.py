@@ -9,6 +9,7 @@ from connector_tax.doors import run_door
 from connector_tax.files import read_json
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.campaign import analyse, rehearse
+from connector_tax.rehearsal.earlier import read_aggregate
 from connector_tax.rehearsal.outlook import hours_lines, outlook, power_lines
 
 
@@ -40,7 +41,7 @@ def main() -> None:
             *power_lines(CampaignFolder(args.earlier).aggregate),
         ]
         if args.hours is not None:
-            earlier = read_json(CampaignFolder(args.earlier).aggregate)
+            earlier = read_aggregate(CampaignFolder(args.earlier).aggregate)
             rates = ReferenceRates.of_document(read_json(CampaignFolder(root).reference_rates))
             config = load_campaign(args.configfile)
             lines += ["", *hours_lines(earlier, config, rates, times, args.hours)]

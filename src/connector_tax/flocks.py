@@ -65,7 +65,7 @@ def name_holder(lock: TextIO, what: str, holder: str) -> None:
 
 def _no_lock(path: Path, what: str, error: OSError) -> EngineError:
     return EngineError(
-        f"{path}: the lock of {what} cannot be taken ({error.strerror or error}). Nothing is measured without it. results/ and "
-        "CONNECTOR_TAX_CACHE (without it ~/.cache/connector-tax) must lie where files can be written and locked: a local disk, "
-        "or NFS with its lock service."
+        f"{path}: the lock of {what} cannot be taken ({error.strerror or error}). Nothing is measured without it. results/, "
+        "TMPDIR and CONNECTOR_TAX_CACHE (without it ~/.cache/connector-tax) must lie where files can be written and locked: a "
+        "local disk, or NFS with its lock service."
     )

@@ -7,6 +7,7 @@ pipe that never ends, or larger than memory. Whoever opens a file there, or one 
 import os
 import re
 import stat
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import BinaryIO
@@ -137,6 +138,21 @@ def lines_of(content: bytes) -> list[str]:
     """
     lines = content.decode("utf-8", errors="replace").split("\n")
     return lines if lines[-1] else lines[:-1]
+
+
+def each_line_of(path: Path, most_bytes: int) -> Iterator[bytes]:
+    """Lines of a file without their line feeds, one at a time; refuses as ``open_regular`` does.
+
+    Raises:
+        ArtifactError: also where it grows beyond ``most_bytes`` while it is read.
+    """
+    left = most_bytes
+    with open_regular(path, most_bytes) as handle:
+        while line := handle.readline(left + 1):
+            left -= len(line)
+            if left < 0:
+                raise ArtifactError(f"{path}: grew beyond {most_bytes} bytes while it was read.")
+            yield line.removesuffix(b"\n")
 
 
 def links_beneath(folder: Path) -> list[Path]:

@@ -106,8 +106,8 @@ def _reserved(argument: str) -> str | None:
     It takes underscores for hyphens, ``--name=value``, ``--name.key value`` for a part of a JSON argument, and any beginning of a name.
     """
     if not argument.startswith("--"):
-        letter = argument[:2] if argument[2:].isdigit() else ""  # -n2 is -n 2
-        return SHORT.get(argument.partition("=")[0]) or SHORT.get(letter)
+        # argparse takes whatever follows a letter for its value, and int() takes " 2", "+2", "1_0" and other scripts' digits.
+        return SHORT.get(argument.partition("=")[0]) or SHORT.get(argument[:2])
     name = argument[2:].partition("=")[0].partition(".")[0].replace("_", "-").rstrip("+")
     if name in RESERVED:
         return name

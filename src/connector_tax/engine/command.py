@@ -133,13 +133,28 @@ def given_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[st
 
 
 def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
-    """What the launched engine asks its clients for; None where it asks for nothing. Its command line goes first."""
-    arguments = engine_arguments(engine, connector)
+    """What the launched engine asks its clients for; None where it asks for nothing. Its command line goes first.
+
+    Raises:
+        ConfigError: it has characters that no header can carry; they are not repeated.
+    """
+    key = _key_of_arguments(engine_arguments(engine, connector))
+    if key is None:
+        key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"{connector.id}: the API key (engine.args.api_key, --api-key or {API_KEY}) has characters other than printable "
+            "ASCII, which no HTTP header can carry. Give the engine another key."
+        )
+    return key
+
+
+def _key_of_arguments(arguments: list[str]) -> str | None:
     for index, argument in enumerate(arguments):
         flag, given, value = argument.partition("=")
         if flag == "--api-key" and (given or index + 1 < len(arguments)):
             return value if given else arguments[index + 1]
-    return {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
+    return None
 
 
 def _text(value: Any) -> str:

@@ -71,14 +71,6 @@ def revert(engine: EngineConfig) -> str:
     return f"{report['vllm']} holds nothing of connector-tax"
 
 
-def patch_state(engine: EngineConfig) -> str | None:
-    """``patched``, ``unpatched`` or ``half``; None where there is no vLLM to look at."""
-    if engine.kind == "emulator":
-        return None
-    state = _run(engine_python(engine), "--status")["state"]
-    return None if state is None else str(state)
-
-
 def _lines(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 

@@ -26,6 +26,8 @@ LOOPBACK = "127.0.0.1"
 # Addresses at which a listener gets what is sent to 127.0.0.1.
 ANY = "0.0.0.0"  # nosec B104  # only compared with
 TAKES_LOOPBACK = (LOOPBACK, ANY, "::", "::ffff:127.0.0.1", f"::ffff:{ANY}")
+# An address of this host that nobody uses: only a listener at all IPv4 addresses is in its way.
+UNUSED = "127.83.67.84"
 PORT_TRIES = 3
 PORT_PAUSE_S = 0.2
 
@@ -162,16 +164,24 @@ def intruder(port: int, root: int) -> str | None:
     found = None
     for _ in range(PORT_TRIES):
         there, ours = listeners(), family(root)
-        found = next((w for x in there if x.port == port and (w := _wrong(x, x.pid in ours))), None)
+        found = next((w for x in there if x.port == port and (w := _wrong(x, ours))), None)
         if found is None:
             return None
         time.sleep(PORT_PAUSE_S)
     return found
 
 
-def _wrong(listener: Listener, ours: bool) -> str | None:
+def _wrong(listener: Listener, launch: set[int]) -> str | None:
+    ours = listener.pid in launch
     # Somebody else on another address of this host gets none of our requests.
-    if not ours and listener.address in TAKES_LOOPBACK:
+    if not ours and _takes_loopback(listener):
+        if listener.pid is None and (unseen := _unseen(launch)) is not None:
+            return (
+                f"port {listener.port} of {LOOPBACK} is also answered by a process that cannot be seen: another user's, which this "
+                f"launch did not start, or process {unseen} of this launch, whose sockets the kernel hides from its own user. It does so where the interpreter has "
+                "file capabilities (setcap -r takes them off it) or the process is not dumpable. End the other user's process, "
+                "make the launch's visible, or start as root."
+            )
         return (
             f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did not start. "
             "End that process, give another engine.port, or 0 to have a free one taken for each launch."
@@ -181,6 +191,30 @@ def _wrong(listener: Listener, ours: bool) -> str | None:
             f"the engine listens on {listener.address}:{listener.port} ({listener.words}), and is to listen on {LOOPBACK} "
             "only: others on the network could use it, and their requests would be measured. Take out what changes its address."
         )
+    return None
+
+
+def _takes_loopback(listener: Listener) -> bool:
+    """The kernel does not list whether a listener at ``::`` takes IPv4 as well; it is in the way of a bind where it does."""
+    if listener.address != "::":
+        return listener.address in TAKES_LOOPBACK
+    with socket.socket() as probe:
+        try:
+            probe.bind((UNUSED, listener.port))
+        except OSError:
+            return True
+        return False
+
+
+def _unseen(pids: set[int]) -> int | None:
+    """The first of the processes whose open files this user may not list."""
+    for pid in sorted(pids):
+        try:
+            psutil.Process(pid).num_fds()
+        except psutil.AccessDenied:
+            return pid
+        except psutil.Error:  # it has ended
+            continue
     return None
 
 

@@ -9,7 +9,6 @@ had better be the same from launch to launch. A slot is held by ``flock``, which
 measurement left that was killed is removed by the next launch on this host, whoever's it is.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -17,11 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from connector_tax.errors import ArtifactError
 from connector_tax.files import writing_failed
+from connector_tax.flocks import open_lock, take_lock
 from connector_tax.records.connector import STORE, ConnectorSpec
+
+WHAT = "the store of a launch"
 
 
 @contextmanager
@@ -30,22 +32,21 @@ def own_store(connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
 
     Raises:
         ArtifactError: the folder cannot be made or emptied.
+        EngineError: its file system does not lock files.
     """
     root = stores_folder()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, folder = _take_slot(root)
     except OSError as error:
         raise writing_failed(root, error) from error
-    try:
-        _remove_leftovers(root, but=folder)
-        _empty(folder)
-        yield with_store(connector, folder)
-    finally:
+    lock, folder = _take_slot(root)
+    with lock:
         try:
-            _remove(folder)
+            _remove_leftovers(root, but=folder)
+            _empty(folder)
+            yield with_store(connector, folder)
         finally:
-            os.close(handle)
+            _remove(folder)
 
 
 def stores_folder() -> Path:
@@ -73,23 +74,25 @@ def _filled(value: Any, path: str) -> Any:
     return value
 
 
-def _take_slot(root: Path) -> tuple[int, Path]:
-    """The lock's descriptor, to be closed at the end, and the folder of the first slot that nobody holds."""
+def _take_slot(root: Path) -> tuple[TextIO, Path]:
+    """The lock, to be closed at the end, and the folder of the first slot that nobody holds."""
     number = 0
-    while (handle := _lock(root / f"{number}.lock")) is None:
+    while (lock := _lock(root / f"{number}.lock")) is None:
         number += 1
-    return handle, root / str(number)
+    return lock, root / str(number)
 
 
-def _lock(path: Path) -> int | None:
-    """An open descriptor that holds the lock; None where somebody else does. Not inherited by engines."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def _lock(path: Path) -> TextIO | None:
+    """The open file that holds the lock; None where somebody else does. Not inherited by engines."""
+    lock = open_lock(path, WHAT)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
+        if take_lock(lock, WHAT):
+            return lock
+    except BaseException:
+        lock.close()
+        raise
+    lock.close()
+    return None
 
 
 def _remove_leftovers(root: Path, but: Path) -> None:
@@ -98,10 +101,10 @@ def _remove_leftovers(root: Path, but: Path) -> None:
         folder = lock.with_suffix("")
         if folder == but or not folder.exists():
             continue
-        handle = _lock(lock)
-        if handle is not None:
-            _remove(folder)
-            os.close(handle)
+        held = _lock(lock)
+        if held is not None:
+            with held:
+                _remove(folder)
 
 
 def _empty(folder: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells, number
+from connector_tax.opening import printable
 
 PHASES = {"b": "B", "b_prime": "B'"}
 RANDOM_WORDS = (
@@ -16,8 +17,7 @@ MINUS = "\N{MINUS SIGN}"
 
 def clean(text: str, limit: int = 400) -> str:
     """One printable line of at most ``limit`` characters; names come from a YAML file and may be anything."""
-    line = "".join(c if c.isprintable() else " " for c in text)
-    line = " ".join(line.split())
+    line = " ".join(printable(text, len(text)).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 

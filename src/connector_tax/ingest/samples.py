@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from connector_tax.ingest.host import HostState, host_reading, host_state
-from connector_tax.opening import MOST_LINES_BYTES, lines_of, read_whole, shown
+from connector_tax.opening import MOST_LINES_BYTES, each_line_of, shown
 from connector_tax.records.cell import CellWindow
 
 # Of tokens since the launch and of bytes alike.
@@ -38,9 +38,9 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
     readings = []
     missed = 0
     if path.exists():
-        for line in lines_of(read_whole(path, MOST_LINES_BYTES)):
+        for line in each_line_of(path, MOST_LINES_BYTES):
             try:
-                row = msgspec.json.decode(line)
+                row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
                 inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
             except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
                 missed += 1

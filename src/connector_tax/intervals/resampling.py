@@ -52,20 +52,6 @@ def _counting_type(n: int) -> type[np.signedinteger[Any]]:
     return np.int16 if n <= np.iinfo(np.int16).max else np.int32
 
 
-def resampled_percentiles(values: Floats, counts: Counts, qs: tuple[float, ...]) -> dict[float, Floats]:
-    """Each percentile of each resample; linear between order statistics, +infinity if it touches one.
-
-    Args:
-        values: shape (n,), in time order; +infinity for unfinished requests.
-        counts: shape (n, draws).
-
-    Returns:
-        For each q an array of shape (draws,).
-    """
-    column = SortedColumn.of(values, qs)
-    return {q: column.percentiles(q, counts, None) for q in qs}
-
-
 @dataclass(frozen=True, slots=True)
 class _Near:
     """Sorted places around one percentile, in which nearly every resample has it.

@@ -5,6 +5,7 @@ Snakemake's own lock is off (it would have to be removed by hand after ``kill -9
 """
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,8 +20,17 @@ WAIT_S = 30.0
 
 
 def cache_folder() -> Path:
-    """Where engines and locks live, outside any checkout: several checkouts share a GPU."""
-    return Path(os.environ.get("CONNECTOR_TAX_CACHE") or Path.home() / ".cache" / "connector-tax")
+    """Where engines and locks live, outside any checkout: several checkouts share a GPU.
+
+    A user without a home (HOME unset, no entry in passwd, as in a container with a number for a user) has it under TMPDIR.
+    """
+    given = os.environ.get("CONNECTOR_TAX_CACHE")
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache" / "connector-tax"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"connector-tax-cache-{os.getuid()}"
 
 
 @contextmanager

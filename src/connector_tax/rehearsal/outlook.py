@@ -6,12 +6,14 @@ from typing import Any
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.config import CampaignConfig
 from connector_tax.files import read_json
+from connector_tax.opening import printable
 from connector_tax.plan import cells_of, config_of, read_campaign_file
 from connector_tax.plan.duration import expected_cell_s
 from connector_tax.records.cell import CellSpec, is_repeat, phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.campaign import PhaseTime
+from connector_tax.rehearsal.earlier import WORDS, read_aggregate
 from connector_tax.rehearsal.split import Costs, proposal, spreads_of
 from connector_tax.units import duration_text
 
@@ -168,17 +170,16 @@ def _longest_requests_s(aggregate: dict[str, Any], at: list[float]) -> float:
 
 def power_lines(aggregate: Path) -> list[str]:
     """The smallest taxes that would be found, of a rehearsed campaign or of an earlier one that was measured."""
-    found = read_json(aggregate).get("power", [])
+    found = read_aggregate(aggregate).get("power", [])
     if not found:
         return [f"{aggregate}: no tax at ref_safe, so nothing is known of what could be found"]
     blocks = next((list(row["by_blocks"]) for row in found if row["by_blocks"]), [])
-    heads = "".join(f"{n + ' blocks':>12}" for n in blocks)
+    heads = "".join(f"{printable(n, 20) + ' blocks':>12}" for n in blocks)
     lines = [f"{'smallest tax found 4 times of 5':<38} {'one launch':>12}{heads}"]
-    words = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
     for row in found:
         values = [row["one_launch"], *(row["by_blocks"] or dict.fromkeys(blocks)).values()]
         shown = "".join(f"{'unknown' if v is None else f'{v:.1%}':>12}" for v in values)
-        lines.append(f"{row['config']:<28} {words[row['metric']]:<9} {shown}")
+        lines.append(f"{printable(row['config'], 80):<28} {WORDS[row['metric']]:<9} {shown}")
     if not blocks:
         lines.append(
             "With repeats (config) it is also known what differs between launches, and what blocks would find"

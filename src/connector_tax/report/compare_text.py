@@ -5,11 +5,14 @@ from typing import Any
 
 from connector_tax.figures.lookup import Interval, mapping
 from connector_tax.figures.words import clean, listing, percent, with_interval
+from connector_tax.opening import printable
 from connector_tax.report.compare import Change, Comparison, Number, Side
 from connector_tax.report.compare_context import differences, embedded, notes
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 SCHEMA = 1
+# Of one line; a verdict may name every configuration.
+MOST_CHARACTERS = 20_000
 METRIC_WORDS = {
     "ttft_p90": "TTFT p90",
     "tpot_p90": "TPOT p90",
@@ -31,7 +34,8 @@ def comparison_text(comparison: Comparison) -> str:
     if comparison.only_in:
         lines += ["", "In one of the two only:"]
         lines += [f"  {config} (in {name}): {clean(why)}" for name, config, why in comparison.only_in]
-    return "\n".join([*lines, "", sentence(comparison)])
+    # Names, dates and reasons are whatever somebody wrote; none moves a cursor or ends a line.
+    return "\n".join(printable(line, MOST_CHARACTERS) for line in [*lines, "", sentence(comparison)])
 
 
 def _head(side: Side) -> str:

@@ -11,6 +11,7 @@ import html
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -214,7 +215,9 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
             break
     else:
         return None
-    home = str(Path.home())
+    home = ""
+    with suppress(RuntimeError):  # a user without one
+        home = str(Path.home())
     shortened = command.replace('"$CONNECTOR_TAX_PROJECT"/', "").replace('"$HOME"/', "~/")
     for place in (project, project.resolve()):
         shortened = shortened.replace(f"{place}/", "")

@@ -1,15 +1,19 @@
 """``make status``: where a campaign stands, from what lies on disk."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.artifacts.receipts import read_receipt
+from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.artifacts.supervisor import recorded_supervisor
 from connector_tax.config import CampaignConfig
 from connector_tax.errors import ArtifactError
 from connector_tax.files import read_json
+from connector_tax.forms import optional
+from connector_tax.ingest.form import LAUNCHES, RECEIPT, fault_of, fault_of_preflight, fault_of_rates
 from connector_tax.opening import lines_of, printable, read_whole
 from connector_tax.plan import cells_of, read_campaign_file
 from connector_tax.plan.duration import expected_run_s, guessed_rates
@@ -32,7 +36,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     heads = [f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)
     lines.append(" " * width + "  " + "".join(f"{h:<24}" for h in heads))
     left_s = 0.0
-    rates = _rates(folder, config, date)
+    rates, unreadable = _rates(folder, config, date)
     for connector_id in config.connector_ids:
         row = f"{connector_id:<{width}}  "
         row += "".join(f"{_state(config, folder.run(date, connector_id, p), rates):<24}" for p in phases)
@@ -43,7 +47,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
         for connector_id in config.members(phase):
             if not folder.run(date, connector_id, phase).receipt.exists():
                 left_s += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
-    lines += ["", *_skips(folder), *_failures(folder)]
+    lines += ["", *unreadable, *_skips(folder), *_failures(folder)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
     worker = _worker(folder)
     if worker is not None:
@@ -62,10 +66,13 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
 
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
     if run.receipt.exists():
-        receipt = read_receipt(run)
+        try:
+            receipt = _receipt(run)
+        except ArtifactError:
+            return "cannot be read"  # _failures says why
         if receipt.status != "measured":
             return receipt.status.replace("_", " ")
-        invalid = sum(c["verdict"] != "valid" for c in receipt.cells)
+        invalid = sum(c.get("verdict") != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
     plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
     # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
@@ -76,6 +83,16 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
     if supervisor is not None and supervisor.lives:
         return f"running, {len(own)} of {len(plan)}"
     return f"{len(own)} of {len(plan)}" if own else "-"
+
+
+def _receipt(run: RunFolder) -> Receipt:
+    """
+    Raises:
+        ArtifactError: it cannot be read, or has not the form of one.
+    """
+    if fault := fault_of(read_json(run.receipt), RECEIPT, {"launches": optional(LAUNCHES)}):
+        raise ArtifactError(f"{run.receipt}: {fault}. Remove it and start again; cells are kept.")
+    return read_receipt(run)
 
 
 def _worker(folder: CampaignFolder) -> int | None:
@@ -91,27 +108,51 @@ def _worker(folder: CampaignFolder) -> int | None:
     return pid if at_work else None
 
 
-def _rates(folder: CampaignFolder, config: CampaignConfig, date: str) -> ReferenceRates | None:
-    """None before all of Phase A has ended, when what lies there is of an earlier plan."""
+def _rates(
+    folder: CampaignFolder, config: CampaignConfig, date: str
+) -> tuple[ReferenceRates | None, list[str]]:
+    """None before all of Phase A has ended, when what lies there is of an earlier plan; and why they cannot be read."""
     ended = all(folder.run(date, c, "a").receipt.exists() for c in config.members("a"))
     if not ended or not folder.reference_rates.exists():
-        return None
-    return ReferenceRates.of_document(read_json(folder.reference_rates))
+        return None, []
+    try:
+        document = _document(folder.reference_rates, fault_of_rates)
+    except ArtifactError as error:
+        return None, [f"cannot be read: {error}", ""]
+    return ReferenceRates.of_document(document), []
 
 
 def _skips(folder: CampaignFolder) -> list[str]:
     if not folder.preflight_status.exists():
         return []
-    decisions = read_json(folder.preflight_status)["configs"]
-    found = [f"skipped {i}: {d['reason']}" for i, d in decisions.items() if d["decision"] == "skip"]
+    try:
+        decisions = _document(folder.preflight_status, fault_of_preflight)["configs"]
+    except ArtifactError as error:
+        return [f"cannot be read: {error}", ""]
+    found = [f"skipped {i}: {d.get('reason')}" for i, d in decisions.items() if d["decision"] == "skip"]
     return [*found, ""] if found else []
 
 
+def _document(path: Path, fault_of_it: Callable[[Any], str | None]) -> Any:
+    """
+    Raises:
+        ArtifactError: it cannot be read, or has another form.
+    """
+    document = read_json(path)
+    if fault := fault_of_it(document):
+        raise ArtifactError(f"{path}: {fault}. Remove it to have it made again.")
+    return document
+
+
 def _failures(folder: CampaignFolder) -> list[str]:
-    """Of each run that failed, why, and how it is tried again."""
+    """Of each run that failed, why, and how it is tried again; and of each whose receipt cannot be read."""
     found = []
     for run in folder.runs():
-        receipt = read_receipt(run) if run.receipt.exists() else None
+        try:
+            receipt = _receipt(run) if run.receipt.exists() else None
+        except ArtifactError as error:
+            found.append(f"cannot be read: {error}")
+            continue
         if receipt is not None and receipt.status == "failed":
             found.append(f"failed {run.connector_id} in phase {phase_label(run.phase)}: {receipt.reason}")
             found.append(f"  try it again with --forcerun {run.receipt}")

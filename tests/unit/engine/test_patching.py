@@ -1,5 +1,7 @@
 """Step timing as the pipeline asks for it: a stand-in interpreter, a stand-in vLLM, the real patcher."""
 
+import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector_tax.config import EngineConfig, load_campaign
-from connector_tax.engine.patching import patch_state, recorder_heard, revert, step_timing_of
+from connector_tax.engine.patching import PATCHER, recorder_heard, revert, step_timing_of
 from connector_tax.errors import EngineError
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -30,10 +32,17 @@ def engine(vllm: Path, tmp_path: Path) -> EngineConfig:
     return replace(load_campaign(CONFIG / "demo.yaml").engine, kind="vllm", python=str(python))
 
 
+def state_of(engine: EngineConfig) -> str:
+    """``patched``, ``unpatched`` or ``half``, as the script reports it."""
+    command = [sys.executable, str(PATCHER), "--engine-python", str(engine.python), "--status"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return str(json.loads(done.stdout)["state"])
+
+
 def test_asking_changes_nothing(engine: EngineConfig, vllm: Path) -> None:
     before = tree(vllm)
     assert step_timing_of(engine).available
-    assert patch_state(engine) == "unpatched"
+    assert state_of(engine) == "unpatched"
     assert revert(engine) == f"{vllm} holds nothing of connector-tax"
     assert tree(vllm) == before
 
@@ -51,7 +60,7 @@ def test_what_an_earlier_version_wrote_is_in_the_way_until_it_is_taken_out(
 ) -> None:
     before = tree(vllm)
     write_blocks(vllm)
-    assert patch_state(engine) == "patched"
+    assert state_of(engine) == "patched"
     with pytest.raises(EngineError, match="an earlier version of connector-tax wrote its step timing into"):
         step_timing_of(engine)
     revert(engine)

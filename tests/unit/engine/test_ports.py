@@ -9,15 +9,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from connector_tax.config import EngineConfig
 from connector_tax.engine import ports
 from connector_tax.engine.command import engine_environment
 from connector_tax.engine.gpus import Cards, Gpu
-from connector_tax.engine.ports import Listener, free_port, is_taken, taken_side_port
+from connector_tax.engine.ports import LOOPBACK, Listener, free_port, intruder, is_taken, taken_side_port
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.errors import EngineError
+from connector_tax.measure.failure import is_of_the_host
 from connector_tax.records.connector import ConnectorSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -152,3 +154,32 @@ def test_a_holder_that_ends_between_two_looks_is_no_traceback(
         monkeypatch.setattr(ports, "listeners", lambda: [gone])
         said = taken_side_port(engine, connector("nixl_both"), {NIXL: str(port)})
     assert said is not None and f"is in use by process {ended.pid}, which has ended since" in said
+
+
+@pytest.mark.parametrize("v6_only", [True, False])
+def test_a_listener_of_ipv6_is_in_the_way_where_it_takes_ipv4_as_well(v6_only: bool) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(v6_only))
+        other.bind(("::", 0))
+        other.listen()
+        found = intruder(other.getsockname()[1], ended.pid)
+    assert (found is None) == v6_only
+
+
+def test_an_engine_whose_sockets_are_hidden_is_told_from_another_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of an interpreter with file capabilities the kernel tells its own user nothing."""
+    monkeypatch.setattr(ports, "listeners", lambda: [Listener(LOOPBACK, 8000, None)])
+    assert "another user, which this launch did not start" in str(intruder(8000, os.getpid()))
+
+    def refuse(self: psutil.Process) -> int:
+        raise psutil.AccessDenied(self.pid)
+
+    monkeypatch.setattr(psutil.Process, "num_fds", refuse)
+    monkeypatch.setattr(ports, "family", lambda root: {root})
+    said = str(intruder(8000, os.getpid()))
+    assert f"process {os.getpid()} of this launch" in said and "setcap -r" in said
+    assert is_of_the_host(said)

@@ -20,6 +20,7 @@ from connector_tax.engine.gpus import Cards
 from connector_tax.engine.launch_words import fields
 from connector_tax.engine.logs import clean_logs, launch_secrets
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.outputs import collect_outputs
 from connector_tax.measure.warmup import ask
@@ -84,6 +85,16 @@ def test_the_command_lines_key_goes_before_the_environments(campaign: CampaignCo
     """As in vLLM."""
     config = with_engine(campaign, env={"VLLM_API_KEY": "a"}, extra_args=("--api-key=b",))
     assert api_key(config.engine, config.connector("plain")) == "b"
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel-1", "planted\nkey", "planted-\udcff"])
+def test_a_key_that_no_header_carries_is_one_message_without_the_key(
+    campaign: CampaignConfig, key: str
+) -> None:
+    config = with_engine(campaign, args={"api_key": key})
+    with pytest.raises(ConfigError, match="no HTTP header can carry") as told:
+        api_key(config.engine, config.connector("plain"))
+    assert key not in str(told.value)
 
 
 def test_the_config_that_is_handed_on_does_not_reach_the_engine(

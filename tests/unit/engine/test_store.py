@@ -1,6 +1,9 @@
 """Every launch begins with an empty store of its own, whatever became of the launch before it."""
 
+import errno
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,7 +15,7 @@ import pytest
 from connector_tax.config import load_campaign
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.engine.store import own_store, stores_folder
-from connector_tax.errors import ConfigError
+from connector_tax.errors import ConfigError, EngineError
 from connector_tax.plan import launch_spec
 from connector_tax.records.connector import ConnectorSpec
 
@@ -131,3 +134,15 @@ def test_a_connector_without_a_store_is_launched_as_written() -> None:
     plain = replace(STORING, kv_transfer_config=None, env={}, extra_args=())
     with own_store(plain) as connector:
         assert connector == plain
+
+
+def test_a_file_system_that_locks_nothing_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS without its lock service is no full disk."""
+
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(EngineError, match=r"lock of the store of a launch cannot be taken \(No locks"):
+        with own_store(STORING):
+            pytest.fail("held")

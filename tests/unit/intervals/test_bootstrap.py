@@ -14,8 +14,14 @@ from connector_tax.intervals.bootstrap import (
     small_sample_factor,
     widened,
 )
-from connector_tax.intervals.resampling import block_counts, resampled_percentiles
+from connector_tax.intervals.resampling import Counts, Floats, SortedColumn, block_counts
 from connector_tax.stats.taxes import relative, verdict
+
+
+def resampled_percentiles(values: Floats, counts: Counts, qs: tuple[float, ...]) -> dict[float, Floats]:
+    """Each percentile of each resample, looked for everywhere; arrays of shape (draws,)."""
+    column = SortedColumn.of(values, qs)
+    return {q: column.percentiles(q, counts, None) for q in qs}
 
 
 def rng(seed: int = 0) -> np.random.Generator:

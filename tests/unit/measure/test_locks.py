@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from connector_tax.engine.gpus import Cards, Gpu
 from connector_tax.errors import EngineError
 from connector_tax.measure import locks
-from connector_tax.measure.locks import measuring_alone
+from connector_tax.measure.locks import cache_folder, measuring_alone
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +130,18 @@ def test_a_cache_folder_that_is_no_folder_is_one_message(
     with pytest.raises(EngineError, match=r"the lock of GPU 0: .* cannot be taken \(Not a directory\)"):
         with measuring_alone(tmp_path / "a", "a", on("GPU-aa")):
             pytest.fail("held")
+
+
+def test_a_user_without_a_home_has_a_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOME is unset, and the user's number is in no passwd."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("HOME", "CONNECTOR_TAX_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert cache_folder() == Path(tempfile.gettempdir()) / f"connector-tax-cache-{os.getuid()}"
 
 
 def test_a_folder_whose_name_is_no_text_can_be_locked(tmp_path: Path) -> None:

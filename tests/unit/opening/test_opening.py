@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector_tax.errors import ArtifactError, ConfigError
-from connector_tax.files import parse_json, parse_lines, read_json, sha256_of, write_text_if_changed
+from connector_tax.files import _once, parse_json, parse_lines, read_json, sha256_of, write_text_if_changed
 from connector_tax.opening import (
     bare,
     is_bare,
@@ -161,6 +161,23 @@ def test_json_that_readers_could_take_for_different_things_is_none(text: str, me
 )
 def test_what_is_large_and_json_is_read(text: str) -> None:
     parse_json(text.encode())
+
+
+def test_a_key_that_stands_twice_is_found_in_one_pass() -> None:
+    compared = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, str(other))
+
+    names = [Name(f"key {k}") for k in range(1000)]
+    with pytest.raises(ValueError, match="the key 'key 999' stands twice"):
+        _once([(name, None) for name in (*names, Name("key 999"))])
+    assert compared < 100
 
 
 def test_only_a_line_feed_ends_a_line() -> None:

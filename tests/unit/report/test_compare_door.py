@@ -71,6 +71,18 @@ def test_the_door_gives_one_json_object(days: tuple[Path, Path, Path]) -> None:
     assert value["a"]["vllm"] == "0.32.0"
 
 
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_no_text_of_either_side_moves_a_cursor(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    escapes = "\x1b]0;title\x07\x1b[2J\x9b31m\n"
+    value = json.loads(EXAMPLE.read_text())
+    value["date"] = value["campaign"] = escapes
+    text = json.dumps(value).replace('"nixl_both"', json.dumps("nixl" + escapes))
+    (tmp_path / "aggregate.json").write_text(text)
+    done = door(EXAMPLE, tmp_path, *flags)
+    assert "nixl" in done.stdout and "Traceback" not in done.stderr
+    assert all(c.isprintable() for line in done.stdout.split("\n") for c in line)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

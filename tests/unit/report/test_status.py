@@ -1,5 +1,6 @@
 """``make status``: what is done of the plan as it is now, who works on it, and what would go on with it."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from builders import SMALL, Campaign, campaign_config
 
 from connector_tax.artifacts.supervisor import RECORD
 from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.files import write_json
+from connector_tax.files import read_json, write_json
 from connector_tax.report.status import status_text
 
 FILE = Path("config/mine.yaml")
@@ -23,7 +24,8 @@ def campaign(tmp_path: Path, **changes: object) -> Campaign:
 
 
 def rates(found: Campaign, safe: float, load: float) -> None:
-    write_json(found.folder.reference_rates, {"ref_safe_per_s": safe, "ref_load_per_s": load})
+    value = {"ref_safe_per_s": safe, "ref_load_per_s": load, "b_prime_needed": safe != load}
+    write_json(found.folder.reference_rates, value)
 
 
 def said(found: Campaign, tmp_path: Path) -> dict[str, str]:
@@ -108,3 +110,34 @@ def test_a_report_of_before_is_said_to_be_one(tmp_path: Path) -> None:
     found.measure("plain")
     found.folder.report.write_text("")
     assert "report.html, made before the rest was measured" in said(found, tmp_path)["all"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("receipt", {"cells": [1]}),
+        ("receipt", {"cells": None}),
+        ("receipt", {"status": 5}),
+        ("receipt", {"launches": 5}),
+        ("receipt", [1]),
+        ("receipt", "{"),
+        ("reference_rates", [1]),
+        ("reference_rates", {"schema": 1}),
+        ("preflight_status", [1]),
+        ("preflight_status", {"configs": {"plain": 1}}),
+    ],
+)
+def test_a_file_that_somebody_else_wrote_costs_its_line_only(
+    tmp_path: Path, name: str, content: object
+) -> None:
+    found = campaign(tmp_path)
+    for connector in ("plain", "mooncake_both"):
+        found.measure(connector)
+    path = found.run("plain", "a").receipt if name == "receipt" else getattr(found.folder, name)
+    if name == "receipt" and isinstance(content, dict):
+        content = {**read_json(path), **content}
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    text = said(found, tmp_path)
+    assert f"cannot be read: {path}: " in text["all"]
+    assert text["mooncake_both"].split()[1:3] == ["3", "cells"]
+    assert ("cannot be read" in text["plain"]) == (name == "receipt")

@@ -235,6 +235,17 @@ def test_no_text_of_a_run_is_more_than_text_in_a_manifest(campaign: Campaign) ->
     assert page.read_text() == text
 
 
+def test_a_manifest_is_made_for_a_user_without_a_home(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    campaign.run("plain", "a").launch_sh.write_text("exec python -m vllm\n")
+    monkeypatch.setattr(Path, "home", unknown)
+    assert "python -m vllm" in build_manifest(campaign.root)[1].read_text()
+
+
 def _cells_of(line: str) -> int:
     """As GitHub counts: a backslash takes the next character with it, whatever that is."""
     bars, k = 0, 0

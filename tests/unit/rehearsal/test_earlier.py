@@ -1,0 +1,51 @@
+"""``rehearse --earlier``: an aggregate that somebody else wrote is read, or named as one that cannot be."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.errors import ArtifactError
+from connector_tax.rehearsal.earlier import read_aggregate
+from connector_tax.rehearsal.outlook import power_lines
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+
+EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
+REPEATS = {"reference": "ref_safe", "metric": "ttft_p90", "within_launch_sd": 0.1, "taxes": [{"sd": 1}]}
+
+
+def test_the_example_is_read() -> None:
+    assert read_aggregate(EXAMPLE) == json.loads(EXAMPLE.read_text())
+    assert power_lines(EXAMPLE)[0].startswith("smallest tax found")
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "place"),
+    [
+        ([1], "it is no object"),
+        ({"power": 1}, "power is no list"),
+        ({"power": [{"config": 1}]}, r"power\[0\]\.config is no str"),
+        ({"power": [{"config": "a", "metric": "x"}]}, r"power\[0\]\.metric is no latency: 'x'"),
+        ({"cells": [1]}, r"cells\[0\] it is no object"),
+        ({"cells": [{"phase": "a", "rate_per_s": 1, "e2e_ms": {"p90": 5}}]}, "e2e_ms.p90 is no object"),
+        ({"repeats": [{"reference": "ref_safe"}]}, "no taxes"),
+        ({"repeats": [REPEATS]}, "no requests"),
+        ({"repeats": [{**REPEATS, "within_launch_sd": "1"}]}, "within_launch_sd is no int or float"),
+    ],
+)
+def test_what_is_of_another_form_is_one_message(tmp_path: Path, aggregate: Any, place: str) -> None:
+    path = tmp_path / "aggregate.json"
+    path.write_text(json.dumps(aggregate))
+    with pytest.raises(ArtifactError, match=rf"aggregate\.json: cannot be read: .*{place}"):
+        power_lines(path)
+
+
+def test_no_name_moves_a_cursor(tmp_path: Path) -> None:
+    path = tmp_path / "aggregate.json"
+    row = {"config": "\x1b[2J", "metric": "ttft_p90", "one_launch": None, "by_blocks": {"\x1b3": 0.1}}
+    path.write_text(json.dumps({"power": [row]}))
+    assert "\x1b" not in "".join(power_lines(path))
