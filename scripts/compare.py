@@ -1,16 +1,13 @@
 """Two campaigns (releases, GPUs, days): which taxes changed, and whether one rose too far (exit code 1)."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from connector_tax.doors import run_door
 from connector_tax.figures.foreign import reading
-from connector_tax.files import to_json
 from connector_tax.report.compare import LATENCIES, compare, read_side
-from connector_tax.report.compare_text import comparison_json, comparison_text
+from connector_tax.report.compare_text import comparison_json_text, comparison_text
 
 
 def _limit(text: str) -> float:
@@ -20,11 +17,6 @@ def _limit(text: str) -> float:
             f"{text}: wanted is a ratio from 0 to 1; 0.05 is 5 percentage points"
         )
     return value
-
-
-def _ascii(value: dict[str, Any]) -> str:
-    """The same JSON in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
-    return json.dumps(json.loads(to_json(value)), indent=2)
 
 
 def main() -> None:
@@ -54,7 +46,7 @@ def main() -> None:
             deciding=(args.metric,) if args.metric else tuple(LATENCIES),
             allow_missing=args.allow_missing,
         )
-        text = _ascii(comparison_json(found)) if args.json else comparison_text(found)
+        text = comparison_json_text(found) if args.json else comparison_text(found)
     print(text)
     sys.exit(found.exit_code)
 

@@ -1,10 +1,12 @@
 """A comparison as text that ends with its verdict, and as one JSON object."""
 
+import json
 from dataclasses import asdict
 from typing import Any
 
 from connector_tax.figures.lookup import Interval, mapping
 from connector_tax.figures.words import clean, listing, percent, with_interval
+from connector_tax.files import to_json
 from connector_tax.opening import printable
 from connector_tax.report.compare import Change, Comparison, Number, Side
 from connector_tax.report.compare_context import differences, embedded, notes
@@ -180,3 +182,8 @@ def _number_json(found: Number) -> dict[str, Any]:
 
 def _interval_json(value: Interval) -> dict[str, Any]:
     return {"point": value.point, "low": value.low, "high": value.high}
+
+
+def comparison_json_text(found: Comparison) -> str:
+    """``comparison_json`` in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
+    return json.dumps(json.loads(to_json(comparison_json(found))), indent=2)
