@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from conftest import Project
+from rehearsed_day import rehearsed_day
 
-from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.config import load_campaign
 from connector_tax.enginemodel.costs import load_costs
-from connector_tax.ingest import read_campaign
 from connector_tax.plan import cells_of
-from connector_tax.rehearsal.campaign import rehearse
 from connector_tax.rehearsal.truth import true_tax
-from connector_tax.stats.aggregate import aggregate
 
 pytestmark = pytest.mark.emulated
 
@@ -86,13 +84,6 @@ def test_a_tax_of_thirty_percent_is_found_and_nothing_is_not(project: Project) -
         assert tax["verdict"] == "tax"
         nothing = found["noop_connector", metric]
         assert nothing["verdict"] == "no_tax_found", nothing
-
-
-def rehearsed_day(config: CampaignConfig, results: Path, day: int) -> dict[tuple[str, str], dict[str, Any]]:
-    """The headline taxes of one day in virtual time."""
-    root, _ = rehearse(config, results / str(day), seed=100 + day, processes=1)
-    taxes = aggregate(read_campaign(root, steps=False))["taxes"]
-    return {(t["config"], t["metric"]): t for t in taxes if t["headline"] and t["reference"] == "ref_safe"}
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say(project: Project, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ _TIME: Form = within(0, MOST_NS, int)
 _SECONDS: Form = within(0, 1e9)
 _TOKENS: Form = within(0, 1e12)
 _LENGTH: Form = within(1, 1e9, int)
+_LENGTH_OR_0: Form = within(0, 1e9, int)
 _RATE: Form = within(1e-9, 1e9)
 _TEXT_OR_NULL = (str, type(None))
 _SHAPE: Form = {"input_tokens": _LENGTH, "output_tokens": _LENGTH}
@@ -29,7 +30,8 @@ CELL: Form = {
     "flags": [str],
     "health": dict,
     "cpu": dict,
-    "spec": {"rate_per_s": within(0, 1e9), "input_tokens": _LENGTH, "output_tokens": _LENGTH},
+    # Conversations have lengths of their own, and 0 here.
+    "spec": {"rate_per_s": within(0, 1e9), "input_tokens": _LENGTH_OR_0, "output_tokens": _LENGTH_OR_0},
     "files": {...: {"sha256": str}},
 }
 # Keys that not every cell has.
