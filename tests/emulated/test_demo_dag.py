@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Project
+from checkout import Project
 
 from connector_tax.config import load_campaign
 from connector_tax.rehearsal.campaign import rehearse

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project
+from checkout import Project
 
 pytestmark = pytest.mark.emulated
 

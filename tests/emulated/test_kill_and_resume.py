@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from conftest import Project
+from checkout import Project
 
 pytestmark = pytest.mark.emulated
 

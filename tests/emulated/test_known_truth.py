@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Project
+from checkout import Project
 from rehearsed_day import rehearsed_day
 
 from connector_tax.config import load_campaign

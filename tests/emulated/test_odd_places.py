@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project
+from checkout import Project
 
 pytestmark = pytest.mark.emulated
 # Nobody listens there. A question to the engine that went through it would never be answered.

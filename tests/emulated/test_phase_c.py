@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Project
+from checkout import Project
 
 pytestmark = pytest.mark.emulated
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Project
+from checkout import Project
 
 pytestmark = pytest.mark.emulated
 

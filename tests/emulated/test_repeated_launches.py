@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from conftest import Project
+from checkout import Project
 
 pytestmark = pytest.mark.emulated
 BLOCKS = 3
