@@ -25,7 +25,7 @@ def scramble_times(root: Path) -> None:
 
 def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> None:
     """All stages, every artifact, all figures or reasons; and reading it again measures nothing."""
-    done = project.quiet()
+    done = project.snakemake()
     assert done.returncode == 0, done.stderr[-3000:]
     results = project.results
     for name in ("aggregate.json", "aggregate.csv", "report.html", "MANIFEST.tsv", "reference_rates.json"):
@@ -68,7 +68,7 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
 
 def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) -> None:
     """One more rate: one more cell per configuration, every other cell untouched."""
-    assert project.quiet("phase_a").returncode == 0
+    assert project.snakemake("phase_a").returncode == 0
     before = project.cells()
 
     def add_a_rate(config):  # type: ignore[no-untyped-def]
@@ -82,7 +82,7 @@ def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) 
 
 
 def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project) -> None:
-    assert project.quiet("phase_a").returncode == 0
+    assert project.snakemake("phase_a").returncode == 0
     before = project.cells()
     source = project.root / "src" / "connector_tax" / "loadgen" / "cell.py"
     source.write_text(source.read_text() + "\n# edited\n")
@@ -95,7 +95,7 @@ def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project)
 
 def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(project: Project) -> None:
     """No reference rates and a receipt missing: figures of what there is, and a resume keeps every cell."""
-    assert project.quiet("phase_a").returncode == 0
+    assert project.snakemake("phase_a").returncode == 0
     before = project.cells()
     (project.results / "reference_rates.json").unlink(missing_ok=True)
     next(project.results.glob("*_noop_connector/phase_a/receipt.json")).unlink()
@@ -108,7 +108,7 @@ def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(project: 
 
 
 def test_a_changed_analysis_setting_reaches_the_analysis(project: Project) -> None:
-    assert project.quiet("phase_a").returncode == 0
+    assert project.snakemake("phase_a").returncode == 0
     before = project.cells()
     assert project.snakemake("analysis").returncode == 0
 
@@ -171,7 +171,7 @@ def test_a_skipped_configuration_does_not_block_the_rest(project: Project) -> No
         config["connectors"] = ["plain", "broken", "asleep"]
 
     project.configure(use)
-    done = project.quiet("analysis", "phase_a")
+    done = project.snakemake("analysis", "phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
     status = json.loads((project.results / "preflight" / "preflight_status.json").read_text())["configs"]
     assert status["broken"]["decision"] == "skip"

@@ -1,10 +1,9 @@
-"""The two tests that matter most: a tax that was put in is found, and where there is none, none is found."""
+"""A tax that was put in is found, and where there is none, none is found."""
 
 import json
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ ENGINE = {
 CONNECTORS = {"NoOpConnector/kv_both": {}, "MooncakeConnector/kv_both": {"step_factor": 1.3}}
 
 
-def configure(project: Project) -> None:
+def configure(project: Project, duration_s: float) -> None:
     model = {"engine": ENGINE, "connectors": CONNECTORS}
     (project.root / "config" / "truth_model.yaml").write_text(yaml.safe_dump(model))
 
@@ -46,10 +45,10 @@ def configure(project: Project) -> None:
         config["engine"]["model_file"] = str(project.root / "config" / "truth_model.yaml")
         config["phase_a"] = {"rates_per_s": [12], "input_tokens": 128, "output_tokens": 12}
         config["phase_b_prime"] = {}
-        # In virtual time a tax of 30 % is told from none in 24 campaigns of 24 at this length.
-        config["cell"].update(arrival="poisson", warmup_s=1, duration_s=25, min_completed=100, max_cell_s=40)
-        # Six intervals in one test: at 95 % one of them would miss its truth every third run.
-        config["analysis"].update(confidence=0.999, bootstrap_draws=4000)
+        config["cell"].update(
+            arrival="poisson", warmup_s=1, duration_s=duration_s, min_completed=100, max_cell_s=40
+        )
+        config["analysis"].update(confidence=0.95, bootstrap_draws=500)
 
     project.configure(change)
 
@@ -63,43 +62,39 @@ def truths(project: Project, connector: str) -> dict[str, float]:
     return true_tax(cell, *costs, max_num_batched_tokens=512)
 
 
-def headline(root: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    taxes = json.loads((root / "aggregate.json").read_text())["taxes"]
-    return {(t["config"], t["metric"]): t for t in taxes if t["headline"] and t["reference"] == "ref_safe"}
+def median_ms(project: Project, connector: str) -> float:
+    """The cell's median TPOT, as it was stored."""
+    (path,) = project.results.glob(f"*_{connector}/phase_a/cells/*/cell.json")
+    found: float = json.loads(path.read_text())["summary"]["tpot_ms"]["p50"]
+    return found
 
 
-def test_a_tax_of_thirty_percent_is_found_and_nothing_is_not(project: Project) -> None:
-    """Over real sockets, in real time, from the launch script to the interval."""
-    configure(project)
-    done = project.quiet("phase_a", "reference_rates")
+def test_a_tax_that_was_put_in_arrives_in_the_cells(project: Project) -> None:
+    """Over real sockets, in real time, from the launch script to the cell; of medians, which no stall of the host moves far."""
+    configure(project, duration_s=8)
+    done = project.snakemake("phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
-    done = project.snakemake("analysis")
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = headline(project.results)
-    truth = truths(project, "mooncake_both")
-    assert truth["tpot_p90"] > 0.25
-    for metric in ("ttft_p90", "tpot_p90"):
-        tax = found["mooncake_both", metric]
-        assert tax["low"] <= truth[metric] <= tax["high"], (metric, truth, tax)
-        assert tax["verdict"] == "tax"
-        nothing = found["noop_connector", metric]
-        assert nothing["verdict"] == "no_tax_found", nothing
+    plain, taxed, free = (median_ms(project, c) for c in ("plain", "mooncake_both", "noop_connector"))
+    assert 1.15 < taxed / plain < 1.6
+    assert 0.87 < free / plain < 1.15
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say(project: Project, tmp_path: Path) -> None:
     """Thirty days in virtual time: 95 % intervals hold the model's truth in most of them."""
-    configure(project)
+    configure(project, duration_s=25)
     config = load_campaign(project.root / "config" / "test.yaml")
-    config = replace(config, analysis=replace(config.analysis, confidence=0.95, bootstrap_draws=500))
     truth = truths(project, "mooncake_both")
+    assert truth["tpot_p90"] > 0.25
     held = {"ttft_p90": 0, "tpot_p90": 0}
-    false_alarms = 0
+    missed = false_alarms = 0
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         for found in pool.map(partial(rehearsed_day, config, tmp_path), range(30)):
             for metric in held:
                 tax = found["mooncake_both", metric]
                 held[metric] += tax["low"] <= truth[metric] <= tax["high"]
+                missed += tax["verdict"] != "tax"
                 false_alarms += found["noop_connector", metric]["verdict"] != "no_tax_found"
     # Binomial(30, 0.95) lies below 25 once in 1,800 times.
     assert min(held.values()) >= 25, held
+    assert missed == 0, missed
     assert false_alarms <= 9, false_alarms

@@ -24,7 +24,7 @@ def test_conversations_hit_the_prefix_cache_and_are_taxed(project: Project) -> N
     ]
     (project.root / "config/sessions/talk.jsonl").write_text(json.dumps(chat) + "\n")
     project.configure(conversations)
-    done = project.quiet()
+    done = project.snakemake()
     assert done.returncode == 0, done.stderr[-3000:]
     aggregate = json.loads((project.results / "aggregate.json").read_text())
     assert aggregate["problems"] == []

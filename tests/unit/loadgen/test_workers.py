@@ -19,12 +19,10 @@ from truth_server import Reply, answer_well, truth_server, whole_answer
 
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.loadgen.health import dispatch_rate_error
 from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.session import NOTHING, Observe
 from connector_tax.records.cell import CellSpec
-from connector_tax.records.request import RequestRecord
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
 
@@ -205,20 +203,6 @@ def test_a_worker_that_cannot_start_is_one_message(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with worker_pool(1) as pool, pytest.raises(EngineError, match="exit code 1 before it was up"):
         pool.revive()
-
-
-def record(seq: int, late_ns: int) -> RequestRecord:
-    t = seq * 10_000_000
-    return RequestRecord(seq, t, t + late_ns, t + 1, t + 2, t + 2, "ok", 8, 4, 0, 0, "window")
-
-
-def test_the_rate_error_is_the_share_by_which_a_client_falls_behind() -> None:
-    """1 % slower than scheduled: each arrival is 1 % of its own time late."""
-    slow = [record(seq, seq * 100_000) for seq in range(200)]
-    assert dispatch_rate_error(slow) == pytest.approx(0.01)
-    stalled = [record(seq, 100_000_000 if 50 <= seq < 60 else 0) for seq in range(200)]
-    assert dispatch_rate_error(stalled) == 0.0
-    assert dispatch_rate_error(slow[:10]) is None
 
 
 def test_memory_does_not_grow_with_the_cell() -> None:
