@@ -29,7 +29,9 @@ def main() -> None:
     words = {f"t{i}": i for i in range(json.loads(shape)["vocab_size"])}
     tokenizer = Tokenizer(WordLevel(words, unk_token="t0"))
     tokenizer.pre_tokenizer = Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="t0", eos_token="t1").save_pretrained(args.folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="t0", eos_token="t1").save_pretrained(
+        args.folder
+    )
     # Written last: its presence says that the folder is whole.
     written.write_text(shape)
 

@@ -69,7 +69,7 @@ def read_device() -> Device:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
-            raise ValueError("schema %r, but %d is read here" % (document["schema"], SCHEMA))
+            raise ValueError(f"schema {document['schema']!r}, but {SCHEMA} is read here")
         major, minor = document["compute_capability"]
         return Device(
             name=document["name"],
@@ -81,4 +81,4 @@ def read_device() -> Device:
             clock_log=Path(document["clock_log"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RuntimeError("%s: %s: no virtual GPU can be read there (%r)" % (VARIABLE, path, error)) from error
+        raise RuntimeError(f"{VARIABLE}: {path}: no virtual GPU can be read there ({error!r})") from error

@@ -22,13 +22,17 @@ def true_specs(vllm_config: Any) -> dict[str, Any]:
     """
     model, cache = vllm_config.model_config, vllm_config.cache_config
     if model.use_mla:
-        raise RuntimeError("the virtual GPU knows full and sliding attention; this model has latent attention (MLA)")
+        raise RuntimeError(
+            "the virtual GPU knows full and sliding attention; this model has latent attention (MLA)"
+        )
     text = model.hf_text_config
     layers = model.get_num_layers(vllm_config.parallel_config)
     kinds = getattr(text, "layer_types", None) or [FULL] * layers
     unknown = sorted(set(kinds) - {FULL, SLIDING})
     if unknown:
-        raise RuntimeError("the virtual GPU knows full and sliding attention; this model has %s" % ", ".join(unknown))
+        raise RuntimeError(
+            f"the virtual GPU knows full and sliding attention; this model has {', '.join(unknown)}"
+        )
     dtype = model.dtype if cache.cache_dtype == "auto" else torch.uint8
     shape = {
         "block_size": cache.block_size,
@@ -38,7 +42,7 @@ def true_specs(vllm_config: Any) -> dict[str, Any]:
     }
     window = getattr(text, "sliding_window", None)
     return {
-        "model.layers.%d.self_attn.attn" % i: SlidingWindowSpec(**shape, sliding_window=window)
+        f"model.layers.{i}.self_attn.attn": SlidingWindowSpec(**shape, sliding_window=window)
         if kinds[i] == SLIDING and window
         else FullAttentionSpec(**shape)
         for i in range(layers)

@@ -10,7 +10,9 @@ from virtual_gpu.clock import Clock, Launched
 class ClockedOutput(AsyncModelRunnerOutput):
     """What vLLM waits for: with asynchronous scheduling while it prepares the next step, without it at once."""
 
-    def __init__(self, output: ModelRunnerOutput, token_ids: list[list[int]], clock: Clock, step: Launched) -> None:
+    def __init__(
+        self, output: ModelRunnerOutput, token_ids: list[list[int]], clock: Clock, step: Launched
+    ) -> None:
         self.output = output
         self._token_ids = token_ids
         self._clock = clock
@@ -31,4 +33,6 @@ def model_runner_output(req_ids: list[str]) -> ModelRunnerOutput:
     try:
         return ModelRunnerOutput(**fields)
     except TypeError:
-        return ModelRunnerOutput(**fields, sampled_token_ids=[], logprobs=None, prompt_logprobs_dict={}, pooler_output=[])
+        return ModelRunnerOutput(
+            **fields, sampled_token_ids=[], logprobs=None, prompt_logprobs_dict={}, pooler_output=[]
+        )

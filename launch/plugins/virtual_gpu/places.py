@@ -49,7 +49,9 @@ def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
 
         def of_keywords(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
             given = {"request_state_indices": batch.idx_mapping, "request_ids": batch.req_ids}
-            given |= {"num_tokens": batch.num_tokens} | ({} if metadata is None else {"attn_metadata": metadata})
+            given |= {"num_tokens": batch.num_tokens} | (
+                {} if metadata is None else {"attn_metadata": metadata}
+            )
             call(scheduler_output, **given)
 
         return of_keywords

@@ -62,7 +62,9 @@ class VirtualGpuPlatform(CpuPlatform):
     def check_and_update_config(cls, vllm_config: Any) -> None:
         parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
         if parallel.world_size > 1:
-            raise ValueError("the virtual GPU is one device: tensor and pipeline parallelism are not modelled")
+            raise ValueError(
+                "the virtual GPU is one device: tensor and pipeline parallelism are not modelled"
+            )
         if parallel.worker_cls == "auto":
             parallel.worker_cls = WORKER
         if cache.block_size is None or not getattr(cache, "user_specified_block_size", True):

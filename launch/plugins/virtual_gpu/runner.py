@@ -16,8 +16,8 @@ from virtual_gpu.batches import Batch, Batches
 from virtual_gpu.clock import Clock, Launched, busy
 from virtual_gpu.device import Device
 from virtual_gpu.kv_cache import allocate, narrow, true_specs
-from virtual_gpu.places import Layers, largest_full_graph, pre_forward_of
 from virtual_gpu.outputs import ClockedOutput, model_runner_output
+from virtual_gpu.places import Layers, largest_full_graph, pre_forward_of
 
 
 class ClockModelRunner:

@@ -14,7 +14,8 @@ def stand_in_for_the_device(vllm_config: Any) -> None:
     """Put in what this launch's connectors need."""
     for word, put_in in STAND_INS.items():
         if word in repr(vllm_config.kv_transfer_config):
-            print("connector-tax: virtual GPU: stand-in for %s: %s" % (word, put_in()), file=sys.stderr, flush=True)
+            said = f"connector-tax: virtual GPU: stand-in for {word}: {put_in()}"
+            print(said, file=sys.stderr, flush=True)
 
 
 def _accelerator() -> str:

@@ -48,7 +48,9 @@ class VirtualGpuWorker(Worker):
         from vllm.utils.import_utils import resolve_obj_by_qualname
         from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts
 
-        return [layout.name for layout in get_supported_kv_cache_layouts([resolve_obj_by_qualname(ATTENTION)])]
+        return [
+            layout.name for layout in get_supported_kv_cache_layouts([resolve_obj_by_qualname(ATTENTION)])
+        ]
 
     def compile_or_warm_up_model(self) -> Any:
         """Nothing to compile, in the form that this release's executor reads."""

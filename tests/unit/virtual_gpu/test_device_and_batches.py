@@ -18,7 +18,12 @@ DOCUMENT: dict[str, Any] = {
     "compute_capability": [9, 0],
     "memory_bytes": 150_754_820_096,
     "kv_cache_bytes": 60_000_000_000,
-    "step": {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02},
+    "step": {
+        "base_us": 4000,
+        "per_prefill_token_us": 15,
+        "per_decode_seq_us": 20,
+        "per_context_token_us": 0.02,
+    },
     "host": {"before_launch_us": 0, "before_launch_per_seq_us": 0, "after_launch_us": 0},
 }
 
@@ -47,11 +52,26 @@ def scheduled(
 def test_a_prompt_in_two_chunks_gets_its_token_after_the_second() -> None:
     batches = Batches()
     first = batches.batch(scheduled({"a": (100, 0)}, {}, {"a": 60}))
-    assert (first.prefill_tokens, first.decode_seqs, first.context_tokens, first.sampled) == (60, 0, 0, [False])
+    assert (first.prefill_tokens, first.decode_seqs, first.context_tokens, first.sampled) == (
+        60,
+        0,
+        0,
+        [False],
+    )
     second = batches.batch(scheduled({}, {"a": 60}, {"a": 40}))
-    assert (second.prefill_tokens, second.decode_seqs, second.context_tokens, second.sampled) == (40, 0, 60, [True])
+    assert (second.prefill_tokens, second.decode_seqs, second.context_tokens, second.sampled) == (
+        40,
+        0,
+        60,
+        [True],
+    )
     third = batches.batch(scheduled({}, {"a": 100}, {"a": 1}))
-    assert (third.prefill_tokens, third.decode_seqs, third.context_tokens, third.positions) == (0, 1, 100, [101])
+    assert (third.prefill_tokens, third.decode_seqs, third.context_tokens, third.positions) == (
+        0,
+        1,
+        100,
+        [101],
+    )
     assert third.uniform_decode and not second.uniform_decode
 
 
