@@ -115,7 +115,9 @@ def loads_around(at: OperatingPoint) -> tuple[StepLoad, ...]:
     """Steps at which the line is held against the roofline: eight times fewer sequences to eight times more, and prompts."""
     numbers = sorted({max(1, round(at.decode_seqs * 2.0**k)) for k in range(-4, 4)})
     own = StepLoad(at.decode_seqs, at.context_tokens)
-    chunks = sorted({at.prefill_tokens // 16, at.prefill_tokens // 4, at.prefill_tokens, 2 * at.prefill_tokens} - {0})
+    chunks = sorted(
+        {at.prefill_tokens // 16, at.prefill_tokens // 4, at.prefill_tokens, 2 * at.prefill_tokens} - {0}
+    )
     last = replace(own, prefill_tokens=2 * at.prefill_tokens, prefill_context_tokens=6 * at.prefill_tokens)
     return (
         *(StepLoad(n, at.context_tokens) for n in numbers),
