@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from builders import SMALL, campaign_config
+
 from connector_tax.config import CampaignConfig
-from tests.builders import SMALL, campaign_config
 
 # Qwen/Qwen3-Coder-30B-A3B-Instruct, without what no formula reads.
 QWEN: dict[str, Any] = {

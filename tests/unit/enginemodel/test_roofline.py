@@ -1,6 +1,8 @@
 """The step time of a model on a GPU, held against sizes and decode steps that others published."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +20,10 @@ from connector_tax.enginemodel.roofline import (
 from connector_tax.enginemodel.shape import ModelShape, model_shape
 from connector_tax.errors import ConfigError
 from connector_tax.records.gpu import OperatingPoint, VirtualGpu
-from tests.builders import ROOT
-from tests.virtual_gpus import LLAMA, MIXTRAL, QWEN
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+from virtual_gpus import LLAMA, MIXTRAL, QWEN
 
 
 def profile(name: str) -> VirtualGpu:

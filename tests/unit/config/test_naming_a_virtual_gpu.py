@@ -1,6 +1,7 @@
 """A campaign that names a virtual GPU: what it must say, what it may change, and whose hash that touches."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from connector_tax.config.gpu import GPUS
 from connector_tax.errors import ConfigError
 from connector_tax.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
 from connector_tax.records.gpu import HostCosts, StepCosts
-from tests.builders import ROOT, SMALL, campaign_config
-from tests.virtual_gpus import clocked_campaign
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT, SMALL, campaign_config
+from virtual_gpus import clocked_campaign
 
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
 
