@@ -210,7 +210,7 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
 def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
     identity = bench.identity
     # The card as well: another one may be too small, and is another speed.
-    hashed = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
+    hashed: dict[str, Any] = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
     launch_hash = hash_of({"launch": launch_spec(bench.config, connector.id), **hashed})
     skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
