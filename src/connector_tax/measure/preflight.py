@@ -263,7 +263,7 @@ def _reason_before_launch(
     if needed:
         names = " and ".join(m.module for m in needed)
         reason = f"the engine's interpreter has no module {names}"
-        if connector.needs_gpu and not identity["gpu"]:
+        if connector.needs_gpu and not identity["gpu"] and engine.virtual_gpu is None:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
         return reason, "; ".join(m.install_for(identity["cuda"]) for m in needed)
     cores = len(os.sched_getaffinity(0))
@@ -324,6 +324,8 @@ def _ask(
     ]
     if connector.verify == "long_prompt":
         rest.append(lambda: checks.cache_was_asked(engine))
+    if config.engine.virtual_gpu is not None:
+        rest.append(lambda: checks.clock_at_work(engine))
     rest.append(lambda: checks.alive(engine))
     for check in rest:
         if not findings[-1].ok:
