@@ -131,6 +131,13 @@ def test_plugins_need_nothing_of_the_pipeline(name: str) -> None:
     assert _foreign_imports(ROOT / "launch" / "plugins" / name) <= {"vllm"}
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "launch/plugins/virtual_gpu").glob("*.py")), ids=lambda p: p.name
+)
+def test_the_virtual_gpu_needs_torch_and_vllm_alone(path: Path) -> None:
+    assert _foreign_imports(path) <= {"torch", "virtual_gpu", "vllm"}
+
+
 def _foreign_imports(path: Path) -> set[str]:
     import ast
 

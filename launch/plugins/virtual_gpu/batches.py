@@ -1,0 +1,71 @@
+"""What a step has to do, from the scheduler's output: how much of it is prompt, and who gets a token."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step.
+
+    ``req_ids``, ``idx_mapping`` and ``num_tokens`` have the names of vLLM's own input batch, since connectors are handed it.
+
+    Attributes:
+        sampled: by request, whether it gets a token; a prompt that goes on in the next step does not.
+        positions: by request, of the token that it gets.
+        context_tokens: computed before this step, over all of its sequences.
+    """
+
+    req_ids: list[str]
+    idx_mapping: Any
+    num_tokens: int
+    sampled: list[bool]
+    positions: list[int]
+    prefill_tokens: int
+    decode_seqs: int
+    context_tokens: int
+
+    @property
+    def uniform_decode(self) -> bool:
+        """Every sequence has one token: what a full CUDA graph is captured for."""
+        return self.prefill_tokens == 0
+
+
+class Batches:
+    """The requests on the device, and how long their prompts are."""
+
+    def __init__(self) -> None:
+        self._prompt_tokens: dict[str, int] = {}
+
+    def batch(self, scheduled: Any) -> Batch:
+        for request_id in scheduled.finished_req_ids:
+            self._prompt_tokens.pop(request_id, None)
+        done = {}
+        for request in scheduled.scheduled_new_reqs:
+            self._prompt_tokens[request.req_id] = len(request.prompt_token_ids)
+            done[request.req_id] = request.num_computed_tokens
+        cached = scheduled.scheduled_cached_reqs
+        done.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        req_ids, sampled, positions, prefill, decode, context = [], [], [], 0, 0, 0
+        for request_id, tokens in scheduled.num_scheduled_tokens.items():
+            computed, prompt = done[request_id], self._prompt_tokens[request_id]
+            end = computed + tokens
+            if computed < prompt:
+                prefill += tokens
+            else:
+                decode += 1
+            context += computed
+            req_ids.append(request_id)
+            sampled.append(end >= prompt)
+            positions.append(end)
+        mapping = list(range(len(req_ids)))
+        return Batch(
+            req_ids,
+            mapping,
+            scheduled.total_num_scheduled_tokens,
+            sampled,
+            positions,
+            prefill,
+            decode,
+            context,
+        )

@@ -1,0 +1,90 @@
+"""The device's clock: one step after the other, each done when its time is up.
+
+A GPU runs behind the host: a step begins when it was launched and the one before it is done. Whoever wants its result waits on
+an event and gives interpreter lock and core away, as here.
+"""
+
+import ctypes
+import json
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+SCHEMA = 1
+FLUSH_S = 0.5
+BATCH_ROWS = 50
+PR_SET_TIMERSLACK = 29
+
+now_ns = time.monotonic_ns
+
+
+@dataclass
+class Launched:
+    """A step on the device; nanoseconds of CLOCK_MONOTONIC."""
+
+    t_launch_ns: int
+    t_due_ns: int
+
+
+class Clock:
+    """The times of one device, and their record: lists of ``[t_launch_ns, t_due_ns, t_asked_ns, t_done_ns]``.
+
+    ``t_done_ns`` less the later of due and asked is the clock's error.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._free_at_ns = 0
+        self._rows: deque[tuple[int, int, int, int]] = deque()
+        self._flushing = threading.Lock()
+        self._log = open(log, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the process
+        self._log.write(json.dumps({"kind": "header", "schema": SCHEMA, "pid": os.getpid()}) + "\n")
+        self._log.flush()
+        self._precise_threads: set[int] = set()
+        threading.Thread(target=self._keep_flushing, name="connector-tax-clock", daemon=True).start()
+
+    def launch(self, duration_ns: int) -> Launched:
+        launched_ns = now_ns()
+        self._free_at_ns = max(launched_ns, self._free_at_ns) + duration_ns
+        return Launched(launched_ns, self._free_at_ns)
+
+    def host_is_behind(self, step: Launched) -> None:
+        """The host has only now handed the last layer over: the step cannot be done before."""
+        self._free_at_ns = step.t_due_ns = max(step.t_due_ns, now_ns())
+
+    def wait(self, step: Launched) -> None:
+        """Until the step is done."""
+        asked_ns = now_ns()
+        if asked_ns < step.t_due_ns:
+            self._sleep_precisely()
+            time.sleep((step.t_due_ns - asked_ns) / 1e9)
+        self._rows.append((step.t_launch_ns, step.t_due_ns, asked_ns, now_ns()))
+
+    def flush(self) -> None:
+        """Write what there is, a few rows at a time: a line being written holds the interpreter's lock."""
+        with self._flushing:
+            while self._rows:
+                rows = [self._rows.popleft() for _ in range(min(len(self._rows), BATCH_ROWS))]
+                self._log.write(json.dumps(rows, separators=(",", ":")) + "\n")
+            self._log.flush()
+
+    def _keep_flushing(self) -> None:
+        while True:
+            time.sleep(FLUSH_S)
+            self.flush()
+
+    def _sleep_precisely(self) -> None:
+        """Linux wakes a sleeper up to 50 us late to save wake-ups; the thread that waits for the device asks for 1 ns."""
+        ident = threading.get_ident()
+        if ident not in self._precise_threads:
+            self._precise_threads.add(ident)
+            ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def busy(duration_us: float) -> None:
+    """Hold the interpreter's lock and a core, as Python code of that length does."""
+    until_ns = now_ns() + round(duration_us * 1e3)
+    while now_ns() < until_ns:
+        pass

@@ -1,0 +1,84 @@
+"""The device as CONNECTOR_TAX_VIRTUAL_GPU describes it: a JSON document that the pipeline wrote into the launch's folder."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtual_gpu.registration import VARIABLE
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """How long a step takes on the device, in microseconds.
+
+    ``per_context_token_us`` is for each token that a sequence of the step has computed before: its keys and values are read.
+    """
+
+    base_us: float
+    per_prefill_token_us: float
+    per_decode_seq_us: float
+    per_context_token_us: float
+
+    def duration_ns(self, prefill_tokens: int, decode_seqs: int, context_tokens: int) -> int:
+        return round(
+            1e3
+            * (
+                self.base_us
+                + self.per_prefill_token_us * prefill_tokens
+                + self.per_decode_seq_us * decode_seqs
+                + self.per_context_token_us * context_tokens
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a GPU's model runner does on the host and a clock has no reason to, as busy time in microseconds."""
+
+    before_launch_us: float
+    before_launch_per_seq_us: float
+    after_launch_us: float
+
+
+@dataclass(frozen=True)
+class Device:
+    """One virtual GPU.
+
+    Attributes:
+        kv_cache_bytes: what this GPU would have left for keys and values beside the model.
+        clock_log: where the times of the steps go.
+    """
+
+    name: str
+    compute_capability: tuple[int, int]
+    memory_bytes: int
+    kv_cache_bytes: int
+    step: Step
+    host: Host
+    clock_log: Path
+
+
+def read_device() -> Device:
+    """Raises:
+    RuntimeError: there is no such document, or not of this form; says what is wrong with it.
+    """
+    path = os.environ.get(VARIABLE, "")
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"schema {document['schema']!r}, but {SCHEMA} is read here")
+        major, minor = document["compute_capability"]
+        return Device(
+            name=document["name"],
+            compute_capability=(int(major), int(minor)),
+            memory_bytes=int(document["memory_bytes"]),
+            kv_cache_bytes=int(document["kv_cache_bytes"]),
+            step=Step(**document["step"]),
+            host=Host(**document["host"]),
+            clock_log=Path(document["clock_log"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RuntimeError(f"{VARIABLE}: {path}: no virtual GPU can be read there ({error!r})") from error

@@ -1,0 +1,82 @@
+"""The device's KV cache: as many layers and blocks as the GPU would have, of heads so narrow that a host has room for them.
+
+Schedulers and connectors see layers, blocks and block size; the bytes of a block are what differs.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+
+HEADS = 1
+HEAD_SIZE = 8
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def true_specs(vllm_config: Any) -> dict[str, Any]:
+    """Layer -> what vLLM would keep for it, from the model's own configuration.
+
+    Raises:
+        RuntimeError: layers of another kind; names them.
+    """
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    if model.use_mla:
+        raise RuntimeError(
+            "the virtual GPU knows full and sliding attention; this model has latent attention (MLA)"
+        )
+    text = model.hf_text_config
+    layers = model.get_num_layers(vllm_config.parallel_config)
+    kinds = getattr(text, "layer_types", None) or [FULL] * layers
+    unknown = sorted(set(kinds) - {FULL, SLIDING})
+    if unknown:
+        raise RuntimeError(
+            f"the virtual GPU knows full and sliding attention; this model has {', '.join(unknown)}"
+        )
+    dtype = model.dtype if cache.cache_dtype == "auto" else torch.uint8
+    shape = {
+        "block_size": cache.block_size,
+        "num_kv_heads": model.get_num_kv_heads(vllm_config.parallel_config),
+        "head_size": model.get_head_size(),
+        "dtype": dtype,
+    }
+    window = getattr(text, "sliding_window", None)
+    return {
+        f"model.layers.{i}.self_attn.attn": SlidingWindowSpec(**shape, sliding_window=window)
+        if kinds[i] == SLIDING and window
+        else FullAttentionSpec(**shape)
+        for i in range(layers)
+    }
+
+
+def narrow(specs: dict[str, Any]) -> dict[str, Any]:
+    """The same layers with one small head."""
+    return {name: _narrow(spec) for name, spec in specs.items()}
+
+
+def _narrow(spec: Any) -> Any:
+    # Values have a size of their own where a release lets them differ from keys.
+    values = {"head_size_v": HEAD_SIZE} if getattr(spec, "head_size_v", 0) else {}
+    return replace(spec, num_kv_heads=HEADS, head_size=HEAD_SIZE, **values)
+
+
+def narrow_bytes(specs: dict[str, Any], kv_cache_bytes: int) -> int:
+    """How much memory of narrow blocks holds as many blocks as ``kv_cache_bytes`` holds of true ones."""
+    true = sum(spec.page_size_bytes for spec in specs.values())
+    return kv_cache_bytes // true * sum(spec.page_size_bytes for spec in narrow(specs).values())
+
+
+def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
+    """Layer -> its tensor, placed by vLLM where this release has a function for it."""
+    try:
+        from vllm.v1.worker.utils import allocate_kv_cache
+    except ImportError:  # before 0.29: a tensor for each place, shared by the layers that are named
+        return {
+            name: torch.zeros(tensor.size, dtype=torch.int8)
+            .view(torch.bfloat16)
+            .view(2, kv_cache_config.num_blocks, -1, HEADS, HEAD_SIZE)
+            for tensor in kv_cache_config.kv_cache_tensors
+            for name in tensor.shared_by
+        }
+    layout = vllm_config.cache_config.get_resolved_kv_cache_layout()
+    return allocate_kv_cache(kv_cache_config, torch.device("cpu"), layout)

@@ -1,0 +1,38 @@
+"""A step's result, which is there when the clock says so."""
+
+from typing import Any
+
+from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
+
+from virtual_gpu.clock import Clock, Launched
+
+
+class ClockedOutput(AsyncModelRunnerOutput):
+    """What vLLM waits for: with asynchronous scheduling while it prepares the next step, without it at once."""
+
+    def __init__(
+        self, output: ModelRunnerOutput, token_ids: list[list[int]], clock: Clock, step: Launched
+    ) -> None:
+        self.output = output
+        self._token_ids = token_ids
+        self._clock = clock
+        self._step = step
+
+    def get_output(self) -> ModelRunnerOutput:
+        self._clock.wait(self._step)
+        self.output.sampled_token_ids = self._token_ids
+        return self.output
+
+
+def model_runner_output(req_ids: list[str]) -> ModelRunnerOutput:
+    """Without tokens yet; fields that this release does not have a default for are empty."""
+    fields: dict[str, Any] = {
+        "req_ids": req_ids,
+        "req_id_to_index": {request_id: index for index, request_id in enumerate(req_ids)},
+    }
+    try:
+        return ModelRunnerOutput(**fields)
+    except TypeError:
+        return ModelRunnerOutput(
+            **fields, sampled_token_ids=[], logprobs=None, prompt_logprobs_dict={}, pooler_output=[]
+        )

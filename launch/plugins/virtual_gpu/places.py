@@ -1,0 +1,75 @@
+"""Where vLLM's own connector code is entered: the call before the forward, and the call of each attention layer."""
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.layers.attention.kv_transfer_utils import maybe_transfer_kv_layer
+
+from virtual_gpu.batches import Batch
+
+
+@maybe_transfer_kv_layer
+def attention(layer_name: str) -> None:
+    """An attention layer as vLLM wraps it: its hooks run, and nothing between them."""
+
+
+class Layers:
+    """The attention layers of a model, in order.
+
+    Attributes:
+        metadata: by layer; connectors skip a step without any. What a GPU's metadata holds belongs to its kernels.
+        slot_mapping: what else ``set_forward_context`` is given, where this release takes it.
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.metadata = dict.fromkeys(names, SimpleNamespace())
+        takes = "slot_mapping" in inspect.signature(set_forward_context).parameters
+        self.slot_mapping: dict[str, Any] = {"slot_mapping": {}} if takes else {}
+
+    def run(self) -> None:
+        for name in self.names:
+            attention(name)
+
+
+def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
+    """``connector.pre_forward`` as this release's model runner V2 calls it, with (scheduler's output, batch, metadata or None)."""
+    call = connector.pre_forward
+    parameters = inspect.signature(call).parameters
+    if "input_batch" in parameters:  # 0.32
+
+        def of_batch(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
+            call(scheduler_output, batch, attn_metadata=metadata)
+
+        return of_batch
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):  # 0.30 and 0.31
+
+        def of_keywords(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
+            given = {"request_state_indices": batch.idx_mapping, "request_ids": batch.req_ids}
+            given |= {"num_tokens": batch.num_tokens} | (
+                {} if metadata is None else {"attn_metadata": metadata}
+            )
+            call(scheduler_output, **given)
+
+        return of_keywords
+
+    def of_output(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
+        call(scheduler_output)
+
+    return of_output
+
+
+def largest_full_graph(vllm_config: Any) -> int:
+    """Sequences of the largest decode step that CUDA would replay as one captured graph; 0 where it captures none.
+
+    Both model runners capture such graphs for the resolved sizes up to ``max_num_seqs``.
+    """
+    compilation = vllm_config.compilation_config
+    mode = compilation.cudagraph_mode
+    if mode is None or not mode.has_full_cudagraphs():
+        return 0
+    most = vllm_config.scheduler_config.max_num_seqs
+    return max((size for size in compilation.cudagraph_capture_sizes or () if size <= most), default=0)
