@@ -7,6 +7,7 @@ Standard library only: preflight asks without vLLM being importable.
 """
 
 import ast
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from virtual_gpu.source_walk import CannotRead, Place, Thing, Walk, walk, within_reach
+from virtual_gpu.source_things import CannotRead, Place, Thing, within_reach
+from virtual_gpu.source_walk import Walk, walk
 
 # What a step can be, with what is then true in a runner's source. V1 has one way of launching.
 _TOKENS = {"scheduler_output.total_num_scheduled_tokens": 7}
@@ -138,7 +140,8 @@ def read_order(vllm: Path, runner: str) -> Order:
     connector = Thing(is_connector=True)
     hooks = _methods(vllm / known.hooks_file, known.hooks_class)
     own, words = within_reach(
-        _methods(vllm / known.file, "GPUModelRunner"), [*CONNECTOR_WORDS, *(f"{mark}(" for mark in known.marks)]
+        _methods(vllm / known.file, "GPUModelRunner"),
+        [*CONNECTOR_WORDS, *(f"{mark}(" for mark in known.marks)],
     )
     if known.is_mixin:
         me = Thing({**hooks, **own}, touch_points=frozenset(hooks))
@@ -274,4 +277,27 @@ def _parsed(path: Path) -> ast.Module:
     except FileNotFoundError as error:
         raise CannotRead(f"{path} is not there") from error
     except SyntaxError as error:
-        raise CannotRead(f"{path} is not Python of this interpreter ({sys.version.split()[0]}): {error}") from error
+        raise CannotRead(
+            f"{path} is not Python of this interpreter ({sys.version.split()[0]}): {error}"
+        ) from error
+
+
+def main() -> None:
+    """``python -m virtual_gpu.hook_order VLLM``: what is found in a release, as JSON."""
+    vllm = Path(sys.argv[1])
+    orders = {}
+    for runner in RUNNERS:
+        try:
+            order = read_order(vllm, runner)
+            orders[runner] = {
+                "places": dict(order.places),
+                "hooks": dict(order.hooks),
+                "reason": fits(vllm, runner),
+            }
+        except CannotRead as error:
+            orders[runner] = {"places": None, "hooks": None, "reason": str(error)}
+    print(json.dumps({"reason": fits(vllm), "runners": orders}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

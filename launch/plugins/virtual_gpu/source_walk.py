@@ -7,47 +7,23 @@ arms are walked, and the case has several sequences. Nothing is imported or run:
 """
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-UNKNOWN = object()
-SOMETHING = object()  # a value known to be not None, and no more
-
-
-class CannotRead(Exception):
-    """The source has a shape that this reader does not follow; the text says where."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A call that was looked for.
-
-    Attributes:
-        name: as the reader of the order knows it (``pre_forward``, ``forward``, ``wait_for_save``).
-        inside: the touch point of the model runner within which it was called; None in the runner itself.
-    """
-
-    name: str
-    inside: str | None
-
-
-@dataclass(frozen=True, eq=False)
-class Thing:
-    """What stands for an object while walking.
-
-    Attributes:
-        methods: their source, by name.
-        parts: attributes that are things themselves.
-        touch_points: methods that are looked for when the model runner calls them; they are walked too.
-        is_connector: every method called on it is looked for, and none is walked.
-    """
-
-    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-    parts: Mapping[str, "Thing"] = field(default_factory=dict)
-    touch_points: frozenset[str] = frozenset()
-    is_connector: bool = False
+from virtual_gpu.source_things import (
+    SOMETHING,
+    UNKNOWN,
+    CannotRead,
+    Place,
+    Thing,
+    bound,
+    makes_context,
+    mentions,
+    text_of,
+    truth,
+)
 
 
 @dataclass
@@ -93,7 +69,9 @@ class Walk:
 
     # Statements.
 
-    def body(self, statements: list[ast.stmt], frame: _Frame, at_yield: Callable[[], None] | None = None) -> None:
+    def body(
+        self, statements: list[ast.stmt], frame: _Frame, at_yield: Callable[[], None] | None = None
+    ) -> None:
         for statement in statements:
             self._statement(statement, frame, at_yield)
 
@@ -137,13 +115,13 @@ class Walk:
                 self._assign(part, UNKNOWN, frame)
 
     def _if(self, node: ast.If, frame: _Frame, at_yield: Callable[[], None] | None) -> None:
-        truth = _truth(self.value(node.test, frame))
-        if truth is None:
+        holds = truth(self.value(node.test, frame))
+        if holds is None:
             if not any(self._calls_something(arm, frame, at_yield) for arm in (node.body, node.orelse)):
                 # Special cases that only compute or leave early say nothing about the order of the common one.
                 return
-            truth = self._choose()
-        self.body(node.body if truth else node.orelse, frame, at_yield)
+            holds = self._choose()
+        self.body(node.body if holds else node.orelse, frame, at_yield)
 
     def _choose(self) -> bool:
         if self.made == len(self.choices):
@@ -155,7 +133,7 @@ class Walk:
         self, arm: list[ast.stmt], frame: _Frame, at_yield: Callable[[], None] | None
     ) -> bool:
         """Whether walking the arm finds anything; nothing of the walk itself changes."""
-        if not any(_mentions(statement, self.words) for statement in arm):
+        if not any(mentions(statement, self.words) for statement in arm):
             return False
         trial = Walk(self.facts, self.marks, self.words, ())
         trial._stack, trial._attributes = list(self._stack), dict(self._attributes)
@@ -170,7 +148,11 @@ class Walk:
         return bool(trial.found or yielded)
 
     def _with(
-        self, items: list[ast.withitem], body: list[ast.stmt], frame: _Frame, at_yield: Callable[[], None] | None
+        self,
+        items: list[ast.withitem],
+        body: list[ast.stmt],
+        frame: _Frame,
+        at_yield: Callable[[], None] | None,
     ) -> None:
         if not items:
             self.body(body, frame, at_yield)
@@ -207,7 +189,7 @@ class Walk:
 
     def value(self, node: ast.expr, frame: _Frame) -> Any:
         """What is known of an expression; the calls in it are walked in the order in which Python makes them."""
-        known = node.value if isinstance(node, ast.Constant) else self.facts.get(_text(node), UNKNOWN)
+        known = node.value if isinstance(node, ast.Constant) else self.facts.get(text_of(node), UNKNOWN)
         if known is not UNKNOWN:
             return known
         if isinstance(node, ast.Name):
@@ -216,20 +198,22 @@ class Walk:
             owner = self.value(node.value, frame)
             if not isinstance(owner, Thing):
                 return UNKNOWN
+            if node.attr in owner.methods:
+                return _Bound(owner, owner.methods[node.attr])
             return owner.parts.get(node.attr, self._attributes.get((id(owner), node.attr), UNKNOWN))
         if isinstance(node, ast.Call):
             return self._call(node, frame)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            truth = _truth(self.value(node.operand, frame))
-            return UNKNOWN if truth is None else not truth
+            holds = truth(self.value(node.operand, frame))
+            return UNKNOWN if holds is None else not holds
         if isinstance(node, ast.BoolOp):
             return self._bool_op(node, frame)
         if isinstance(node, ast.Compare):
             return self._compare(node, frame)
         if isinstance(node, ast.IfExp):
-            truth = _truth(self.value(node.test, frame))
-            if truth is not None:
-                return self.value(node.body if truth else node.orelse, frame)
+            holds = truth(self.value(node.test, frame))
+            if holds is not None:
+                return self.value(node.body if holds else node.orelse, frame)
         if isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.JoinedStr)):
             self._children(node, frame)
             return SOMETHING
@@ -249,10 +233,10 @@ class Walk:
         decides = isinstance(node.op, ast.Or)
         unknown = False
         for operand in node.values:
-            truth = _truth(self.value(operand, frame))
-            if truth is decides:
+            holds = truth(self.value(operand, frame))
+            if holds is decides:
                 return decides
-            unknown = unknown or truth is None
+            unknown = unknown or holds is None
         return UNKNOWN if unknown else not decides
 
     def _compare(self, node: ast.Compare, frame: _Frame) -> Any:
@@ -267,7 +251,7 @@ class Walk:
         return UNKNOWN
 
     def _call(self, node: ast.Call, frame: _Frame) -> Any:
-        text = _text(node.func)
+        text = text_of(node.func)
         positional = [self.value(a.value if isinstance(a, ast.Starred) else a, frame) for a in node.args]
         named = {k.arg: self.value(k.value, frame) for k in node.keywords}
         if text in self.marks and frame.touch is None:
@@ -275,26 +259,29 @@ class Walk:
             return UNKNOWN
         if text == "dict":
             return SOMETHING
-        if not isinstance(node.func, ast.Attribute):
+        if isinstance(node.func, ast.Attribute):
+            owner = self.value(node.func.value, frame)
+            if isinstance(owner, Thing) and owner.is_connector:
+                self.found.append(Place(node.func.attr, frame.touch))
+                return UNKNOWN
+        called = self._quiet(node.func, frame)
+        if not isinstance(called, _Bound):
             return UNKNOWN
-        owner, name = self.value(node.func.value, frame), node.func.attr
-        if not isinstance(owner, Thing):
-            return UNKNOWN
-        if owner.is_connector:
-            self.found.append(Place(name, frame.touch))
-            return UNKNOWN
-        if name not in owner.methods:
-            return UNKNOWN
-        return self._method(owner, owner.methods[name], positional, named, frame)
+        return self._method(called.owner, called.function, positional, named, frame)
 
     def _method(
-        self, owner: Thing, function: ast.FunctionDef, positional: list[Any], named: dict[str | None, Any], frame: _Frame
+        self,
+        owner: Thing,
+        function: ast.FunctionDef,
+        positional: list[Any],
+        named: dict[str | None, Any],
+        frame: _Frame,
     ) -> Any:
         touch = frame.touch
         if touch is None and function.name in owner.touch_points:
             touch = function.name
-        inner = _Frame(owner, _bound(function, positional, named), touch)
-        if _makes_context(function):
+        inner = _Frame(owner, bound(function, positional, named), touch)
+        if makes_context(function):
             return _Manager(function, inner)
         if function.name in self._stack:
             return UNKNOWN
@@ -316,66 +303,20 @@ class Walk:
         return result
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """A method that was looked up and not called yet."""
+
+    owner: Thing
+    function: ast.FunctionDef
+
+
 @dataclass
 class _Manager:
     """A context manager written as a generator: what stands before its yield comes first, the rest last."""
 
     function: ast.FunctionDef
     frame: _Frame
-
-
-def _makes_context(function: ast.FunctionDef) -> bool:
-    return any(ast.unparse(d).split(".")[-1] == "contextmanager" for d in function.decorator_list)
-
-
-def _bound(function: ast.FunctionDef, positional: list[Any], named: dict[str | None, Any]) -> dict[str, Any]:
-    """Parameters by name; what is passed by ``*`` or ``**`` is unknown."""
-    arguments = function.args
-    names = [a.arg for a in arguments.posonlyargs + arguments.args]
-    if names[:1] == ["self"]:
-        names = names[1:]
-    bound: dict[str, Any] = dict.fromkeys(names, UNKNOWN)
-    for name, default in zip(reversed(names), reversed(arguments.defaults), strict=False):
-        bound[name] = default.value if isinstance(default, ast.Constant) else UNKNOWN
-    if None in named:
-        bound = dict.fromkeys(bound, UNKNOWN)
-    bound |= dict(zip(names, positional, strict=False))
-    bound |= {name: value for name, value in named.items() if name is not None}
-    if arguments.kwarg:
-        bound[arguments.kwarg.arg] = SOMETHING
-    return bound
-
-
-def _text(node: ast.AST) -> str:
-    """Its source text, put together once."""
-    text: str | None = getattr(node, "_text", None)
-    if text is None:
-        text = ast.unparse(node)
-        node._text = text  # type: ignore[attr-defined]
-    return text
-
-
-def _mentions(node: ast.AST, words: Iterable[str]) -> bool:
-    text = _text(node)
-    return any(word in text for word in words)
-
-
-def _truth(value: Any) -> bool | None:
-    return None if value is UNKNOWN or value is SOMETHING else bool(value)
-
-
-def within_reach(
-    methods: Mapping[str, ast.FunctionDef], words: Iterable[str]
-) -> tuple[dict[str, ast.FunctionDef], frozenset[str]]:
-    """The methods in which one of the words stands, or a call of such a method; and the words with those calls."""
-    reached: dict[str, ast.FunctionDef] = {}
-    wanted = frozenset(words)
-    while True:
-        more = {n: f for n, f in methods.items() if n not in reached and _mentions(f, wanted)}
-        if not more:
-            return reached, wanted
-        reached |= more
-        wanted |= {f"self.{name}(" for name in more}
 
 
 def walk(
@@ -400,7 +341,9 @@ def walk(
     while open_choices:
         choices = open_choices.pop()
         if len(choices) > 10:
-            raise CannotRead("more than ten branches around the connector's calls depend on conditions unknown here")
+            raise CannotRead(
+                "more than ten branches around the connector's calls depend on conditions unknown here"
+            )
         one = Walk(facts, marks, words, choices)
         try:
             entry(one)
