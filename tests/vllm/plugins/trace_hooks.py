@@ -1,11 +1,12 @@
 """Steps of every kind through vLLM's engine, in this process; prints which hooks each step called, and when.
 
-    python trace_hooks.py MODEL RUNNER [virtual|virtual-moved] < /dev/null
+    python trace_hooks.py MODEL v1|v2 real|virtual
 
-RUNNER is v1 or v2: vLLM's own model runner on the CPU, or under ``virtual`` the virtual GPU in its place, or under
-``virtual-moved`` a virtual GPU whose runner asks for finished transfers before it launches. V2's kernels, which Triton compiles
-for GPUs, are run by Triton's interpreter. Prints one JSON object: by launch (``sync``, ``async``) the steps in order, each with its
-kind, the connector's calls, and in their place among them ``forward`` (handed to the device) and ``sample``.
+``real`` is vLLM's own model runner on the CPU; V2's kernels, which Triton compiles for GPUs, are run by Triton's interpreter.
+``virtual`` is the virtual GPU in its place. Prints one JSON object: by launch the steps in order, each with its kind, the
+connector's calls, and in their place among them ``forward`` (handed to the device) and ``sample``. Launches are ``sync`` and
+``async``, both eager, and of the virtual GPU also ``graphs``, with CUDA graphs as vLLM chooses them, and ``moved``, whose runner asks
+for finished transfers before it launches.
 """
 
 import gc
@@ -14,7 +15,7 @@ import os
 import sys
 from typing import Any
 
-MODEL, RUNNER, DEVICE = sys.argv[1], sys.argv[2], (sys.argv[3:] or ["real"])[0]
+MODEL, RUNNER, DEVICE = sys.argv[1:]
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if RUNNER == "v2" else "0"
 
@@ -205,14 +206,11 @@ def main() -> None:
         keep_async_scheduling()
     else:
         mark_virtual_gpu()
-    if DEVICE == "virtual-moved":
-        move_a_hook()
-    launches = {"sync": (False, True), "async": (True, True)}
+    found = {"sync": launch(is_async=False, eager=True), "async": launch(is_async=True, eager=True)}
     if DEVICE == "virtual":
-        launches["graphs"] = (False, False)
-    if DEVICE == "virtual-moved":
-        launches = {"sync": (False, True)}
-    found = {name: launch(*how) for name, how in launches.items()}
+        found["graphs"] = launch(is_async=False, eager=False)
+        move_a_hook()
+        found["moved"] = launch(is_async=False, eager=True)
     print("TRACE " + json.dumps(found), flush=True)
 
 
