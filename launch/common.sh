@@ -18,6 +18,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 case "$ENGINE_MODULE" in connector_tax.*) PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} ;; esac
 export PYTHONPATH="$here/plugins:$root/patches${PYTHONPATH:+:$PYTHONPATH}"
+if [ -n "${CONNECTOR_TAX_VIRTUAL_GPU:-}" ]; then   # a JSON document, see docs/virtual-gpu.md: a clock in place of the GPU
+  PYTHONPATH="$here/plugins/virtual_gpu/entry:$PYTHONPATH"
+  export CUDA_VISIBLE_DEVICES=
+  [ -z "${VLLM_PLUGINS:-}" ] || export VLLM_PLUGINS="$VLLM_PLUGINS,virtual_gpu"
+fi
 
 if [ $# -eq 0 ]; then
   set -- --tensor-parallel-size 1 --max-model-len 200000 --max-num-batched-tokens 8192 \

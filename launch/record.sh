@@ -136,6 +136,20 @@ EOF
       *) printf 'export %s=%s\n' "$name" "$word" ;;
     esac
   done
+  if [ -n "${CONNECTOR_TAX_VIRTUAL_GPU:-}" ]; then
+    cat <<'EOF'
+# The virtual GPU, and the folder of its clock's log: by default a new temporary one. Cards of this machine are not used.
+export CUDA_VISIBLE_DEVICES=
+CONNECTOR_TAX_GPU_FOLDER=${CONNECTOR_TAX_GPU_FOLDER-$(mktemp -d -t connector-tax-gpu.XXXXXX)}
+export CONNECTOR_TAX_VIRTUAL_GPU=$CONNECTOR_TAX_GPU_FOLDER/virtual_gpu.json
+sed "s|@FOLDER@|$CONNECTOR_TAX_GPU_FOLDER|" > "$CONNECTOR_TAX_VIRTUAL_GPU" <<'VIRTUAL_GPU'
+EOF
+    printf '%s\n' "$(sed -E 's|("clock_log": *)"[^"]*"|\1"@FOLDER@/device_clock.jsonl"|' "$CONNECTOR_TAX_VIRTUAL_GPU")"
+    cat <<'EOF'
+VIRTUAL_GPU
+echo "virtual GPU: $CONNECTOR_TAX_GPU_FOLDER" >&2
+EOF
+  fi
   if [ -n "${AGENTIC_STEP_LOG_PATH:-}" ]; then
     cat <<'EOF'
 # Step records, which vLLM and the embedded engine write: by default in a new temporary folder.

@@ -22,7 +22,7 @@ def main() -> None:
         print("nothing was started, nothing to revert")
         return
     engine = config_of(read_campaign_file(args.campaign_file)).engine
-    if engine.kind == "vllm" and not os.access(engine.python or "", os.X_OK):
+    if engine.is_vllm and not os.access(engine.python or "", os.X_OK):
         print(f"no engine at {engine.python} to look at; this campaign wrote nothing into its vLLM")
         return
     print(revert(engine))

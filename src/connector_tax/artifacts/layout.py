@@ -8,6 +8,9 @@ from connector_tax.opening import bare, is_bare, is_date, links_beneath, shown
 from connector_tax.records.cell import Phase, is_phase, phase_label
 
 RUN_FILES = ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json")
+# Of a launch on a virtual GPU: what its clock goes by; and, until the run is done, what the clock says of every step.
+VIRTUAL_GPU = "virtual_gpu.json"
+DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,11 @@ class RunFolder:
         return self.path / "steps" / "engine_step.jsonl"
 
     @property
+    def device_clock(self) -> Path:
+        """What the clock of a virtual GPU writes during the whole launch; each cell gets its share."""
+        return self.path / DEVICE_CLOCK
+
+    @property
     def raw_metrics(self) -> Path:
         """Samples of the whole launch; each cell gets its share."""
         return self.path / "steps" / "metrics.jsonl"
@@ -234,6 +242,10 @@ class CellFolder:
     @property
     def engine_step(self) -> Path:
         return self._stream("engine_step")
+
+    @property
+    def device_clock(self) -> Path:
+        return self._stream("device_clock")
 
     def _stream(self, kind: str) -> Path:
         return self.path / f"{kind}_{phase_label(self.phase)}_{self.cell_id}.jsonl"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.config.gpu import virtual_gpu
 from connector_tax.config.levels import check_phase_d
 from connector_tax.config.model import (
     AccuracyConfig,
@@ -127,11 +128,12 @@ def _matched(connector_id: str, known: dict[str, Any], listed: list[str], where:
 
 def _engine(value: dict[str, Any], where: str) -> EngineConfig:
     value = {**value, **{k: without_harmless_references(value[k]) for k in ("args", "extra_args", "env")}}
-    python = value["python"]
-    if value["kind"] == "vllm":
+    python, gpu = value["python"], value["virtual_gpu"]
+    _check_device(value["kind"], gpu, where)
+    if value["kind"] != "emulator":
         if python is None:
             raise ConfigError(
-                f"{where}: engine.python: null, but engine.kind is vllm. Give the interpreter that has vLLM, "
+                f"{where}: engine.python: null, but engine.kind is {value['kind']}. Give the interpreter that has vLLM, "
                 "for instance ${ENGINE_PYTHON} with that variable set."
             )
     elif value["model_file"] is None:
@@ -146,8 +148,23 @@ def _engine(value: dict[str, Any], where: str) -> EngineConfig:
             "python": None if python is None else _expand(python, f"{where}: engine.python"),
             "model": _expand(value["model"], f"{where}: engine.model"),
             "extra_args": tuple(value["extra_args"]),
+            "virtual_gpu": None if gpu is None else virtual_gpu(gpu, where),
         }
     )
+
+
+def _check_device(kind: str, gpu: dict[str, Any] | None, where: str) -> None:
+    """A device is described for the kind that has none, and for no other."""
+    if kind == "virtual_gpu" and gpu is None:
+        raise ConfigError(
+            f"{where}: engine.virtual_gpu: missing, but engine.kind is virtual_gpu. Say which GPU the clock goes by, "
+            "for instance {gpu: h200}."
+        )
+    if kind != "virtual_gpu" and gpu is not None:
+        raise ConfigError(
+            f"{where}: engine.virtual_gpu: given, but engine.kind is {kind}, which has a device of its own. "
+            "Leave the section out, or set engine.kind to virtual_gpu."
+        )
 
 
 def _with_counts(args: dict[str, Any], where: str) -> dict[str, Any]:

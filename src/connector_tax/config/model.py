@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from connector_tax.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN, ConnectorSpec
+from connector_tax.records.gpu import VirtualGpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class EngineConfig:
     """How every server of the campaign is launched.
 
     Attributes:
-        kind: ``vllm``, or ``emulator`` (the embedded engine).
+        kind: ``vllm``; ``virtual_gpu`` (vLLM, with a clock in place of the model); or ``emulator`` (the embedded engine).
         python: the engine's interpreter; None means this one (emulator only).
         model: a model directory or hub id; ``served_model_name`` is what requests ask for.
         args: engine arguments, ``{"max_model_len": 200000}`` -> ``--max-model-len 200000``; true is
@@ -20,9 +21,10 @@ class EngineConfig:
         extra_args: appended verbatim.
         model_file: the emulator's cost model (YAML); None for vLLM.
         gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already; see ``engine/gpus.py``.
+        virtual_gpu: the device of kind ``virtual_gpu``; None for every other.
     """
 
-    kind: Literal["vllm", "emulator"]
+    kind: Literal["vllm", "virtual_gpu", "emulator"]
     python: str | None
     model: str
     served_model_name: str
@@ -38,6 +40,13 @@ class EngineConfig:
     release_tolerance_mib: int
     step_timing: bool
     pin_cpus: bool
+    # With a default, since campaigns of the version before have none.
+    virtual_gpu: VirtualGpu | None = None
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether it is vLLM that serves, on whatever device."""
+        return self.kind != "emulator"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from connector_tax.redaction import CONFIG_VARIABLE
 LAUNCH = PROJECT_ROOT / "launch"
 # vLLM's own, as `--api-key`.
 API_KEY = "VLLM_API_KEY"
-MODULES = {"vllm": "vllm_serve", "emulator": "connector_tax.emulator"}
+MODULES = {"vllm": "vllm_serve", "virtual_gpu": "vllm_serve", "emulator": "connector_tax.emulator"}
 
 
 def launch_script(connector: ConnectorSpec) -> Path:

@@ -58,7 +58,7 @@ class Cards:
     """What an engine is launched on.
 
     Attributes:
-        gpus: in the engine's own order; empty for the embedded engine, without a driver, and where none is shown.
+        gpus: in the engine's own order; empty for the embedded engine, on a virtual GPU, without a driver, and where none is shown.
         slot: ``engine.gpu``: tells measurements apart that have no card.
         environment: what makes exactly these cards the engine's.
         note: what the person at the machine should know about how they were found.
@@ -92,6 +92,9 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> 
     """
     if engine.kind == "emulator":
         return Cards((), engine.gpu)
+    if engine.kind == "virtual_gpu":
+        # A card of this host would be a second device, which nobody asked for.
+        return Cards((), engine.gpu, {VISIBLE: ""})
     variables = {**(os.environ if environ is None else environ), **engine.env}
     shown = variables.get(VISIBLE)
     if shown is not None and shown.partition(",")[0].strip().lower() in SHOWN_NONE:

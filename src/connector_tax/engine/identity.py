@@ -12,6 +12,7 @@ import psutil
 from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_environment, engine_python
 from connector_tax.engine.gpus import Cards
+from connector_tax.engine.virtual_gpu import gpu_identity
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
 from connector_tax.redaction import redacted
@@ -54,10 +55,14 @@ _TELLING = re.compile(
 )
 
 
-def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
+def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = True) -> dict[str, Any]:
     """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
 
+    Args:
+        with_device: also what the clock of a virtual GPU goes by, for which the model has to be here.
+
     Raises:
+        ConfigError: the step time of a virtual GPU cannot be worked out.
         EngineError: the engine's interpreter does not run.
     """
     python = engine_python(engine)
@@ -75,6 +80,7 @@ def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
         "packages": packages,
         "cuda": cuda,
         "gpu": [str(gpu) for gpu in cards.gpus],
+        **(device_identity(engine) if with_device else {}),
         "host": {
             "kernel": platform.release(),
             "cpu": _cpu_model(),
@@ -82,6 +88,16 @@ def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
             "memory_mib": psutil.virtual_memory().total // 2**20,
         },
     }
+
+
+def device_identity(engine: EngineConfig) -> dict[str, Any]:
+    """``virtual_gpu`` of the identity; nothing for an engine with a device of its own.
+
+    Raises:
+        ConfigError: the step time cannot be worked out.
+    """
+    device = gpu_identity(engine)
+    return {} if device is None else {"virtual_gpu": device}
 
 
 def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str, Any], cards: Cards) -> str:

@@ -112,4 +112,5 @@ def _kept_elsewhere(engine: EngineConfig) -> bool:
 
 
 def _weights_wanted(engine: EngineConfig) -> bool:
-    return engine.args.get("load_format") != "dummy"
+    """A virtual GPU has none, whatever the load format."""
+    return engine.kind != "virtual_gpu" and engine.args.get("load_format") != "dummy"

@@ -30,6 +30,8 @@ from connector_tax.engine.release import memory_before, wait_released
 from connector_tax.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.engine.store import own_store, stores_folder
 from connector_tax.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
+from connector_tax.engine.virtual_gpu import remove_copy, write_gpu
 from connector_tax.errors import EngineError
 from connector_tax.opening import printable
 from connector_tax.records.connector import ConnectorSpec
@@ -48,7 +50,7 @@ class LaunchRequest:
     """What to launch and where its traces go.
 
     Attributes:
-        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``.
+        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``; of a virtual GPU also ``virtual_gpu.json``.
         step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
         fault: for tests of the embedded engine, see ``emulator/faults.py``.
         cpus: logical CPUs that the engine stays on; empty for any.
@@ -235,13 +237,14 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
     stop_supervised(supervisor, request.folder, grace_s=request.engine.stop_grace_s)
+    remove_copy(request.folder)
     clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
 def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Supervisor:
     script = launch_script(request.connector)
     # What a shell around us happens to have set is no setting of this launch.
-    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS"):
+    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", VIRTUAL_GPU_VARIABLE):
         environment.pop(name, None)
     environment["PORT"] = str(port)
     environment["RECORD_PYTHON"] = sys.executable
@@ -250,6 +253,9 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Su
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
         environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())
+    gpu = write_gpu(request.engine, request.folder)
+    if gpu is not None:
+        environment[VIRTUAL_GPU_VARIABLE] = str(gpu)
     if request.cpus:
         environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
     if request.fault is not None:

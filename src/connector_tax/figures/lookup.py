@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from connector_tax.opening import printable
+
 Aggregate = Mapping[str, Any]
 REFERENCES = ("ref_safe", "ref_load")
 
@@ -227,6 +229,20 @@ def verdict_on(aggregate: Aggregate, hypothesis: str, subject: str) -> str:
     return ""
 
 
+def virtual_gpu(aggregate: Aggregate) -> Mapping[str, Any] | None:
+    """What the clock went by, where the device was one; else None."""
+    provenance = mapping(aggregate.get("provenance"))
+    return mapping(provenance.get("virtual_gpu")) if provenance.get("engine_kind") == "virtual_gpu" else None
+
+
+def virtual_name(gpu: Mapping[str, Any]) -> str:
+    """``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people write."""
+    name, profile, sha256 = (
+        printable(str(gpu.get(key) or "unknown"), 96) for key in ("name", "profile", "sha256")
+    )
+    return f"{name} (profile {profile}, {sha256})"
+
+
 def source_note(aggregate: Aggregate) -> str:
     """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
     provenance = mapping(aggregate.get("provenance"))
@@ -238,6 +254,9 @@ def source_note(aggregate: Aggregate) -> str:
     }
     if versions.get("emulator") or "emulator" in kinds:
         return "Embedded engine: numbers of a model, they say nothing about real connectors"
+    gpu = virtual_gpu(aggregate)
+    if gpu is not None:
+        return f"Virtual {virtual_name(gpu)}: the device was a clock, without kernels, memory traffic or transfers"
     if not provenance.get("gpu"):
         cores = number(mapping(provenance.get("host")).get("cores"))
         return f"CPU host{f' with {cores:.0f} cores' if cores else ''}: not the numbers of a GPU"

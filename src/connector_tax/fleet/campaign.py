@@ -15,6 +15,7 @@ from connector_tax.ingest.cells import CellData
 from connector_tax.processes import Each
 from connector_tax.units import token_count
 
+CLOCKED = "measured on a virtual GPU: its steps last as long as a profile says, hooks as long as they took on that host"
 # A model that misses what was measured by more than this at the median says nothing of other loads.
 BELIEVABLE = 0.25
 
@@ -108,7 +109,12 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     )
     document = data.document
     modelled = document["config"]["engine"]["kind"] == "emulator"
-    notes = [*_notes(study, patterns, calibrations[PLAIN], modelled), *_beyond(calibrations, profiles)]
+    clocked = [CLOCKED] if document["config"]["engine"]["kind"] == "virtual_gpu" else []
+    notes = [
+        *clocked,
+        *_notes(study, patterns, calibrations[PLAIN], modelled),
+        *_beyond(calibrations, profiles),
+    ]
     source = Source(str(document["campaign"]), calibrations, left_out, tuple(notes))
     return Measured(source, patterns, profiles, members)
 

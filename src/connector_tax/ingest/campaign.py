@@ -300,7 +300,8 @@ def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
     """
     engine = cell.document["engine"]
     host = {k: v for k, v in engine["host"].items() if k != "memory_mib"}
-    return {"versions": engine["versions"], "host": host, "gpu": {"GPU": engine["gpu"]}}
+    gpu = {"GPU": engine["gpu"], "virtual GPU": (engine.get("virtual_gpu") or {}).get("sha256")}
+    return {"versions": engine["versions"], "host": host, "gpu": gpu}
 
 
 def _optional(

@@ -47,6 +47,27 @@ CACHE: Form = {
     "computed_tokens": optional(_TOKENS),
     "counters": optional({...: within(-1e15, 1e15)}),
 }
+_SPAN_US: Form = within(-1e15, 1e15)
+_COST_US: Form = within(0, 1e9)
+# In ``health`` of a cell on a virtual GPU, and in ``engine``.
+DEVICE_CLOCK: Form = {
+    "steps": within(0, 1e12, int),
+    "lateness_us": dict.fromkeys(("p50", "p99", "max"), _SPAN_US),
+    "late_share": within(-1e12, 1e12),
+    "device_busy_share": within(-1e12, 1e12),
+    "slack_us": dict.fromkeys(("p10", "p50"), _SPAN_US),
+}
+VIRTUAL_GPU: Form = {
+    "profile": str,
+    "sha256": str,
+    "name": str,
+    "memory_bytes": within(0, 1e18, int),
+    "kv_cache_bytes": within(0, 1e18, int),
+    "step": dict.fromkeys(
+        ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us"), _COST_US
+    ),
+    "host": dict.fromkeys(("before_launch_us", "before_launch_per_seq_us", "after_launch_us"), _COST_US),
+}
 RECEIPT: Form = {
     "status": str,
     "reason": _TEXT_OR_NULL,
@@ -107,9 +128,14 @@ def fault_of(value: Any, form: Form, more: Form) -> str | None:
 
 
 def fault_of_cell(document: Any) -> str | None:
-    fault = fault_of(document, CELL, CELL_MORE)
-    cache = None if fault else document.get("cache")
-    return fault or (None if cache is None else _within("cache", fault_of(cache, {}, CACHE)))
+    if fault := fault_of(document, CELL, CELL_MORE):
+        return fault
+    if fault := fault_of(document["health"], {}, {"device_clock": DEVICE_CLOCK}):
+        return _within("health", fault)
+    if fault := fault_of(document["engine"], {}, {"virtual_gpu": VIRTUAL_GPU}):
+        return _within("engine", fault)
+    cache = document.get("cache")
+    return None if cache is None else _within("cache", fault_of(cache, {}, CACHE))
 
 
 def fault_of_preflight(document: Any) -> str | None:

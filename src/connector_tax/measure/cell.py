@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from connector_tax.artifacts.cells import open_cell, publish_cell
-from connector_tax.artifacts.layout import CellFolder
+from connector_tax.artifacts.layout import DEVICE_CLOCK, CellFolder
 from connector_tax.clock import read_clock_pair
 from connector_tax.engine.process import RunningEngine
 from connector_tax.engine.supervisor import KILL_WAIT_S
@@ -21,8 +21,8 @@ from connector_tax.measure.failure import is_of_the_host
 from connector_tax.measure.priming import cache_flags, prime_cache
 from connector_tax.measure.queue import QueueTail, wait_idle
 from connector_tax.measure.verdict import judge, refused
-from connector_tax.records.cell import CellSpec
-from connector_tax.steptime import count_steps, cut
+from connector_tax.records.cell import CellSpec, CellWindow
+from connector_tax.steptime import NO_RECORD, ClockHealth, clock_health, count_steps, cut, cut_clock
 from connector_tax.summary.cell import summarise_cell
 
 
@@ -85,11 +85,15 @@ def measure_one_cell(
     others_share = None if death else others_s / elapsed_s / (psutil.cpu_count() or 1)
     window = outcome.window
     cut([raw_metrics], window.t0_ns, window.drained_ns, temporary.metrics)
-    if step_log is not None:
-        # The engine's recorder flushes at intervals; wait until the last rows of the cell are out.
+    has_clock = engine.request.engine.virtual_gpu is not None
+    if step_log is not None or has_clock:
+        # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of the cell are out.
         time.sleep(engine.step_flush_s * 1.5)
+    if step_log is not None:
         raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
         cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
+    device = _device_clock(engine, window, temporary) if has_clock else None
+    health = {**outcome.health, **({"device_clock": device.to_json()} if device is not None else {})}
     hits, external_hits, iterations = (
         _delta(before, after, name)
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
@@ -98,7 +102,7 @@ def measure_one_cell(
     steps = count_steps(temporary.engine_step) if step_log is not None else None
     verdict = judge(
         window,
-        outcome.health,
+        health,
         prefix_cache_hits_delta=hits,
         external_hits_delta=external_hits,
         has_connector=connector.kv_transfer_config is not None,
@@ -108,6 +112,7 @@ def measure_one_cell(
         refused=None if death else refused(outcome.requests, error_since(engine, logged)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
         others_share=others_share,
+        clock_fault=(NO_RECORD if device is None else device.fault) if has_clock else None,
         engine_death=death,
     )
     publish_cell(
@@ -119,7 +124,7 @@ def measure_one_cell(
             "spec": spec.to_json(),
             "window": window.to_json(),
             "clock": {"monotonic_ns": clock.monotonic_ns, "utc_ns": clock.utc_ns},
-            "health": outcome.health,
+            "health": health,
             "verdict": verdict.word,
             "reasons": list(verdict.reasons),
             "flags": [*verdict.flags, *([] if cache is None else cache_flags(cache))],
@@ -138,6 +143,12 @@ def measure_one_cell(
         },
     )
     return death
+
+
+def _device_clock(engine: RunningEngine, window: CellWindow, cell: CellFolder) -> ClockHealth | None:
+    """The clock's rows from T0 to the last request's end stay with the cell; its health is that of the window."""
+    cut_clock(engine.request.folder / DEVICE_CLOCK, window.t0_ns, window.drained_ns, cell.device_clock)
+    return clock_health(cell.device_clock, window.window_start_ns, window.t_stop_ns)
 
 
 def _delta(before: dict[str, float] | None, after: dict[str, float] | None, name: str) -> float | None:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.artifacts.launches import elapsed_s, read_launches, timed_launch
-from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.artifacts.layout import VIRTUAL_GPU, CampaignFolder
 from connector_tax.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.config.secrets import with_originals
 from connector_tax.engine.command import check_model, engine_environment, engine_python
 from connector_tax.engine.gpus import Cards, cards_of
-from connector_tax.engine.identity import engine_identity
+from connector_tax.engine.identity import device_identity, engine_identity
 from connector_tax.engine.leftovers import end_all_leftovers
 from connector_tax.engine.memory import too_large
 from connector_tax.engine.model_files import fetch_model, missing_from_host
@@ -91,7 +91,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
 
     Raises:
         ConfigError: the engine's interpreter, the model directory or a card that is named is not there, or the model
-            with ``max_model_len`` does not fit on the card.
+            with ``max_model_len`` does not fit on the card; or a virtual GPU's step time cannot be worked out.
         EngineError: ``plain`` cannot be measured.
     """
     config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
@@ -101,8 +101,9 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     cards = cards_of(config.engine)
     if cards.note:
         print(f"preflight: {cards.note}")
-    identity = engine_identity(config.engine, cards)
+    identity = engine_identity(config.engine, cards, with_device=False)
     _have_model(config.engine, identity)
+    identity |= device_identity(config.engine)
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:
         raise ConfigError(refusal)
@@ -209,7 +210,7 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
 def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
     identity = bench.identity
     # The card as well: another one may be too small, and is another speed.
-    hashed = {"versions": identity["versions"], "gpu": identity["gpu"]}
+    hashed = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
     launch_hash = hash_of({"launch": launch_spec(bench.config, connector.id), **hashed})
     skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
@@ -356,7 +357,7 @@ def _timed(engine: RunningEngine, config: CampaignConfig, findings: list[Finding
 
 
 def _clear(folder: Path) -> None:
-    for name in ("vllm_stdout.log", "vllm_stderr.log", "launch.sh"):
+    for name in ("vllm_stdout.log", "vllm_stderr.log", "launch.sh", VIRTUAL_GPU):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "steps", ignore_errors=True)
 
@@ -380,7 +381,7 @@ def _bootstrap(
     if connector.verify != "kv_consumer" or side is None:
         yield connector
         return
-    if engine.kind == "vllm":
+    if engine.is_vllm:
         environment = engine_environment(engine, connector, cards)
         port = first_port(side, environment, cards.side_port_slot)
         if is_taken(port):

@@ -12,7 +12,7 @@ from typing import Any
 
 from connector_tax.artifacts.cells import read_cell, reusable
 from connector_tax.artifacts.launches import timed_launch
-from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
+from connector_tax.artifacts.layout import RUN_FILES, VIRTUAL_GPU, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.config.secrets import with_originals
@@ -67,7 +67,7 @@ LAUNCH_TRIES = 2
 DEAD_CELLS = 2
 SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
-IDLE_SAMPLE_S = {"vllm": 2.0, "emulator": 0.3}
+IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 2.0, "emulator": 0.3}
 
 
 def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
@@ -340,7 +340,7 @@ def _archive_earlier_attempt(run: RunFolder) -> int:
     if run.launch_sh.exists() or run.stdout.exists():
         keep = run.path / f"attempt_{attempts}"
         keep.mkdir(parents=True)
-        for name in RUN_FILES:
+        for name in (*RUN_FILES, VIRTUAL_GPU):
             if (run.path / name).exists():
                 shutil.move(run.path / name, keep / name)
         attempts += 1

@@ -46,6 +46,7 @@ def judge(
     refused: str | None = None,
     steps_agree: bool = True,
     others_share: float | None = None,
+    clock_fault: str | None = None,
     engine_death: str | None,
 ) -> Verdict:
     """The verdict of one cell.
@@ -63,6 +64,7 @@ def judge(
         refused: see ``refused``.
         steps_agree: whether there are as many step records as iterations by the engine's own count.
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
+        clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
@@ -71,6 +73,8 @@ def judge(
         reasons.append(f"{DIED}{engine_death}")
     if refused is not None:
         reasons.append(refused)
+    if clock_fault is not None:
+        reasons.append(clock_fault)
     if hits_wanted and prefix_cache_hits_delta == 0:
         flags.append("prefix_cache_never_hit")
     if not hits_wanted and prefix_cache_hits_delta is not None and prefix_cache_hits_delta != 0:

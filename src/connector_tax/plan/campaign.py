@@ -24,6 +24,7 @@ from connector_tax.opening import is_bare, is_campaign_name, is_date
 from connector_tax.plan.order import run_order
 from connector_tax.records.cell import Shape
 from connector_tax.records.connector import ConnectorSpec, ModuleNeed, SidePort
+from connector_tax.records.gpu import VirtualGpu
 
 SCHEMA = 1
 _NAME = named(is_bare, "no bare name")
@@ -49,8 +50,19 @@ def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) ->
         "date": date,
         "created_utc": created_utc,
         "order": {phase: list(run_order(config, phase)) for phase in config.phases},
-        "config": asdict(config),
+        "config": _config_document(config),
     }
+
+
+def _config_document(config: CampaignConfig) -> dict[str, Any]:
+    """Without the virtual GPU of a campaign that has none: its hash is what it was before there were any."""
+    value = asdict(config)
+    gpu = config.engine.virtual_gpu
+    if gpu is None:
+        del value["engine"]["virtual_gpu"]
+    else:
+        value["engine"]["virtual_gpu"] = gpu.to_json()
+    return value
 
 
 def read_campaign_file(path: Path) -> dict[str, Any]:
@@ -93,7 +105,7 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
         config = CampaignConfig(
             **{
                 **value,
-                "engine": EngineConfig(**{**engine, "extra_args": tuple(engine["extra_args"])}),
+                "engine": _engine(engine),
                 "connectors": tuple(_connector(c) for c in value["connectors"]),
                 "phase_a_rates_per_s": tuple(value["phase_a_rates_per_s"]),
                 "phase_a_shape": Shape(**value["phase_a_shape"]),
@@ -119,6 +131,15 @@ def config_of(document: dict[str, Any]) -> CampaignConfig:
             f"campaign.json: not what this version writes ({error}). Was it edited by hand? "
             "Start the campaign again to have it rewritten; finished cells are kept."
         ) from error
+
+
+def _engine(value: dict[str, Any]) -> EngineConfig:
+    gpu = value.get("virtual_gpu")
+    own = {
+        "extra_args": tuple(value["extra_args"]),
+        "virtual_gpu": None if gpu is None else VirtualGpu.from_json(gpu),
+    }
+    return EngineConfig(**{**value, **own})
 
 
 def _phase_d(value: dict[str, Any]) -> PhaseDConfig:

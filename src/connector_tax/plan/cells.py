@@ -165,6 +165,8 @@ def launch_spec(config: CampaignConfig, connector_id: str) -> dict[str, Any]:
         "step_timing": engine.step_timing,
         "pin_cpus": engine.pin_cpus,
         "kv_transfer_config": connector.kv_transfer_config,
+        # Only where there is one: the hashes of all other launches are what they were.
+        **({} if engine.virtual_gpu is None else {"virtual_gpu": engine.virtual_gpu.to_json()}),
     }
 
 

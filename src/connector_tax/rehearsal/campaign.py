@@ -23,6 +23,7 @@ from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.rates import ReferenceRates
 from connector_tax.rehearsal.artifacts import batched_tokens, write_not_needed, write_preflight, write_run
 from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
+from connector_tax.rehearsal.clocked import clocked_model
 from connector_tax.seeds import derive_seed
 from connector_tax.units import NS_PER_S, s_to_ns
 
@@ -66,10 +67,13 @@ def rehearse(
         The campaign's folder, and what each phase would take for real.
     """
     real_kind = config.engine.kind
-    engine = replace(config.engine, kind="emulator", model_file=config.engine.model_file or DEFAULT_MODEL)
-    virtual = replace(config, campaign=f"{config.campaign}-rehearsed", engine=engine)
-    folder = CampaignFolder(results / virtual.campaign)
+    folder = CampaignFolder(results / f"{config.campaign}-rehearsed")
     shutil.rmtree(folder.root, ignore_errors=True)
+    model_file = config.engine.model_file or DEFAULT_MODEL
+    if config.engine.virtual_gpu is not None:
+        model_file = str(clocked_model(config.engine, PROJECT_ROOT / model_file, folder.root).absolute())
+    engine = replace(config.engine, kind="emulator", model_file=model_file, virtual_gpu=None)
+    virtual = replace(config, campaign=folder.root.name, engine=engine)
     write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
     plain = load_costs(PROJECT_ROOT / str(engine.model_file), None)
     write_preflight(folder, virtual, plain)

@@ -12,7 +12,10 @@ from connector_tax.figures.lookup import (
     reference_rate,
     rows,
     source_note,
+    virtual_gpu,
+    virtual_name,
 )
+from connector_tax.figures.words import clean
 from connector_tax.report.compare import Comparison, Side
 from connector_tax.report.headline import FLAGS
 
@@ -42,6 +45,9 @@ def differences(comparison: Comparison) -> list[Difference]:
 def _facts(side: Side, rate_per_s: float | None) -> dict[str, str]:
     provenance = mapping(side.aggregate.get("provenance"))
     found = {word: _text(provenance.get(key)) for key, word in PLAIN.items()}
+    gpu = virtual_gpu(side.aggregate)
+    if gpu is not None:
+        found["virtual GPU"] = virtual_name(gpu)
     for key, words in NESTED.items():
         found |= {f"{words}{name}": _text(v) for name, v in mapping(provenance.get(key)).items()}
     for reference in ("ref_safe", "ref_load"):
@@ -78,6 +84,7 @@ def notes(comparison: Comparison) -> list[str]:
         found += [f"{side.name}: {FLAGS.get(f, f)}." for f in reference_flags(side.aggregate)]
     if len({embedded(side) for side in sides}) == 2:
         found.append("One is of the embedded engine and the other is not: their difference means nothing.")
+    found += _devices(*sides)
     sources = {number.source for c in comparison.changes for number in (c.a, c.b)}
     if "cells" in sources:
         found.append("A campaign's taxes are at its reference rates; others are worked out from its cells.")
@@ -86,6 +93,31 @@ def notes(comparison: Comparison) -> list[str]:
     if sources - {"blocks"}:
         found.append("An interval of one launch does not hold what launches differ by; `repeats` would.")
     return found
+
+
+def _devices(a: Side, b: Side) -> list[str]:
+    """Two clocks that go by different documents are two engines, and so are a clock and a GPU."""
+    first, second = virtual_gpu(a.aggregate), virtual_gpu(b.aggregate)
+    if (first is None) != (second is None):
+        return [
+            "One is of a virtual GPU and the other is not: these are two engines, and taxes differ with the device as well."
+        ]
+    if first is not None and second is not None and first.get("sha256") != second.get("sha256"):
+        return [
+            f"The clocks went by different documents, {virtual_name(first)} and {virtual_name(second)}: these are two engines, and "
+            "taxes differ with the device as well."
+        ]
+    return []
+
+
+def on_device(comparison: Comparison) -> str:
+    """What the last line begins with, since it gets quoted."""
+    sides = (comparison.a, comparison.b)
+    if any(map(embedded, sides)):
+        return "On the embedded engine: "
+    gpus = [gpu for side in sides if (gpu := virtual_gpu(side.aggregate)) is not None]
+    names = dict.fromkeys(clean(str(gpu.get("name") or "GPU"), 96) for gpu in gpus)
+    return f"On a virtual {' and a virtual '.join(names)}: " if names else ""
 
 
 def embedded(side: Side) -> bool:

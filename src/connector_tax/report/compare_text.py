@@ -9,7 +9,7 @@ from connector_tax.figures.words import clean, listing, percent, with_interval
 from connector_tax.files import to_json
 from connector_tax.opening import printable
 from connector_tax.report.compare import Change, Comparison, Number, Side
-from connector_tax.report.compare_context import differences, embedded, notes
+from connector_tax.report.compare_context import differences, notes, on_device
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 SCHEMA = 1
@@ -80,7 +80,7 @@ def _change(change: Change) -> str:
 
 def sentence(comparison: Comparison) -> str:
     """The verdict, on one line."""
-    return ("On the embedded engine: " if any(map(embedded, (comparison.a, comparison.b))) else "") + (
+    return on_device(comparison) + (
         _refusal(comparison) if comparison.exit_code == 2 else _verdict(comparison)
     )
 

@@ -15,9 +15,10 @@ from connector_tax.figures.lookup import (
     reference_rate,
     rows,
     source_note,
+    virtual_gpu,
     why_absent,
 )
-from connector_tax.figures.words import hold_together, listing, percent, rate, with_interval
+from connector_tax.figures.words import clean, hold_together, listing, percent, rate, with_interval
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
 
@@ -70,6 +71,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         sentence = f"{sentence.rstrip('.')}{_one_launch(row)}."
     if source_note(aggregate).startswith("Embedded engine"):
         sentence = f"On the embedded engine: {sentence}"
+    elif (gpu := virtual_gpu(aggregate)) is not None:
+        sentence = f"On a virtual {clean(str(gpu.get('name') or 'GPU'), 96)}: {sentence}"
     details = [
         _over_blocks(aggregate, row)
         + f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "

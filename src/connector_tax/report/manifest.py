@@ -20,7 +20,7 @@ from typing import Any
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import Receipt, read_receipt
 from connector_tax.errors import ArtifactError
-from connector_tax.figures.lookup import mapping
+from connector_tax.figures.lookup import mapping, virtual_name
 from connector_tax.files import read_json, sha256_of, write_text
 from connector_tax.opening import lines_of, printable, read_whole
 from connector_tax.plan import read_campaign_file
@@ -125,7 +125,6 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
     engine = _engine(run, receipt, preflight)
     versions = mapping(engine.get("versions"))
     emulated = bool(versions.get("emulator")) or engine.get("kind") == "emulator"
-    gpu = engine.get("gpu")
     return ManifestRow(
         date=run.path.parent.name[:10],
         phase=phase_label(run.phase),
@@ -141,7 +140,7 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
         mooncake_version=_known(versions.get("mooncake")),
         nixl_version=_known(versions.get("nixl")),
         lmcache_version=_known(versions.get("lmcache")),
-        gpu=("; ".join(map(str, gpu)) if gpu else "none") if isinstance(gpu, list) else NOT_KNOWN,
+        gpu=_gpu(engine),
         step_timing_available=str(receipt.step_timing_available).lower()
         if receipt and receipt.status == "measured"
         else NOT_KNOWN,
@@ -149,6 +148,15 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
         receipt_sha256=_checksum(run.receipt) if receipt or fault else NOT_KNOWN,
         launch_command=_launch_command(run, project) or NOT_KNOWN,
     )
+
+
+def _gpu(engine: Mapping[str, Any]) -> str:
+    """The cards, or what the clock of a virtual one went by."""
+    virtual = mapping(engine.get("virtual_gpu"))
+    if virtual:
+        return f"virtual {virtual_name(virtual)}"
+    gpu = engine.get("gpu")
+    return ("; ".join(map(str, gpu)) if gpu else "none") if isinstance(gpu, list) else NOT_KNOWN
 
 
 def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:

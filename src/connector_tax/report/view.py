@@ -28,6 +28,7 @@ from connector_tax.figures.words import RANDOM_WORDS, rate, with_interval
 from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
+from connector_tax.report.device import device_banner, device_view
 from connector_tax.report.growth import growth_view
 from connector_tax.report.headline import headline
 from connector_tax.report.host import host_drift_view, host_view
@@ -81,6 +82,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "observer_effect": observer_view(aggregate),
         "processes": processes_view(aggregate),
         "host": host_view(aggregate),
+        "device": device_view(aggregate),
         "conversations": conversations_view(aggregate),
         "growth": growth_view(aggregate),
         "prior": prior_sentences(aggregate),
@@ -106,6 +108,8 @@ def _references(aggregate: Aggregate) -> tuple[str, ...]:
 
 def _banner(aggregate: Aggregate) -> list[str]:
     """What must be known before any number is read."""
+    if device := device_banner(aggregate):
+        return device
     note = source_note(aggregate)
     if note.startswith("Embedded engine"):
         return [

@@ -261,6 +261,7 @@ def _provenance(data: CampaignData) -> dict[str, Any]:
         "arrival": config["cell"]["arrival"],
         "versions": engine.get("versions", {}),
         "gpu": engine.get("gpu", []),
+        **({"virtual_gpu": engine["virtual_gpu"]} if "virtual_gpu" in engine else {}),
         "host": engine.get("host", {}),
         "code": newest.get("code", {}),
         "config_hash": document_hash(data.document),

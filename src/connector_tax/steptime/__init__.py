@@ -1,15 +1,20 @@
-"""Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch."""
+"""Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch; the clock's."""
 
 from connector_tax.steptime.columns import StepColumns, read_step_columns
+from connector_tax.steptime.device_clock import NO_RECORD, ClockHealth, clock_health, cut_clock
 from connector_tax.steptime.raw import headers_of
 from connector_tax.steptime.share import StepCount, count_steps, cut
 from connector_tax.steptime.switch import recording
 
 __all__ = [
+    "NO_RECORD",
+    "ClockHealth",
     "StepColumns",
     "StepCount",
+    "clock_health",
     "count_steps",
     "cut",
+    "cut_clock",
     "headers_of",
     "read_step_columns",
     "recording",

@@ -1,0 +1,153 @@
+"""The virtual GPU of a launch: the document that the plugin inside vLLM reads, and where its clock writes.
+
+The document lies in the launch's folder and stays there. It names the clock's log relative to itself, so that it can be passed on; the
+engine is given a working copy with the whole path.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from connector_tax.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
+from connector_tax.config import EngineConfig
+from connector_tax.engine.gpus import cards_wanted
+from connector_tax.engine.memory import DEFAULT_UTILIZATION
+from connector_tax.engine.model_files import model_folder
+from connector_tax.enginemodel.roofline import kv_cache_bytes, linear_costs
+from connector_tax.enginemodel.shape import ModelShape, model_shape
+from connector_tax.errors import ConfigError
+from connector_tax.files import hash_of, read_json, write_json
+from connector_tax.records.gpu import StepCosts, VirtualGpu
+
+# Read by launch/plugins/virtual_gpu/.
+VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
+SCHEMA = 1
+Document = dict[str, Any]
+
+
+def gpu_document(engine: EngineConfig) -> Document | None:
+    """What the clock goes by with this model, without where it logs; None for an engine with a device of its own.
+
+    Raises:
+        ConfigError: the step time cannot be worked out for this model, or it does not fit on this GPU; says what would do.
+    """
+    gpu = engine.virtual_gpu
+    if gpu is None:
+        return None
+    step, kv_bytes = _step_and_kv_bytes(engine, gpu)
+    return {
+        "schema": SCHEMA,
+        "name": gpu.name,
+        "compute_capability": list(gpu.compute_capability),
+        "memory_bytes": gpu.memory_bytes,
+        "kv_cache_bytes": kv_bytes,
+        "step": {name: getattr(step, name) for name in StepCosts.__slots__},
+        "host": gpu.to_json()["host"],
+    }
+
+
+def gpu_identity(engine: EngineConfig) -> dict[str, Any] | None:
+    """The same, with its profile and its hash, as part of what was measured; None likewise."""
+    document = gpu_document(engine)
+    if document is None or engine.virtual_gpu is None:
+        return None
+    return {"profile": engine.virtual_gpu.profile, "sha256": hash_of(document), **document}
+
+
+def step_costs(engine: EngineConfig) -> StepCosts | None:
+    """Of the virtual GPU with this model, for a rehearsal; None where there is none.
+
+    Raises:
+        ConfigError: as ``gpu_document``.
+    """
+    document = gpu_document(engine)
+    return None if document is None else StepCosts(**document["step"])
+
+
+def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
+    """How many blocks of tokens the virtual GPU's KV cache holds; None where the model's ``config.json`` does not tell."""
+    document, shape = gpu_document(engine), _shape(engine, needed=False)
+    if document is None or shape is None:
+        return None
+    return int(document["kv_cache_bytes"]) // (shape.kv_values * _kv_element_bytes(engine) * block_size)
+
+
+def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
+    """Write the document of a launch into ``folder``; returns the copy for the engine, None where there is no virtual GPU.
+
+    What an earlier launch left of its clock is removed: the plugin appends.
+
+    Raises:
+        ConfigError: as ``gpu_document``.
+        ArtifactError: it cannot be written.
+    """
+    document = gpu_document(engine)
+    if document is None:
+        return None
+    log = (folder / DEVICE_CLOCK).absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    write_json(folder / VIRTUAL_GPU, {**document, "clock_log": str(DEVICE_CLOCK)})
+    copy = log.with_name(VIRTUAL_GPU)
+    write_json(copy, {**document, "clock_log": str(log)})
+    return copy
+
+
+def remove_copy(folder: Path) -> None:
+    """It names a folder of this machine, and nobody reads it after the launch."""
+    (folder / DEVICE_CLOCK).with_name(VIRTUAL_GPU).unlink(missing_ok=True)
+
+
+def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts, int]:
+    if (cards := cards_wanted(engine)) != 1:
+        raise ConfigError(
+            f"engine.virtual_gpu: the engine's parallel sizes multiply to {cards}, and a virtual GPU is one. "
+            "Set tensor_parallel_size, pipeline_parallel_size and data_parallel_size to 1."
+        )
+    if gpu.step is not None and gpu.kv_cache_bytes is not None:
+        return gpu.step, gpu.kv_cache_bytes
+    if (dtype := str(engine.args.get("dtype") or "auto")) == "float32":
+        raise ConfigError(
+            f"engine.args.dtype: {dtype}: the roofline is of two-byte numbers. Leave it out, or give engine.virtual_gpu.step and "
+            "engine.virtual_gpu.kv_cache_bytes."
+        )
+    shape = _shape(engine)
+    assert shape is not None
+    utilization = float(engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION)
+    kv_bytes = gpu.kv_cache_bytes or kv_cache_bytes(shape, gpu, utilization)
+    costs = gpu.step
+    if costs is None:
+        line = linear_costs(shape, gpu)
+        narrow = _kv_element_bytes(engine) / 2
+        costs = StepCosts(
+            round(line.base_us, 3),
+            round(line.per_prefill_token_us, 6),
+            round(line.per_decode_seq_us, 6),
+            round(line.per_context_token_us * narrow, 9),
+        )
+    return costs, kv_bytes
+
+
+def _shape(engine: EngineConfig, *, needed: bool = True) -> ModelShape | None:
+    folder = model_folder(engine)
+    if folder is None:
+        if not needed:
+            return None
+        raise ConfigError(
+            f"engine.model: {engine.model}: its config.json is not on this host, and the virtual GPU's step time follows from it. "
+            "Give a directory that has it, or download the model."
+        )
+    path = folder / "config.json"
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: no object, so no model's configuration: {json.dumps(config)[:80]}")
+    try:
+        return model_shape(config, str(path))
+    except ConfigError:
+        if needed:
+            raise
+        return None
+
+
+def _kv_element_bytes(engine: EngineConfig) -> int:
+    return 1 if str(engine.args.get("kv_cache_dtype") or "auto").startswith("fp8") else 2

@@ -1,0 +1,124 @@
+"""A virtual GPU in words: what the device was, what it therefore cannot show, and how well its clock kept the time."""
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from connector_tax.figures.lookup import (
+    Aggregate,
+    all_cells,
+    configs,
+    mapping,
+    number,
+    usable,
+    virtual_gpu,
+    virtual_name,
+)
+from connector_tax.figures.words import clean
+
+Text = dict[str, Any]
+NEVER_SHOWN = (
+    "kernels, memory traffic, transfers of KV between devices and hosts, what CUDA graphs really cost"
+)
+SUMS = ("base", "prefill_token", "decode_seq", "context_token")
+
+
+def device_banner(aggregate: Aggregate) -> list[str]:
+    """What must be known before any number of a virtual GPU is read; empty for every other campaign."""
+    gpu = virtual_gpu(aggregate)
+    if gpu is None:
+        return []
+    lines = [
+        f"The device was a clock: vLLM's API server, engine core, scheduler, KV-cache manager and connectors ran as they are, and in "
+        f"place of the model's forward pass a step lasted as long as the profile of the {virtual_name(gpu)} says{_step(gpu)}.",
+        _not_shown(gpu),
+    ]
+    return [*lines, *_kept_time(aggregate)]
+
+
+def _step(gpu: Mapping[str, Any]) -> str:
+    step = mapping(gpu.get("step"))
+    found = [number(step.get(k)) for k in ("base_us", *(f"per_{name}_us" for name in SUMS[1:]))]
+    if any(v is None for v in found):
+        return ""
+    base, prefill, decode, context = found
+    return (
+        f": {base:,.0f} µs, {prefill:.4g} µs per prompt token, {decode:.4g} µs per decoding sequence and "
+        f"{context:.4g} µs per token of context"
+    )
+
+
+def _not_shown(gpu: Mapping[str, Any]) -> str:
+    host = mapping(gpu.get("host"))
+    before, each, after = (
+        number(host.get(k)) or 0.0
+        for k in ("before_launch_us", "before_launch_per_seq_us", "after_launch_us")
+    )
+    if before or each or after:
+        said = (
+            f"What a GPU's runner does on the host is set to {before:g} µs and {each:g} µs a sequence before the launch and "
+            f"{after:g} µs after it."
+        )
+        return f"It cannot show {NEVER_SHOWN}. {said}"
+    return (
+        f"It cannot show {NEVER_SHOWN}, nor what a GPU's runner prepares on the host, which is set to none."
+    )
+
+
+def _kept_time(aggregate: Aggregate) -> list[str]:
+    clocks = [c for cell in all_cells(aggregate) if usable(cell) and (c := clock_of(cell))]
+    late = [v for c in clocks if (v := number(c.get("late_share"))) is not None]
+    slack = [v for c in clocks if (v := number(mapping(c.get("slack_us")).get("p10"))) is not None]
+    if not late or not slack:
+        return []
+    return [
+        f"In its {len(late)} usable cells the clock ran late by at most {max(late):.2%} of the device's time; in nine of ten steps "
+        f"the host was done {min(slack):,.0f} µs or more before the device, in the cell with the least."
+    ]
+
+
+def clock_of(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``device_clock`` of the cell's health; empty for cells with a device of their own."""
+    return mapping(mapping(cell.get("health")).get("device_clock"))
+
+
+def device_view(aggregate: Aggregate) -> list[Text]:
+    """One row per configuration with a clock: how late it was, how busy the device, and what the host had to spare."""
+    found = []
+    for config in configs(aggregate):
+        own = [
+            c
+            for cell in all_cells(aggregate)
+            if cell.get("config") == config.id and usable(cell) and (c := clock_of(cell))
+        ]
+        if own:
+            found.append(_row(config.label, own))
+    return found
+
+
+def _row(label: str, clocks: list[Mapping[str, Any]]) -> Text:
+    def of(*path: str) -> list[float]:
+        values = []
+        for clock in clocks:
+            value: Any = clock
+            for key in path:
+                value = mapping(value).get(key)
+            if (told := number(value)) is not None:
+                values.append(told)
+        return values
+
+    late, busy = of("late_share"), of("device_busy_share")
+    return {
+        "label": clean(label),
+        "cells": str(len(clocks)),
+        "steps": f"{sum(of('steps')):,.0f}",
+        "lateness": _us(of("lateness_us", "p50"), median),
+        "late_share": f"{max(late):.2%}" if late else "–",
+        "busy": f"{min(busy):.0%} to {max(busy):.0%}" if busy else "–",
+        "slack_p10": _us(of("slack_us", "p10"), min),
+        "slack_p50": _us(of("slack_us", "p50"), median),
+    }
+
+
+def _us(values: list[float], of: Any) -> str:
+    return f"{of(values):,.0f} µs" if values else "–"

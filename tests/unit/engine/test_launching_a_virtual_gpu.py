@@ -1,0 +1,280 @@
+"""A launch on a virtual GPU: its document, its environment, its script, and what of a real GPU is left alone."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connector_tax.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.engine.command import check_model, engine_environment, engine_python
+from connector_tax.engine.gpus import cards_of
+from connector_tax.engine.identity import device_identity, engine_identity, env_text
+from connector_tax.engine.memory import too_large
+from connector_tax.engine.model_files import missing_from_host
+from connector_tax.engine.ports import taken_side_port
+from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.engine.virtual_gpu import VARIABLE, gpu_document, remove_copy, write_gpu
+from connector_tax.errors import ConfigError
+from connector_tax.measure.preflight import missing_modules
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from virtual_gpus import LLAMA, clocked_campaign, model_in
+
+STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return model_in(tmp_path / "model")
+
+
+def test_the_document_is_what_the_plugin_reads(model: Path) -> None:
+    document = gpu_document(clocked_campaign(model).engine)
+    assert document is not None
+    assert set(document) == {
+        *("schema", "name", "compute_capability", "memory_bytes", "kv_cache_bytes", "step", "host")
+    }
+    assert (document["schema"], document["compute_capability"]) == (1, [9, 0])
+    assert document["step"]["base_us"] == pytest.approx(7924.6, abs=0.1)
+    assert document["kv_cache_bytes"] == pytest.approx(71.4e9, rel=1e-3)
+    assert document["host"] == {"before_launch_us": 0, "before_launch_per_seq_us": 0, "after_launch_us": 0}
+
+
+def test_given_numbers_need_no_model_that_the_roofline_knows(tmp_path: Path) -> None:
+    model = model_in(tmp_path / "odd", {"architectures": ["OPTForCausalLM"]})
+    given = clocked_campaign(model, {"step": STEP, "kv_cache_bytes": 10**9}).engine
+    document = gpu_document(given)
+    assert document is not None
+    assert (document["step"], document["kv_cache_bytes"]) == (STEP, 10**9)
+    with pytest.raises(ConfigError, match="architecture OPTForCausalLM"):
+        gpu_document(clocked_campaign(model, {"step": STEP}).engine)
+
+
+def test_a_cache_of_one_byte_is_read_in_half_the_time(model: Path) -> None:
+    whole, half = (
+        gpu_document(clocked_campaign(model, args={"kv_cache_dtype": dtype}).engine)
+        for dtype in ("auto", "fp8")
+    )
+    assert whole is not None and half is not None
+    assert half["step"]["per_context_token_us"] == pytest.approx(whole["step"]["per_context_token_us"] / 2)
+    assert half["step"]["base_us"] == whole["step"]["base_us"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"tensor_parallel_size": 2}, "multiply to 2, and a virtual GPU is one"),
+        ({"dtype": "float32"}, "the roofline is of two-byte numbers"),
+        ({"gpu_memory_utilization": 0.3}, "leave nothing for the KV cache"),
+    ],
+)
+def test_what_one_clock_cannot_be_is_refused(model: Path, args: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        gpu_document(clocked_campaign(model, args=args).engine)
+
+
+def test_a_model_that_is_not_here_is_named(tmp_path: Path) -> None:
+    engine = clocked_campaign(tmp_path / "nowhere").engine
+    with pytest.raises(ConfigError, match=r"its config\.json is not on this host"):
+        gpu_document(engine)
+    with pytest.raises(ConfigError, match=r"no model directory there \(no config.json in it\)"):
+        check_model(engine)
+
+
+def test_the_folder_keeps_a_document_that_can_be_passed_on(model: Path, tmp_path: Path) -> None:
+    """The engine's copy has the whole path, is no older launch's, and goes with the launch."""
+    folder = tmp_path / "run"
+    (folder / "steps").mkdir(parents=True)
+    (folder / DEVICE_CLOCK).write_text("an earlier launch\n")
+    copy = write_gpu(clocked_campaign(model).engine, folder)
+    assert copy is not None
+    assert json.loads(copy.read_text())["clock_log"] == str(folder / "steps" / "device_clock.jsonl")
+    kept = json.loads((folder / VIRTUAL_GPU).read_text())
+    assert kept["clock_log"] == "steps/device_clock.jsonl"
+    assert str(tmp_path) not in (folder / VIRTUAL_GPU).read_text()
+    assert not (folder / DEVICE_CLOCK).exists()
+    remove_copy(folder)
+    assert not copy.exists() and (folder / VIRTUAL_GPU).exists()
+
+
+def test_no_card_is_looked_up_or_shown(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> None:
+        raise AssertionError("NVML was asked")
+
+    monkeypatch.setattr("connector_tax.engine.gpus.host_gpus", never)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    engine = replace(clocked_campaign(model).engine, gpu=2)
+    cards = cards_of(engine)
+    assert (cards.gpus, cards.slot, cards.sampled, cards.side_port_slot) == ((), 2, None, 2)
+    assert too_large(engine, cards, 10**9) is None
+    environment = engine_environment(engine, clocked_campaign(model).connector("mooncake_both"), cards)
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment["ENGINE_MODULE"] == "vllm_serve"
+    assert environment["VLLM_MOONCAKE_BOOTSTRAP_PORT"] == "9198"  # its default, moved on by two cards
+    assert engine_python(engine) == "/bin/true"
+
+
+def test_connectors_listen_as_on_a_gpu(model: Path) -> None:
+    config = clocked_campaign(model)
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        environment = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(port)}
+        words = taken_side_port(config.engine, config.connector("nixl_both"), environment)
+    assert words is not None and str(port) in words
+
+
+def test_no_weights_are_asked_for(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_from_host(clocked_campaign(model).engine) is None
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "models--a--b" / "snapshots" / "main"
+    model_in(snapshot, LLAMA)
+    clocked = clocked_campaign("a/b").engine
+    assert missing_from_host(clocked) is None
+    assert "lacks weights" in str(missing_from_host(replace(clocked, kind="vllm", virtual_gpu=None)))
+
+
+def test_the_gpus_document_is_part_of_what_was_measured(model: Path, tmp_path: Path) -> None:
+    h200, h100 = (device_identity(clocked_campaign(model, {"gpu": g}).engine) for g in ("h200", "h100"))
+    assert (h200["virtual_gpu"]["profile"], h200["virtual_gpu"]["name"]) == ("h200", "NVIDIA H200")
+    assert h200["virtual_gpu"]["sha256"] != h100["virtual_gpu"]["sha256"]
+    llama = model_in(tmp_path / "llama", LLAMA)
+    assert (
+        device_identity(clocked_campaign(llama).engine)["virtual_gpu"]["sha256"]
+        != h200["virtual_gpu"]["sha256"]
+    )
+    assert device_identity(replace(clocked_campaign(model).engine, kind="vllm", virtual_gpu=None)) == {}
+
+
+def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
+    """As by any vLLM; the interpreter here finds none."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho '[\"mooncake\"]'\n")
+    python.chmod(0o755)
+    config = clocked_campaign(model, python=str(python))
+    assert missing_modules(config.engine, (config.connector("mooncake_both"),)) == {"mooncake"}
+
+
+def stand_in(folder: Path) -> Path:
+    """An engine's interpreter that writes down what it was started with, and waits."""
+    path = folder / "python"
+    path.write_text(
+        '#!/bin/sh\ncase "$*" in\n*vllm_serve*)\n'
+        f'  env > {folder}/environment; cp "$CONNECTOR_TAX_VIRTUAL_GPU" {folder}/document; sleep 60 ;;\nesac\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_a_launch_hands_the_document_over(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the folder of the entry points in front, and nothing that the shell around us has set."""
+    monkeypatch.setenv(VARIABLE, "/of/somebody/else.json")
+    config = clocked_campaign(model, python=str(stand_in(tmp_path)))
+    run = tmp_path / "run"
+    with running_engine(LaunchRequest(config.engine, config.connector("plain"), run)) as engine:
+        while not (tmp_path / "document").exists() and engine.supervisor.poll() is None:
+            time.sleep(0.02)
+    environment = dict(
+        line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line
+    )
+    assert environment[VARIABLE] == str(run / "steps" / VIRTUAL_GPU)
+    folders = environment["PYTHONPATH"].split(":")
+    assert folders[0] == str(PROJECT_ROOT / "launch" / "plugins" / "virtual_gpu" / "entry")
+    assert folders[1] == str(PROJECT_ROOT / "launch" / "plugins")
+    assert json.loads((tmp_path / "document").read_text())["clock_log"] == str(run / DEVICE_CLOCK)
+    assert not (run / "steps" / VIRTUAL_GPU).exists()
+    assert str(tmp_path) not in (run / VIRTUAL_GPU).read_text()
+
+
+def test_the_entry_points_are_for_virtual_gpus_alone(tmp_path: Path) -> None:
+    """A plugin that vLLM finds under a real GPU would replace it."""
+    script = PROJECT_ROOT / "launch" / "launch_plain.sh"
+    listed = [
+        subprocess.run(
+            [
+                "bash",
+                "-c",
+                f'ENGINE_PYTHON=true MODEL=m; exec() {{ echo "$PYTHONPATH|${{CUDA_VISIBLE_DEVICES-unset}}|${{VLLM_PLUGINS-}}"; }}; source {script}',
+            ],
+            env={"PATH": "/usr/bin:/bin", **more},
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for more in ({}, {VARIABLE: "x"}, {VARIABLE: "x", "VLLM_PLUGINS": "mine"})
+    ]
+    assert "entry" not in listed[0] and listed[0].endswith("|unset|")
+    assert "/launch/plugins/virtual_gpu/entry:" in listed[1] and listed[1].endswith("||")
+    assert listed[2].endswith("|mine,virtual_gpu")
+
+
+def test_the_recorded_script_brings_its_gpu_along(tmp_path: Path) -> None:
+    """In any clone, without the run's folder: the same document, its clock in a new folder, and no folder of this machine."""
+    own = tmp_path / "run" / "steps"
+    own.mkdir(parents=True)
+    document = {
+        "schema": 1,
+        "name": "NVIDIA $H200 `x`",
+        "step": STEP,
+        "clock_log": str(own / "device_clock.jsonl"),
+    }
+    (own / VIRTUAL_GPU).write_text(json.dumps(document, indent=2))
+    script = tmp_path / "launch.sh"
+    given = {
+        "PATH": "/usr/bin:/bin", "HOME": "/", "MODEL": "m", "ENGINE_PYTHON": "echo", "LAUNCH_SH_OUT": str(script),
+        VARIABLE: str(own / VIRTUAL_GPU),
+    }  # fmt: skip
+    plain = PROJECT_ROOT / "launch" / "launch_plain.sh"
+    subprocess.run(["bash", str(plain)], env=given, check=True, capture_output=True)
+    assert str(own) not in script.read_text()
+    seen = tmp_path / "seen"
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncat "$CONNECTOR_TAX_VIRTUAL_GPU" > {seen}\necho "$PYTHONPATH|$CUDA_VISIBLE_DEVICES|"\n'
+    )
+    python.chmod(0o755)
+    bare = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/",
+        "ENGINE_PYTHON": str(python),
+        "TMPDIR": str(tmp_path),
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    again = subprocess.run(["bash", str(script)], env=bare, cwd=PROJECT_ROOT, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    found = json.loads(seen.read_text())
+    log = Path(found.pop("clock_log"))
+    assert found == {k: v for k, v in document.items() if k != "clock_log"}
+    assert log.parent.is_dir() and log.parent.parent == tmp_path and log.parent != own
+    folders, visible, _ = again.stdout.strip().split("|")
+    assert folders.split(":")[0].endswith("launch/plugins/virtual_gpu/entry")
+    assert visible == ""
+
+
+def test_env_txt_says_nothing_of_a_folder_of_the_launch(model: Path) -> None:
+    config = clocked_campaign(model)
+    identity = {"packages": [], **device_identity(config.engine)}
+    text = env_text(config.engine, config.connector("plain"), identity, cards_of(config.engine))
+    assert VARIABLE not in text
+    assert '"profile": "h200"' in text and "CUDA_VISIBLE_DEVICES=\n" in text
+
+
+def test_identity_may_be_asked_before_the_model_is_there(tmp_path: Path) -> None:
+    """Preflight looks for vLLM in the interpreter before it fetches a model."""
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\necho \'{"packages": [], "cuda": null, "python": "3.11", "vllm": "0.32.0"}\'\n'
+    )
+    python.chmod(0o755)
+    engine = clocked_campaign(tmp_path / "nowhere", python=str(python)).engine
+    assert "virtual_gpu" not in engine_identity(engine, cards_of(engine), with_device=False)
+    with pytest.raises(ConfigError, match="is not on this host"):
+        engine_identity(engine, cards_of(engine))

@@ -1,0 +1,228 @@
+"""The step time of a model on a GPU, held against sizes and decode steps that others published."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.config.gpu import virtual_gpu
+from connector_tax.enginemodel.roofline import (
+    StepLoad,
+    context_token_us,
+    kv_cache_bytes,
+    line_errors,
+    linear_costs,
+    roofline_us,
+    touched_experts,
+)
+from connector_tax.enginemodel.shape import ModelShape, model_shape
+from connector_tax.errors import ConfigError
+from connector_tax.records.gpu import OperatingPoint, VirtualGpu
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+from virtual_gpus import LLAMA, MIXTRAL, QWEN
+
+
+def profile(name: str) -> VirtualGpu:
+    section = {"gpu": name, "step": None, "kv_cache_bytes": None, "operating_point": {}, "host": {}}
+    return virtual_gpu(section, "test")
+
+
+def shape(config: dict[str, Any]) -> ModelShape:
+    return model_shape(config, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("config", "total", "active"),
+    [(QWEN, 30.53e9, 3.35e9), (LLAMA, 8.03e9, 8.03e9), (MIXTRAL, 46.70e9, 12.88e9)],
+    ids=["qwen", "llama", "mixtral"],
+)
+def test_models_have_as_many_parameters_as_their_cards_say(
+    config: dict[str, Any], total: float, active: float
+) -> None:
+    assert shape(config).total == pytest.approx(total, rel=2e-3)
+    assert shape(config).active == pytest.approx(active, rel=2e-3)
+
+
+def test_grouped_heads_make_the_kv_cache_small() -> None:
+    """48 layers, 4 heads of 128, keys and values: 98,304 bytes a token; without groups eight times that."""
+    assert shape(QWEN).kv_values * 2 == 98304
+    assert shape({**QWEN, "num_key_value_heads": None}).kv_values == 8 * shape(QWEN).kv_values
+
+
+def test_layers_without_experts_and_shared_experts_are_counted() -> None:
+    """Every other layer dense; a shared expert is passed by every token; a tied head lies in memory once."""
+    half = shape({**QWEN, "decoder_sparse_step": 2})
+    assert half.moe_layers == 24
+    assert half.always - shape(QWEN).always == 24 * (3 * 2048 * 6144 - 2048 * 128)
+    assert shape({**QWEN, "mlp_only_layers": [0, 1]}).moe_layers == 46
+    shared = shape({**QWEN, "shared_expert_intermediate_size": 1024})
+    assert shared.always - shape(QWEN).always == 48 * 3 * 2048 * 1024
+    tied = shape({**QWEN, "tie_word_embeddings": True})
+    assert shape(QWEN).total - tied.total == 2048 * 151936
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"sliding_window": 4096}, "attention over a window of 4096 tokens"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layers of kind linear_attention"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantised weights"),
+        ({"architectures": ["OPTForCausalLM"]}, "architecture OPTForCausalLM"),
+        ({"architectures": None}, "architecture not named"),
+        ({"num_hidden_layers": None}, "num_hidden_layers: None"),
+        ({"vocab_size": 0}, "vocab_size: 0"),
+    ],
+)
+def test_what_the_formula_does_not_know_is_refused_with_the_way_out(
+    change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        shape({**QWEN, **change})
+    assert words in str(caught.value)
+    assert "Give engine.virtual_gpu.step and engine.virtual_gpu.kv_cache_bytes" in str(caught.value)
+
+
+def test_a_window_that_is_switched_off_is_none() -> None:
+    assert shape({**QWEN, "sliding_window": 4096, "use_sliding_window": False}) == shape(QWEN)
+
+
+def test_experts_are_touched_as_evenly_drawn_ones_are() -> None:
+    qwen = shape(QWEN)
+    assert touched_experts(qwen, 1) == pytest.approx(8)
+    assert touched_experts(qwen, 2) == pytest.approx(8 + 8 * 15 / 16)
+    assert touched_experts(qwen, 8192) == pytest.approx(128)
+    assert touched_experts(shape(LLAMA), 8) == 0
+
+
+def test_a_small_step_reads_and_a_large_one_computes() -> None:
+    """By hand, for an 8B model on an H200: 15.0 GB of weights at 3.84 TB/s; 4,096 tokens at 494 TFLOP/s."""
+    llama, h200 = shape(LLAMA), profile("h200")
+    idle_us = 200 + 32 * 45
+    assert roofline_us(llama, h200, StepLoad(1, 0)) - idle_us == pytest.approx(15.01e9 / 3.84e6, rel=0.01)
+    computed_us = (2 * 6.98e9 * 4096 + 4 * 32 * 4096 * 4096**2 / 2) / 494.5e6
+    read_us = 2 * 128256 * 4096 / 3.84e6
+    assert roofline_us(llama, h200, StepLoad(0, 0, 4096)) - idle_us == pytest.approx(
+        computed_us + read_us, rel=0.01
+    )
+
+
+# Median inter-token latency in ms by sequences that run, BF16 on one H100, release of February 2026 of the ML.ENERGY leaderboard
+# (public/data/tasks/sourcegraph-fim.json and lm-arena-chat.json); contexts are not published, some 500 tokens are taken.
+CODER_H100 = {8: 12.36, 16: 16.88, 32: 21.85, 64: 27.55, 89: 30.75}
+LLAMA_H100 = {8: 7.32, 16: 7.91, 32: 8.91, 64: 11.50, 96: 14.08, 128: 16.48}
+
+
+@pytest.mark.parametrize(("running", "ms"), CODER_H100.items())
+def test_a_mixture_of_experts_decodes_as_published(running: int, ms: float) -> None:
+    predicted_ms = roofline_us(shape(QWEN), profile("h100"), StepLoad(running, 500)) / 1e3
+    assert predicted_ms == pytest.approx(ms, rel=0.12)
+
+
+@pytest.mark.parametrize(("running", "ms"), [p for p in LLAMA_H100.items() if p[0] <= 32])
+def test_a_dense_model_decodes_as_published_while_few_run(running: int, ms: float) -> None:
+    """Above that the roofline is too short, by a third at 128: work per sequence on host and device is not in it."""
+    predicted_ms = roofline_us(shape(LLAMA), profile("h100"), StepLoad(running, 500)) / 1e3
+    assert predicted_ms == pytest.approx(ms, rel=0.12)
+
+
+def test_the_line_meets_the_roofline_where_it_says() -> None:
+    qwen, h200 = shape(QWEN), profile("h200")
+    at, costs = h200.operating_point, linear_costs(qwen, h200)
+    for load in (
+        StepLoad(at.decode_seqs // 2, 0),
+        StepLoad(2 * at.decode_seqs, at.context_tokens),
+        StepLoad(at.decode_seqs, at.context_tokens, at.prefill_tokens),
+    ):
+        own = costs.of(load.prefill_tokens, load.decode_seqs, load.all_context_tokens)
+        assert own == pytest.approx(roofline_us(qwen, h200, load))
+    assert costs.per_context_token_us == context_token_us(qwen, h200)
+
+
+def test_between_those_points_the_line_is_within_a_tenth() -> None:
+    for error in line_errors(shape(QWEN), profile("h200")):
+        if error.load.prefill_tokens == 0 and 8 <= error.load.decode_seqs <= 32:
+            assert abs(error.error) < 0.1
+
+
+def test_a_dense_model_is_as_linear_as_its_line() -> None:
+    decoding = [e for e in line_errors(shape(LLAMA), profile("h200")) if e.load.prefill_tokens == 0]
+    assert len(decoding) == 8
+    assert all(abs(e.error) < 0.01 for e in decoding)
+
+
+def test_another_operating_point_is_another_line() -> None:
+    h200 = profile("h200")
+    few = replace(h200, operating_point=OperatingPoint(2, 1024, 1024))
+    assert (
+        linear_costs(shape(QWEN), few).per_decode_seq_us
+        > 2 * linear_costs(shape(QWEN), h200).per_decode_seq_us
+    )
+
+
+def test_what_is_left_for_the_kv_cache_is_what_weights_leave() -> None:
+    left = kv_cache_bytes(shape(QWEN), profile("h200"), 0.9)
+    assert left == pytest.approx(150754820096 * 0.9 - 2 * 30.53e9 - 3 * 2**30, rel=1e-3)
+
+
+def test_a_model_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"NVIDIA L40S has 48.3 GB; of 0.9 of it 61.1 GB of weights"):
+        kv_cache_bytes(shape(QWEN), profile("l40s"), 0.9)
+
+
+def rows_of(heading: str) -> list[str]:
+    text = (ROOT / "docs" / "virtual-gpu.md").read_text()
+    section = text.split(f"### {heading}\n", 1)[1].split("\n#", 1)[0]
+    return [line for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def error_table(model: ModelShape) -> list[str]:
+    return [
+        f"| {e.load.decode_seqs} x {e.load.context_tokens:,} | {e.load.prefill_tokens:,}"
+        + (f" after {e.load.prefill_context_tokens:,}" if e.load.prefill_context_tokens else "")
+        + f" | {e.roofline_us / 1e3:.1f} | {e.line_us / 1e3:.1f} | {e.error * 100:+.0f} % |"
+        for e in line_errors(model, profile("h200"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("heading", "config"),
+    [
+        ("The line's error, Qwen3-Coder-30B-A3B on an H200", QWEN),
+        ("The line's error, Llama-3.1-8B on an H200", LLAMA),
+    ],
+)
+def test_the_docs_print_the_lines_error(heading: str, config: dict[str, Any]) -> None:
+    assert rows_of(heading) == error_table(shape(config))
+
+
+def test_the_docs_print_what_was_held_against_published_steps() -> None:
+    expected = []
+    for name, config, gpu, context, published in (
+        ("Qwen3-Coder-30B-A3B, H100", QWEN, "h100", 500, CODER_H100),
+        ("Llama-3.1-8B, H100", LLAMA, "h100", 500, LLAMA_H100),
+        ("Qwen3-30B-A3B, A100", QWEN, "a100", 640, {1: 9.7}),
+        ("Qwen3-30B-A3B, H20 (SGLang)", QWEN, "h20", 1000, {1: 7.29}),
+        ("Qwen3-30B-A3B, H100, kernels not tuned", QWEN, "h100", 2560, {10: 13.18}),
+    ):
+        for running, ms in published.items():
+            own = roofline_us(shape(config), profile(gpu), StepLoad(running, context)) / 1e3
+            expected.append(
+                f"| {name} | {running} x {context:,} | {ms:.1f} | {own:.1f} | {(own / ms - 1) * 100:+.0f} % |"
+            )
+    assert rows_of("Held against published decode steps") == expected
+
+
+@pytest.mark.parametrize("gpu", ["h20", "h200", "h100", "a100"])
+def test_the_docs_print_each_profiles_line(gpu: str) -> None:
+    costs = linear_costs(shape(QWEN), profile(gpu))
+    blocks = kv_cache_bytes(shape(QWEN), profile(gpu), 0.9) // (shape(QWEN).kv_values * 2 * 16)
+    row = (
+        f"| {gpu} | {costs.base_us:,.0f} | {costs.per_prefill_token_us:.1f} | {costs.per_decode_seq_us:.0f} | "
+        f"{costs.per_context_token_us:.4f} | {blocks:,} |"
+    )
+    assert row in rows_of("The four numbers, Qwen3-Coder-30B-A3B")

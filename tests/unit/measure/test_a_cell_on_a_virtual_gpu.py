@@ -1,0 +1,123 @@
+"""A cell on a virtual GPU: it keeps its share of the clock, says how well that kept the time, and is invalid where it did not."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.artifacts.cells import read_cell
+from connector_tax.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
+from connector_tax.config import load_campaign
+from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.ingest.form import fault_of_cell
+from connector_tax.loadgen.pool import worker_pool
+from connector_tax.measure.cell import measure_one_cell
+from connector_tax.measure.verdict import judge
+from connector_tax.plan import cells_of
+from connector_tax.records.cell import CellWindow
+from connector_tax.steptime import NO_RECORD
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from virtual_gpus import clocked_campaign
+
+CONFIG = Path(__file__).parents[3] / "config"
+WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
+STEP_NS, AHEAD_S = 5_000_000, 30
+
+
+def write_clock(log: Path, *, late_ns: int) -> None:
+    """As a plugin's that does one step of 5 ms after the other, from now on for longer than the cell lasts."""
+    begin_ns = time.monotonic_ns()
+    rows = []
+    for k in range(AHEAD_S * 200):
+        launch = begin_ns + k * (STEP_NS + late_ns)
+        rows.append([launch, launch + STEP_NS, launch + 1000, launch + STEP_NS + late_ns])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text('{"kind": "header", "schema": 1, "pid": 1}\n' + json.dumps(rows) + "\n")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    """Three cells of one launch: under a good clock, a late one, and none. The embedded engine serves: the clock is what is looked at."""
+    campaign = load_campaign(CONFIG / "demo.yaml")
+    gpu = clocked_campaign("m").engine.virtual_gpu
+    run = CampaignFolder(tmp_path_factory.mktemp("campaign")).run("2026-01-01", "plain", "a")
+    log = run.path / DEVICE_CLOCK
+    clocks: dict[str, Callable[[], Any]] = {
+        "good": lambda: write_clock(log, late_ns=20_000),
+        "late": lambda: write_clock(log, late_ns=200_000),
+        "none": lambda: log.unlink(),
+    }
+    found = {}
+    with (
+        worker_pool(1) as pool,
+        running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), run.path)) as engine,
+    ):
+        engine.wait_ready()
+        on_clock = replace(
+            engine, request=replace(engine.request, engine=replace(campaign.engine, virtual_gpu=gpu))
+        )
+        for name, clock in clocks.items():
+            clock()
+            found[name] = measure(campaign, run, on_clock, pool, rate=20.0 + len(found))
+    return found
+
+
+def measure(
+    campaign: Any, run: RunFolder, engine: RunningEngine, pool: Any, rate: float
+) -> tuple[dict[str, Any], list[str]]:
+    spec = replace(
+        cells_of(campaign, "plain", "a")[0],
+        rate_per_s=rate, input_tokens=64, output_tokens=4, warmup_s=0.2, duration_s=1.0, min_completed=5, max_cell_s=5.0,
+    )  # fmt: skip
+    folder = run.cell(spec.cell_id)
+    document = {"engine": {"versions": {}, "host": {}, "gpu": []}, "code": {"loadgen_sha256": "x"}}
+    death = measure_one_cell(
+        spec, folder, engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, document=document, idle={},
+        last_try=True,
+    )  # fmt: skip
+    assert death is None
+    kept = folder.device_clock
+    return read_cell(folder), kept.read_text().splitlines() if kept.exists() else []
+
+
+def test_a_cell_says_how_well_the_clock_kept_the_time(measured: dict[str, Any]) -> None:
+    document, rows = measured["good"]
+    clock = document["health"]["device_clock"]
+    assert clock["lateness_us"] == {"p50": 20.0, "p99": 20.0, "max": 20.0}
+    assert clock["late_share"] == pytest.approx(20 / 5000)
+    assert clock["device_busy_share"] == pytest.approx(5000 / 5020, rel=0.01)
+    assert clock["slack_us"] == {"p10": 4999.0, "p50": 4999.0}
+    assert not [r for r in document["reasons"] if "clock" in r]
+    window = document["window"]
+    stamps = [json.loads(row)[0] for row in rows]
+    assert window["t0_ns"] <= stamps[0] and stamps[-1] < window["drained_ns"]
+    assert clock["steps"] == sum(window["window_start_ns"] <= t < window["t_stop_ns"] for t in stamps)
+    assert f"device_clock_A_{document['cell_id']}.jsonl" in document["files"]
+    assert fault_of_cell(document) is None
+
+
+def test_a_late_clock_makes_the_cell_invalid(measured: dict[str, Any]) -> None:
+    document, _ = measured["late"]
+    assert document["verdict"] == "invalid"
+    assert any(
+        r.startswith("the virtual GPU's clock ran late: results came 4.0%") for r in document["reasons"]
+    )
+
+
+def test_a_clock_that_left_nothing_makes_the_cell_invalid(measured: dict[str, Any]) -> None:
+    document, rows = measured["none"]
+    assert (document["verdict"], rows) == ("invalid", [])
+    assert NO_RECORD in document["reasons"]
+    assert "device_clock" not in document["health"]
+
+
+def test_an_engine_with_a_device_of_its_own_has_no_clock_to_judge() -> None:
+    assert judge(WINDOW, {}, prefix_cache_hits_delta=0.0, engine_death=None).valid
+    late = judge(WINDOW, {}, prefix_cache_hits_delta=0.0, engine_death=None, clock_fault="late")
+    assert (late.word, late.reasons) == ("invalid", ("late",))

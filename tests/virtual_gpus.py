@@ -1,0 +1,74 @@
+"""Engines of kind ``virtual_gpu``, and the sizes of models as their makers publish them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from builders import SMALL, campaign_config
+
+from connector_tax.config import CampaignConfig
+
+# Qwen/Qwen3-Coder-30B-A3B-Instruct, without what no formula reads.
+QWEN: dict[str, Any] = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "vocab_size": 151936,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+# meta-llama/Llama-3.1-8B-Instruct.
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+# mistralai/Mixtral-8x7B-Instruct-v0.1.
+MIXTRAL: dict[str, Any] = {
+    "architectures": ["MixtralForCausalLM"],
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+    "vocab_size": 32000,
+}
+
+
+def model_in(folder: Path, config: dict[str, Any] = QWEN) -> Path:
+    """A model's folder with nothing but its ``config.json``, as a virtual GPU needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def clocked_campaign(model: Path | str, gpu: dict[str, Any] | None = None, **engine: Any) -> CampaignConfig:
+    """A small campaign on a virtual H200, or on ``gpu``; its engine's interpreter is ``true``."""
+    own = {
+        "kind": "virtual_gpu",
+        "python": "/bin/true",
+        "model": str(model),
+        "served_model_name": "m",
+        "virtual_gpu": {"gpu": "h200", **(gpu or {})},
+        "model_file": None,
+        "args": {"max_model_len": 8192},
+        **engine,
+    }
+    return campaign_config(**{**SMALL, "engine": own})
