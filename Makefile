@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm test test-quick lint format status revert-patch rehearse fleet clean
+.PHONY: help env demo demo-vllm demo-cpu test test-quick lint format status revert-patch rehearse fleet clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,7 +33,15 @@ demo: env  ## the whole study on the embedded engine, about four minutes
 	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
 	@echo "report: $$PWD/results/demo/report.html"
 
-demo-vllm: env  ## a small campaign on real vLLM (CPU), about twenty minutes
+SHAPE := Qwen3-Coder-30B-A3B-Instruct
+demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous and synchronous, about forty minutes
+	export ENGINE_PYTHON=$$(scripts/make_engine_env.sh) MODEL_FOLDER=$(CACHE)/$(SHAPE) \
+	  && "$$ENGINE_PYTHON" scripts/make_model_folder.py config/models/$(SHAPE).json "$$MODEL_FOLDER" \
+	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu.yaml \
+	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu-sync.yaml
+	@echo "reports: $$PWD/results/virtual-gpu/report.html and $$PWD/results/virtual-gpu-sync/report.html"
+
+demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two CPU cores, about twenty minutes
 	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_tiny_model.py $(CACHE)/tiny-model \
 	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
 	@echo "report: $$PWD/results/vllm-cpu/report.html"

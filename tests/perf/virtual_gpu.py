@@ -1,0 +1,189 @@
+"""How quiet real vLLM is on the virtual GPU, and whether a cost that was put in is found again. Run it on a quiet machine.
+
+    export ENGINE_PYTHON=... MODEL_FOLDER=...
+    .venv/bin/python tests/perf/virtual_gpu.py pairs [--pairs 5] [--sync]
+    .venv/bin/python tests/perf/virtual_gpu.py truth [--sync] [--burn-us 200 1000]
+
+``pairs`` launches plain vLLM twice a pair and prints by how much TPOT p50 and TTFT p90 differ. ``truth`` launches connectors that burn a
+known time in one hook (tests/vllm/plugins/burning_connector.py) and prints what the step records say of that hook, by how much what
+the host adds to a step grew, and what docs/virtual-gpu.md predicts for it from the slack. A launch takes 15 s, its load 15 s.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from connector_tax.artifacts.layout import DEVICE_CLOCK
+from connector_tax.config import CampaignConfig, load_campaign
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.ingest.steps import DECODE_ONLY, read_steps
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.plan import cells_of
+from connector_tax.records.connector import ConnectorSpec
+from connector_tax.steptime import cut
+from connector_tax.steptime.device_clock import clock_health, cut_clock
+from connector_tax.summary.cell import in_window, latencies_ms
+
+# Where a step spends them: the scheduler's side, the worker's before the step is launched, and after it was.
+PLACES = {
+    "scheduler": "build_connector_meta",
+    "before the launch": "bind_connector_metadata",
+    "after the launch": "get_finished",
+}
+RATE_PER_S, INPUT_TOKENS, OUTPUT_TOKENS = 8.0, 1024, 64
+DURATION_S = 12.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: latencies in milliseconds; medians over steps in microseconds.
+
+    Attributes:
+        exposed_us: from one result to the next, less the device's own time: what the host adds to a step.
+        hooks_us: of decode-only steps, all hooks together.
+    """
+
+    tpot_p50_ms: float
+    ttft_p90_ms: float
+    exposed_us: float
+    hooks_us: float
+    slack_p50_us: float
+    late_share: float
+
+
+def burning(plain: ConnectorSpec, hook: str, burn_us: float) -> ConnectorSpec:
+    return replace(
+        plain,
+        id=f"burning_{hook}",
+        kv_transfer_config={
+            "kv_connector": "BurningConnector",
+            "kv_connector_module_path": "burning_connector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {"burn_us": {hook: burn_us}},
+        },
+    )
+
+
+def launch(config: CampaignConfig, connector: ConnectorSpec, folder: Path, seed: int) -> Launch:
+    cell = cells_of(config, "plain", "a")[0]
+    cell = replace(
+        cell,
+        seed=seed,
+        rate_per_s=RATE_PER_S,
+        input_tokens=INPUT_TOKENS,
+        output_tokens=OUTPUT_TOKENS,
+        duration_s=DURATION_S,
+    )
+    step_log = folder / "steps" / "engine_step.jsonl"
+    with running_engine(LaunchRequest(config.engine, connector, folder, step_log)) as engine:
+        engine.wait_ready()
+        outcome = measure_cell(cell, engine.base_url, engine.model)
+        time.sleep(1.0)
+    window = outcome.window
+    cut(
+        sorted(step_log.parent.glob("engine_step.*.jsonl")),
+        window.t0_ns,
+        window.drained_ns,
+        folder / "cell.jsonl",
+    )
+    cut_clock(folder / DEVICE_CLOCK, window.t0_ns, window.drained_ns, folder / "clock.jsonl")
+    clock = clock_health(folder / "clock.jsonl", window.window_start_ns, window.t_stop_ns)
+    if clock is None:
+        raise SystemExit(f"{folder}: the clock left no record")
+    table = read_steps(folder / "cell.jsonl", window)
+    decode = table.kind == DECODE_ONLY
+    latencies = latencies_ms(in_window(outcome.requests, window))
+    tpot = np.array([v for v in latencies["tpot_ms"] if v is not None])
+    ttft = np.array([v for v in latencies["ttft_ms"] if v is not None])
+    return Launch(
+        tpot_p50_ms=float(np.median(tpot)),
+        ttft_p90_ms=float(np.percentile(ttft, 90)),
+        exposed_us=exposed_us(folder / "clock.jsonl"),
+        hooks_us=float(np.nanmedian(table.connector_total_us[decode])),
+        slack_p50_us=clock.slack_us["p50"],
+        late_share=clock.late_share,
+    )
+
+
+def exposed_us(clock: Path) -> float:
+    rows = np.array([json.loads(line) for line in clock.read_text().splitlines()], dtype=np.int64)
+    launched, due, done = rows[:, 0], rows[:, 1], rows[:, 3]
+    device = due[1:] - np.maximum(launched[1:], due[:-1])
+    return float(np.median(np.diff(done) - device)) / 1e3
+
+
+def predicted_us(place: str, burn_us: float, slack_us: float, sync: bool) -> float:
+    """What of a burn a step shows; docs/virtual-gpu.md has the formula."""
+    return burn_us if sync and place != "after the launch" else max(0.0, burn_us - slack_us)
+
+
+def pairs(config: CampaignConfig, root: Path, count: int) -> None:
+    plain = config.connector("plain")
+    differences = {"TPOT p50": [], "TTFT p90": []}  # type: dict[str, list[float]]
+    for k in range(count):
+        one, other = (launch(config, plain, root / f"{k}{half}", k) for half in "ab")
+        differences["TPOT p50"].append(other.tpot_p50_ms / one.tpot_p50_ms - 1)
+        differences["TTFT p90"].append(other.ttft_p90_ms / one.ttft_p90_ms - 1)
+        print(
+            f"pair {k + 1}: TPOT p50 {one.tpot_p50_ms:.3f} {other.tpot_p50_ms:.3f} ms ({differences['TPOT p50'][-1]:+.2%}), "
+            f"TTFT p90 {one.ttft_p90_ms:.2f} {other.ttft_p90_ms:.2f} ms ({differences['TTFT p90'][-1]:+.2%}), "
+            f"clock late {one.late_share:.2%} {other.late_share:.2%}",
+            flush=True,
+        )
+    for name, found in differences.items():
+        print(
+            f"{name}: largest difference {max(map(abs, found)):.2%}, median {statistics.median(map(abs, found)):.2%}"
+        )
+
+
+def truth(config: CampaignConfig, root: Path, burns_us: list[float], sync: bool) -> None:
+    plain = config.connector("plain")
+    base = launch(config, burning(plain, PLACES["scheduler"], 0.0), root / "base", 1)
+    print(
+        f"no burn: exposed {base.exposed_us:.0f} us a step, hooks {base.hooks_us:.0f} us, slack {base.slack_p50_us:.0f} us, "
+        f"TPOT p50 {base.tpot_p50_ms:.3f} ms",
+        flush=True,
+    )
+    for place, hook in PLACES.items():
+        for burn_us in burns_us:
+            found = launch(config, burning(plain, hook, burn_us), root / f"{hook}{burn_us:g}", 1)
+            expected = predicted_us(place, burn_us, base.slack_p50_us, sync)
+            print(
+                f"{place:18} {burn_us:5.0f} us: hooks {found.hooks_us - base.hooks_us:+8.1f} us, "
+                f"exposed {found.exposed_us - base.exposed_us:+8.1f} us (predicted {expected:+8.1f}), "
+                f"TPOT p50 {found.tpot_p50_ms / base.tpot_p50_ms - 1:+.2%}, clock late {found.late_share:.2%}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("pairs", "truth"))
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--burn-us", type=float, nargs="+", default=[50.0, 200.0, 1000.0])
+    parser.add_argument("--sync", action="store_true", help="synchronous scheduling")
+    args = parser.parse_args()
+    plugins = PROJECT_ROOT / "tests" / "vllm" / "plugins"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(plugins), os.environ.get("PYTHONPATH")]))
+    config = load_campaign(
+        PROJECT_ROOT / "config" / ("virtual-gpu-sync.yaml" if args.sync else "virtual-gpu.yaml")
+    )
+    with tempfile.TemporaryDirectory() as name:
+        if args.what == "pairs":
+            pairs(config, Path(name), args.pairs)
+        else:
+            truth(config, Path(name), args.burn_us, args.sync)
+
+
+if __name__ == "__main__":
+    main()
