@@ -33,13 +33,14 @@ if DEVICE == "real" and RUNNER == "v2":
 
     triton.backends.backends["cpu"] = _Interpreter
 
-from tracing_connector import CALLS, LOADS_BESIDE, LOADS_IN_STEP, SCHEDULER  # noqa: E402
+from tracing_connector import CALLS, LOADS_BESIDE, LOADS_IN_STEP, SCHEDULERS  # noqa: E402
 from vllm import EngineArgs, SamplingParams  # noqa: E402
 from vllm.config import KVTransferConfig  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 from vllm.v1.worker.gpu_worker import Worker  # noqa: E402
 
-PROMPT_TOKENS = 40
+# What attention on the CPU can do, and a prompt of more than one such block.
+BLOCK_TOKENS, PROMPT_TOKENS = 32, 40
 STEPS: list[dict[str, Any]] = []
 
 
@@ -124,7 +125,7 @@ def engine(is_async: bool, eager: bool) -> Any:
             load_format="dummy",
             skip_tokenizer_init=True,
             max_model_len=512,
-            block_size=16,
+            block_size=BLOCK_TOKENS,
             max_num_seqs=8,
             kv_cache_memory_bytes=64 << 20,
             enable_prefix_caching=False,
@@ -183,7 +184,7 @@ def launch(is_async: bool, eager: bool) -> dict[str, Any]:
     runner = core.model_executor.driver_worker.worker.model_runner
     ends = [step["from"] for step in STEPS[1:]] + [len(CALLS)]
     steps = [
-        (step["kind"], [name for name in CALLS[step["from"] : end] if name not in SCHEDULER])
+        (step["kind"], [name for name in CALLS[step["from"] : end] if not name.startswith(SCHEDULERS)])
         for step, end in zip(STEPS, ends, strict=True)
     ]
     found = {
@@ -192,7 +193,7 @@ def launch(is_async: bool, eager: bool) -> dict[str, Any]:
         "is_async": bool(config.scheduler_config.async_scheduling),
         "cudagraph_mode": str(config.compilation_config.cudagraph_mode),
         "steps": steps,
-        "scheduler": [name for name in CALLS if name in SCHEDULER],
+        "scheduler": [name for name in CALLS if name.startswith(SCHEDULERS)],
     }
     served.engine_core.shutdown()
     del served, core, runner

@@ -1,28 +1,28 @@
 """A KV connector that writes down when it is called; what a test asks of it in a prompt, it does.
 
-Loaded by vLLM through ``kv_connector_module_path: tracing_connector``. A request whose first token is ``LOADS_IN_STEP`` has 16
-tokens that its own step must load, one that begins with ``LOADS_BESIDE`` has 16 that come while other requests run.
+Loaded by vLLM through ``kv_connector_module_path: tracing_connector``. A request whose first token is ``LOADS_IN_STEP`` has 32
+tokens that its own step must load, one that begins with ``LOADS_BESIDE`` has 32 that come while other requests run.
 """
 
 from typing import Any
 
 from noop_connector import NoOpConnector, NoOpMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
 LOADS_IN_STEP, LOADS_BESIDE = 7, 8
-LOADED_TOKENS = 16
+LOADED_TOKENS = 32
 
 # Hooks in the order in which they were called, with what the model runner had done by then; filled by ``trace_hooks``.
 CALLS: list[str] = []
+SCHEDULERS = "scheduler: "
 
-SCHEDULER = (
+HOOKS = (
     "get_num_new_matched_tokens",
     "update_state_after_alloc",
     "build_connector_meta",
     "update_connector_output",
     "request_finished",
     "request_finished_all_groups",
-)
-WORKER = (
     "handle_preemptions",
     "bind_connector_metadata",
     "start_load_kv",
@@ -79,7 +79,8 @@ class LoadingConnector(NoOpConnector):
 
 def _traced(name: str) -> Any:
     def hook(self: Any, *arguments: Any, **named: Any) -> Any:
-        CALLS.append(name)
+        # vLLM has two connectors of one class in this process, and asks both for their statistics.
+        CALLS.append(name if self.role == KVConnectorRole.WORKER else SCHEDULERS + name)
         return getattr(super(TracingConnector, self), name)(*arguments, **named)
 
     hook.__name__ = name
@@ -90,6 +91,6 @@ class TracingConnector(LoadingConnector):
     """Every hook says its name first."""
 
 
-for _name in (*SCHEDULER, *WORKER):
+for _name in HOOKS:
     if hasattr(LoadingConnector, _name):
         setattr(TracingConnector, _name, _traced(_name))
