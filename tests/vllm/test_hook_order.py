@@ -48,7 +48,13 @@ def virtual_gpu(folder: Path) -> Path:
 
 def trace(python: str, model: Path, runner: str, device: str, folder: Path) -> dict[str, Any]:
     paths = [TRACER.parent, PLUGINS]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    # One thread: two processes whose threads wait for each other by spinning take ten times as long on two cores.
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     if device == "virtual":
         paths.append(PLUGINS / "virtual_gpu" / "entry")
         environment["CONNECTOR_TAX_VIRTUAL_GPU"] = str(virtual_gpu(folder))

@@ -76,9 +76,12 @@ def mark(owner: Any, method: str, name: str) -> None:
 
 
 def mark_virtual_gpu() -> None:
+    import torch
     import virtual_gpu.clock
     import virtual_gpu.runner
 
+    # vLLM empties the device's cache when an engine ends, and here another one follows in the same process.
+    torch.accelerator.empty_cache = torch.accelerator.empty_host_cache = lambda: None
     mark(virtual_gpu.clock.Clock, "launch", "forward")
     mark(virtual_gpu.runner, "ClockedOutput", "sample")
 
