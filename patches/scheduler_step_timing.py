@@ -124,7 +124,9 @@ def find_vllm(engine_python):
         "print(); print(sys.argv[1] + (s.submodule_search_locations[0] if s and s.origin else ''))"
     )
     try:
-        found = subprocess.run([engine_python, "-c", code, ANSWER], capture_output=True, text=True, timeout=60)
+        found = subprocess.run(
+            [engine_python, "-c", code, ANSWER], capture_output=True, text=True, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DoesNotFit("%s cannot be run (%s)" % (engine_python, error)) from error
     if found.returncode != 0:
@@ -135,7 +137,8 @@ def find_vllm(engine_python):
     answers = [line[len(ANSWER) :] for line in found.stdout.splitlines() if line.startswith(ANSWER)]
     if not answers:
         raise DoesNotFit(
-            "%s ran without an answer: is it a Python interpreter? It printed %r" % (engine_python, found.stdout[:200])
+            "%s ran without an answer: is it a Python interpreter? It printed %r"
+            % (engine_python, found.stdout[:200])
         )
     if not answers[-1].strip():
         raise DoesNotFit("%s has no vllm" % engine_python)

@@ -82,7 +82,9 @@ _PROSE_CHARS = 12
 # Of a longer text only the lines are looked at that may hold a secret, with those that it may go on into.
 _WHOLE_CHARS = 1 << 16
 # One word of a command line that names what it sets, or a header.
-_ITEM = re.compile(r"(?P<head>-*(?P<name>[A-Za-z_][\w.-]*)\+?(?P<sep>=|:\s{1,3}[\"']?))(?P<value>.+)", re.DOTALL)
+_ITEM = re.compile(
+    r"(?P<head>-*(?P<name>[A-Za-z_][\w.-]*)\+?(?P<sep>=|:\s{1,3}[\"']?))(?P<value>.+)", re.DOTALL
+)
 # What follows a secret's flag and begins with `-` is its value, unless a flag is written so.
 _FLAG_SHAPE = re.compile(
     r"-[A-Za-z]{1,4}\d{0,3}(?:[.=].*)?|--(?:[a-z][a-z0-9_.+-]*|[A-Za-z_.+-]*)(?:=.*)?", re.DOTALL
@@ -300,7 +302,11 @@ def _redacted_list(values: Iterable[Any], blank: Blank) -> list[Any]:
     flag = values[0] if pair and is_secret_name(values[0]) else ""
     found = []
     for index, item in enumerate(values):
-        if isinstance(item, str) and item.startswith("-") and not (flag and index and (pair or _is_value(item))):
+        if (
+            isinstance(item, str)
+            and item.startswith("-")
+            and not (flag and index and (pair or _is_value(item)))
+        ):
             named = item.lstrip("-")
             flag = named if "=" not in named and is_secret_name(named) else ""
         elif flag and (index or not pair):

@@ -53,7 +53,9 @@ def is_login(text: str) -> bool:
     """Whether ``text`` behind ``Basic`` is a user and a password, in base64, and no word of prose."""
     text = text.rstrip("=")
     try:
-        inside = base64.b64decode(text[: len(text) // 4 * 4], altchars=b"-_" if set("-_") & set(text) else None)
+        inside = base64.b64decode(
+            text[: len(text) // 4 * 4], altchars=b"-_" if set("-_") & set(text) else None
+        )
         return b":" in inside and inside.decode(errors="ignore").isprintable()
     except ValueError:
         return False

@@ -158,15 +158,16 @@ def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
 def _key_of_arguments(arguments: list[str]) -> str | None:
     """The key as vLLM's parser reads it: underscores for hyphens, any beginning that no other argument has, the last one given."""
     key = None
-    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for index, argument in enumerate(arguments):
         flag, given, value = argument.partition("=")
         flag = flag.replace("_", "-")
         if not (flag.startswith("--api-k") and "--api-key".startswith(flag)):
             continue
-        if given:
-            key = value
+        if not given:
+            following = arguments[index + 1 : index + 2]
+            key = following[0] if following and not following[0].startswith("-") else None
         else:
-            key = None if following is None or following.startswith("-") else following
+            key = value
     return key
 
 

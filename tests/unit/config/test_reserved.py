@@ -57,10 +57,16 @@ def campaign(
         ({"extra_args": ["-r 1"]}, "'-r 1' would set --node-rank"),
         ({"extra_args": ["-dpa=10.0.0.1"]}, "would set --data-parallel-address"),
         # vLLM 0.32 makes a connector of these, for plain as well, and in the place of any other.
-        ({"args": {"kv_offloading_size": 4}}, "'--kv_offloading_size' would set --kv-offloading-size, which is not open: it is the"),
+        (
+            {"args": {"kv_offloading_size": 4}},
+            "'--kv_offloading_size' would set --kv-offloading-size, which is not open: it is the",
+        ),
         ({"extra_args": ["--kv-offloading-b=lmcache"]}, "would set --kv-offloading-backend"),
         ({"extra_args": ["-dpa.x=1"]}, "'-dpa.x=1' would set --data-parallel-address"),
-        ({"env": {"VLLM_MODEL_REDIRECT_PATH": "/a"}}, "engine.env.VLLM_MODEL_REDIRECT_PATH: vLLM would load another model"),
+        (
+            {"env": {"VLLM_MODEL_REDIRECT_PATH": "/a"}},
+            "engine.env.VLLM_MODEL_REDIRECT_PATH: vLLM would load another model",
+        ),
         ({"env": {"PORT": "8001"}}, "mine.yaml: engine.env.PORT: the pipeline sets PORT itself"),
         ({"env": {"KV_TRANSFER_CONFIG": "{}"}}, "sets KV_TRANSFER_CONFIG itself"),
     ],

@@ -83,4 +83,7 @@ def test_a_dotted_argument_without_its_value_swallows_no_connector(tmp_path: Pat
         check=True,
     )
     words = shown.stdout.split("\0")[:-1]
-    assert words[2:5] == ["serve", "m", f"--kv-transfer-config={kv}"] and words[-1] == "--additional-config.trace"
+    assert (
+        words[2:5] == ["serve", "m", f"--kv-transfer-config={kv}"]
+        and words[-1] == "--additional-config.trace"
+    )

@@ -253,7 +253,9 @@ def test_compiled_code_of_a_written_file_goes_with_its_block(vllm: Path) -> None
     source = vllm / SCHEDULER
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     code = Path(str(py_compile.compile(str(source), doraise=True, invalidation_mode=unchecked)))
-    other = Path(str(py_compile.compile(str(vllm / "__init__.py"), doraise=True, invalidation_mode=unchecked)))
+    other = Path(
+        str(py_compile.compile(str(vllm / "__init__.py"), doraise=True, invalidation_mode=unchecked))
+    )
     kept = code.read_bytes()
     assert patcher(vllm, "--revert") == (0, patcher(vllm, "--status")[1] | {"action": "revert"})
     assert not code.exists() and other.exists()
@@ -288,7 +290,10 @@ def test_root_leaves_a_file_to_its_owner(vllm: Path) -> None:
         ("#!/bin/sh\nexit 127\n", "does not run Python code (exit status 127: it says nothing)"),
         ("#!/bin/sh\necho broken >&2\nexit 1\n", "does not run Python code (exit status 1: broken)"),
         ('#!/bin/sh\necho "$3"\n', "has no vllm"),
-        ("#!/bin/sh\necho Welcome\n", "ran without an answer: is it a Python interpreter? It printed 'Welcome"),
+        (
+            "#!/bin/sh\necho Welcome\n",
+            "ran without an answer: is it a Python interpreter? It printed 'Welcome",
+        ),
         (None, "cannot be run"),
     ],
 )
