@@ -165,7 +165,7 @@ def test_the_end_of_a_log_begins_with_a_whole_line(
     (tmp_path / "vllm_stderr.log").write_text(
         "logging in with planted-3-planted-3\n" + "RuntimeError: no\n" * 2
     )
-    assert "planted" not in process._tail(tmp_path / "vllm_stderr.log")
+    assert process._tail(tmp_path / "vllm_stderr.log") == "RuntimeError: no\n" * 2
 
 
 def recorded(tmp_path: Path, *arguments: str, **variables: str) -> str:
