@@ -27,7 +27,7 @@ def vllm(tmp_path: Path) -> Path:
 def engine(vllm: Path, tmp_path: Path) -> EngineConfig:
     """An engine whose interpreter, asked for vLLM's folder, names the stand-in."""
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho {vllm}\n")
+    python.write_text(f'#!/bin/sh\necho "Welcome to the cluster"\necho "$3{vllm}"\necho Bye\n')
     python.chmod(0o755)
     return replace(load_campaign(CONFIG / "demo.yaml").engine, kind="vllm", python=str(python))
 
