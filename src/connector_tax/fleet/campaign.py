@@ -117,8 +117,8 @@ def _settings(data: CampaignData, config: str) -> dict[str, Any]:
     """What the configuration's engine resolved; what it was launched with where that is not known."""
     args = data.document["config"]["engine"]["args"]
     resolved = {
-        "scheduler_config.max_num_seqs": args.get("max_num_seqs"),
-        "scheduler_config.max_num_batched_tokens": args.get("max_num_batched_tokens"),
+        f"scheduler_config.{name}": token_count(args.get(name))
+        for name in ("max_num_seqs", "max_num_batched_tokens")
     }
     diff = data.engine_diff or {}
     changed = diff.get("configs", {}).get(config) or {}

@@ -25,7 +25,7 @@ from connector_tax.ingest.steps import Hooks, StepTable, read_steps
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular
 from connector_tax.records.cell import CellWindow
 
-SCHEMA = 1
+SCHEMA = 2
 KEY = b"connector_tax"
 COLUMNS = (
     *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
@@ -124,8 +124,9 @@ def _code_sha256() -> str:
 def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
     names = steps.hooks.names
     columns = {name: getattr(steps, name) for name in COLUMNS}
-    columns |= {f"us:{name}": steps.hooks.us[:, k] for k, name in enumerate(names)}
-    columns |= {f"calls:{name}": steps.hooks.calls[:, k] for k, name in enumerate(names)}
+    # By number: a connector that is made twice has each of its hooks twice.
+    for k in range(len(names)):
+        columns |= {f"us:{k}": steps.hooks.us[:, k], f"calls:{k}": steps.hooks.calls[:, k]}
     facts = {"made_of": made_of, "n": steps.n, "hooks": names} | {k: getattr(steps, k) for k in COUNTS}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(facts).encode()})
     out = io.BytesIO()
@@ -144,6 +145,8 @@ def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if misfit(found, FACTS) or found["made_of"] != made_of or metadata.num_rows != found["n"]:
         return None
+    if metadata.num_columns != len(COLUMNS) + 2 * len(found["hooks"]):
+        return None
     # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
     most = MOST_PER_BYTE * made_of["source"]["bytes"]
     return dict(found) if metadata.num_rows * metadata.num_columns <= most else None
@@ -155,7 +158,7 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     if facts is None:
         return None
     names = tuple(facts["hooks"]) if hooks else ()
-    wanted = [*COLUMNS, *(f"us:{n}" for n in names), *(f"calls:{n}" for n in names)]
+    wanted = [*COLUMNS, *(f"{what}:{k}" for what in ("us", "calls") for k in range(len(names)))]
     try:
         # One thread: every process of the analysis reads a table of its own.
         with open_regular(path, MOST_STREAM_BYTES) as file:
@@ -168,8 +171,8 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
         return None
     shape = (facts["n"], len(names))
     us, calls = np.empty(shape), np.empty(shape)
-    for k, name in enumerate(names):
-        us[:, k], calls[:, k] = columns[f"us:{name}"], columns[f"calls:{name}"]
+    for k in range(len(names)):
+        us[:, k], calls[:, k] = columns[f"us:{k}"], columns[f"calls:{k}"]
     return StepTable(
         **{name: columns[name] for name in COLUMNS},
         hooks=Hooks(names, us, calls),
