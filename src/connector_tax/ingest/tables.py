@@ -21,7 +21,7 @@ import connector_tax.steptime.columns
 from connector_tax.errors import ArtifactError
 from connector_tax.files import parse_json, write_bytes
 from connector_tax.forms import Form, misfit
-from connector_tax.ingest.steps import Hooks, StepTable, read_steps
+from connector_tax.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular
 from connector_tax.records.cell import CellWindow
 
@@ -39,8 +39,6 @@ FACTS: Form = {
     **dict.fromkeys(COUNTS[:3], int),
     "torn": bool,
 }
-# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and two per hook that its header names.
-MOST_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True)
