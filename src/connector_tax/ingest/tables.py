@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 import connector_tax.ingest.steps
 import connector_tax.steptime.columns
+import connector_tax.steptime.heard
 from connector_tax.errors import ArtifactError
 from connector_tax.files import parse_json, write_bytes
 from connector_tax.forms import Form, misfit
@@ -38,6 +39,7 @@ FACTS: Form = {
     "hooks": [str],
     **dict.fromkeys(COUNTS[:3], int),
     "torn": bool,
+    "unheard": (str, type(None)),
 }
 
 
@@ -50,6 +52,8 @@ class StepRecords:
         table: where its table lies, or would.
         n: steps of the window with a token.
         torn: the file's last line was cut off.
+        connector: whether the launch had one.
+        unheard: why hook times are not known though it had; None where they are.
         not_kept: why no table could be written; None where there is one.
     """
 
@@ -60,6 +64,8 @@ class StepRecords:
     n: int
     torn: bool
     not_kept: str | None
+    connector: bool = False
+    unheard: str | None = None
 
     def load(self, *, hooks: bool = True) -> StepTable:
         """From the table, or from the JSONL where there is none.
@@ -67,34 +73,42 @@ class StepRecords:
         Args:
             hooks: whether the hooks' columns are wanted, which are most of a table; else there are none.
         """
-        made_of = _made_of(self.source, self.sha256, self.window)
+        made_of = _made_of(self.source, self.sha256, self.window, self.connector)
         found = _read(self.table, made_of, hooks=hooks)
         if found is not None:
             return found
         if self.not_kept is not None:
-            return read_steps(self.source, self.window)
+            return read_steps(self.source, self.window, connector=self.connector)
         return _make(self.source, self.window, self.table, made_of)[0]
 
 
-def open_steps(source: Path, sha256: str, window: CellWindow, table: Path) -> StepRecords:
+def open_steps(
+    source: Path, sha256: str, window: CellWindow, table: Path, *, connector: bool = False
+) -> StepRecords:
     """Step records of a cell, with a table made where there is no valid one.
+
+    Args:
+        connector: whether its launch had one.
 
     Raises:
         ArtifactError: a line of ``source`` is not a step record.
     """
-    made_of = _made_of(source, sha256, window)
+    made_of = _made_of(source, sha256, window, connector)
     known = _facts(table, made_of)
     if known is not None:
-        return StepRecords(source, sha256, window, table, known["n"], known["torn"], None)
+        facts = (known["n"], known["torn"], None, connector, known["unheard"])
+        return StepRecords(source, sha256, window, table, *facts)
     steps, not_kept = _make(source, window, table, made_of)
-    return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept)
+    return StepRecords(
+        source, sha256, window, table, steps.n, steps.torn, not_kept, connector, steps.unheard
+    )
 
 
 def _make(
     source: Path, window: CellWindow, table: Path, made_of: dict[str, Any]
 ) -> tuple[StepTable, str | None]:
     """The decoded records, and why they could not be kept."""
-    steps = read_steps(source, window)
+    steps = read_steps(source, window, connector=made_of["connector"])
     try:
         write_bytes(table, _parquet(steps, made_of))
     except ArtifactError as error:
@@ -103,19 +117,20 @@ def _make(
     return steps, None
 
 
-def _made_of(source: Path, sha256: str, window: CellWindow) -> dict[str, Any]:
+def _made_of(source: Path, sha256: str, window: CellWindow, connector: bool) -> dict[str, Any]:
     """What must be the same for a table to be used: the records, the part of them, and the code that joins them."""
     return {
         "schema": SCHEMA,
         "source": {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256},
         "window_ns": [window.window_start_ns, window.t_stop_ns],
+        "connector": connector,
         "code_sha256": _code_sha256(),
     }
 
 
 @cache
 def _code_sha256() -> str:
-    modules = (connector_tax.ingest.steps, connector_tax.steptime.columns)
+    modules = (connector_tax.ingest.steps, connector_tax.steptime.columns, connector_tax.steptime.heard)
     return hashlib.sha256(b"".join(Path(str(m.__file__)).read_bytes() for m in modules)).hexdigest()
 
 
@@ -125,7 +140,7 @@ def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
     # By number: a connector that is made twice has each of its hooks twice.
     for k in range(len(names)):
         columns |= {f"us:{k}": steps.hooks.us[:, k], f"calls:{k}": steps.hooks.calls[:, k]}
-    facts = {"made_of": made_of, "n": steps.n, "hooks": names} | {k: getattr(steps, k) for k in COUNTS}
+    facts = {"made_of": made_of, "n": steps.n, "hooks": names, "unheard": steps.unheard} | {k: getattr(steps, k) for k in COUNTS}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(facts).encode()})
     out = io.BytesIO()
     # No dictionaries: hardly two steps take the same time, and building them takes ten times as long.
@@ -174,5 +189,5 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     return StepTable(
         **{name: columns[name] for name in COLUMNS},
         hooks=Hooks(names, us, calls),
-        **{name: facts[name] for name in COUNTS},
+        **{name: facts[name] for name in (*COUNTS, "unheard")},
     )

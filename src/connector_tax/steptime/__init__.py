@@ -1,8 +1,9 @@
 """Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch."""
 
 from connector_tax.steptime.columns import StepColumns, read_step_columns
+from connector_tax.steptime.heard import unheard, words
 from connector_tax.steptime.raw import headers_of
-from connector_tax.steptime.share import StepCount, count_steps, cut
+from connector_tax.steptime.share import StepCount, count_steps, cut, unheard_in
 from connector_tax.steptime.switch import recording
 
 __all__ = [
@@ -13,4 +14,7 @@ __all__ = [
     "headers_of",
     "read_step_columns",
     "recording",
+    "unheard",
+    "unheard_in",
+    "words",
 ]

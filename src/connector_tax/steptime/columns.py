@@ -137,7 +137,7 @@ class StepColumns:
 
     hook_names: dict[str, list[str]]
     has_worker: bool
-    unheard: str | None
+    unheard: dict[str, str]
     steps: Rows
     workers: Rows
     named: NDArray[np.bool_]

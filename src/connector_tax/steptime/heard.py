@@ -7,27 +7,32 @@ for it has its hooks wrapped nowhere, or in one process and not in the other. Ei
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-PROCESSES = ("scheduler", "worker")
-NO_WORKER = "no worker process recorded anything"
-NO_HOOKS = "the {process} recorded none of the connector's hooks"
-NO_ROWS = "no step has a record of the worker"
-# On a cell of a connector.
+# On a cell of a connector, and before what was not heard.
 FLAG = "hook_times_unknown"
+NOT_KNOWN = "hook times are not known: "
+NO_ROWS = "no step has a record of the worker"
+_NO_WORKER = "no worker process recorded anything"
+_NO_HOOKS = "the {process} recorded none of the connector's hooks"
 
 
-def unheard(headers: Iterable[Mapping[str, Any]]) -> str | None:
-    """Why the hooks of a launch with a connector are not known, from the headers of its step records; None where they are.
+def unheard(headers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Process (``scheduler``, ``worker``) -> why its hooks are not known, of a launch with a connector.
 
-    Headers of before hooks had names name none, and say nothing of them; what lists them and has none does.
+    Args:
+        headers: of its step records. Those of before hooks had names list none, and say nothing; a list that is empty does.
     """
-    named: dict[str, list[Any]] = {}
+    listed: dict[str, list[Any]] = {"scheduler": [], "worker": []}
     for header in headers:
-        named.setdefault(str(header.get("process")), []).append(header.get("hooks"))
-    for process in PROCESSES:
-        # In the longest list of a process, since names are only ever added.
-        lists = named.get(process, ())
-        if process == "worker" and not lists:
-            return NO_WORKER
-        if lists and all(names is not None and not names for names in lists):
-            return NO_HOOKS.format(process=process)
-    return None
+        if header.get("process") in listed:
+            listed[header["process"]].append(header.get("hooks"))
+    found = {
+        process: _NO_HOOKS.format(process=process)
+        for process, lists in listed.items()
+        if lists and all(names == [] for names in lists)
+    }
+    return found if listed["worker"] else {**found, "worker": _NO_WORKER}
+
+
+def words(silent: Mapping[str, str]) -> str | None:
+    """One sentence of ``unheard``; None where all were heard."""
+    return NOT_KNOWN + " and ".join(silent.values()) if silent else None

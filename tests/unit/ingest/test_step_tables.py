@@ -46,9 +46,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose JSONL was decoded."""
     names: list[str] = []
 
-    def noted(path: Path, window: object) -> StepTable:
+    def noted(path: Path, window: object, *, connector: bool) -> StepTable:
         names.append(path.name)
-        return read_steps(path, window)  # type: ignore[arg-type]
+        return read_steps(path, window, connector=connector)  # type: ignore[arg-type]
 
     monkeypatch.setattr(tables, "read_steps", noted)
     return names
