@@ -111,7 +111,11 @@ REFUSED = {
     "block_size: not a number",
 }
 DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-CONNECTORS = {PROJECT_ROOT / "config" / "connectors.yaml": yaml.safe_load((ROOT / "config" / "connectors.yaml").read_text())}
+CONNECTORS = {
+    PROJECT_ROOT / "config" / "connectors.yaml": yaml.safe_load(
+        (ROOT / "config" / "connectors.yaml").read_text()
+    )
+}
 
 
 def config_with(way: Way, value: Any) -> dict[str, Any]:
@@ -184,14 +188,27 @@ def cell_document(spec: CellSpec) -> Any:
     length_ns = round(1e9 * (spec.warmup_s + spec.max_cell_s + spec.drain_timeout_s))
     clock = {"monotonic_ns": 10**18, "utc_ns": 2 * 10**18}
     document = {
-        **{"engine": ENGINE, "code": CODE, "verdict": "valid", "reasons": [], "flags": [], "health": {}},
-        **{"cpu": {}, "files": {}, "clock": clock, "spec": spec.to_json()},
+        "engine": ENGINE,
+        "code": CODE,
+        "verdict": "valid",
+        "reasons": [],
+        "flags": [],
+        "health": {},
+        "cpu": {},
+        "files": {},
+        "clock": clock,
+        "spec": spec.to_json(),
         "window": {**window, "drained_ns": 10**18 + length_ns},
     }
     tokens = spec.cached_tokens
     if tokens is not None:
         document["cache"] = {
-            **{"prompts": tokens, "primed_tokens": tokens, "longest_prompt": 2048, "computed_tokens": tokens},
-            **{"block_size": 16, "kv_blocks": None, "counters": {}},
+            "prompts": tokens,
+            "primed_tokens": tokens,
+            "longest_prompt": 2048,
+            "computed_tokens": tokens,
+            "block_size": 16,
+            "kv_blocks": None,
+            "counters": {},
         }
     return read_again(json.loads(json.dumps(document)))

@@ -65,9 +65,7 @@ def check_files(files: CellFiles) -> Checked:
         return Checked(tuple(faults))
     try:
         sha256 = files.expected.get(files.steps.name) or sha256_of(files.steps)
-        records = open_steps(
-            files.steps, sha256, files.window, files.table, connector=files.connector
-        )
+        records = open_steps(files.steps, sha256, files.window, files.table, connector=files.connector)
         return Checked((), records)
     except ArtifactError as error:
         return Checked((), unreadable=str(error))

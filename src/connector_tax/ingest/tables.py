@@ -99,9 +99,7 @@ def open_steps(
         facts = (known["n"], known["torn"], None, connector, known["unheard"])
         return StepRecords(source, sha256, window, table, *facts)
     steps, not_kept = _make(source, window, table, made_of)
-    return StepRecords(
-        source, sha256, window, table, steps.n, steps.torn, not_kept, connector, steps.unheard
-    )
+    return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept, connector, steps.unheard)
 
 
 def _make(
@@ -140,7 +138,9 @@ def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
     # By number: a connector that is made twice has each of its hooks twice.
     for k in range(len(names)):
         columns |= {f"us:{k}": steps.hooks.us[:, k], f"calls:{k}": steps.hooks.calls[:, k]}
-    facts = {"made_of": made_of, "n": steps.n, "hooks": names, "unheard": steps.unheard} | {k: getattr(steps, k) for k in COUNTS}
+    facts = {"made_of": made_of, "n": steps.n, "hooks": names, "unheard": steps.unheard} | {
+        k: getattr(steps, k) for k in COUNTS
+    }
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(facts).encode()})
     out = io.BytesIO()
     # No dictionaries: hardly two steps take the same time, and building them takes ten times as long.

@@ -87,7 +87,12 @@ def test_a_hook_that_is_named_twice_keeps_both_of_its_columns(campaign: Campaign
     text = cell.engine_step.read_text().replace(header, header + ',"hooks":["h","h"]', 1)
     cell.engine_step.write_text(text.replace(row, '"decode_tokens":4,"hooks":[1000,1,2000,2]}'))
     reseal(cell)
-    records = next(c.steps for r in read_campaign(campaign.root).runs for c in r.cells if c.cell_id == cell.cell_id and c.config == "nixl_both")
+    records = next(
+        c.steps
+        for r in read_campaign(campaign.root).runs
+        for c in r.cells
+        if c.cell_id == cell.cell_id and c.config == "nixl_both"
+    )
     assert records is not None
     assert records.load().hooks.us[0].tolist() == [1.0, 2.0]
     assert records.load().hooks.calls[0].tolist() == [1, 2]

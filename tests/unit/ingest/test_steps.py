@@ -155,7 +155,9 @@ def test_every_hook_has_its_own_time_and_calls(tmp_path: Path) -> None:
 def test_headers_that_name_more_hooks_than_rows_have_numbers_of_are_refused(tmp_path: Path) -> None:
     """Each name is two columns; a small file could ask for any amount of memory."""
     header = {**SCHEDULER, "hooks": ["h"] * 5000}
-    with pytest.raises(ArtifactError, match="5000 hooks in its headers, which its 100 steps have no numbers of"):
+    with pytest.raises(
+        ArtifactError, match="5000 hooks in its headers, which its 100 steps have no numbers of"
+    ):
         read(tmp_path, header, *[step(i, 1000 + i) for i in range(100)])
 
 
