@@ -159,6 +159,19 @@ def test_a_hostile_document_is_a_problem_or_a_message(copied: Path, tmp_path: Pa
     assert (watch.opened, watch.started) == ([], [])
 
 
+@pytest.mark.parametrize("cell_id", ["../x", ".x", "a/b", ""])
+def test_a_receipt_of_a_cell_elsewhere_costs_itself(copied: Path, cell_id: str) -> None:
+    """Its own cells are then read by what their folders hold."""
+    path = copied / RUN / "receipt.json"
+    receipt = json.loads(path.read_text())
+    receipt["cells"].append({"cell_id": cell_id, "files": {}})
+    path.write_text(json.dumps(receipt))
+    found = aggregate(read_campaign(copied))
+    assert [c["usable"] for c in found["cells"]] == [True, True]
+    said = {p["what"] for p in found["problems"] if p["where"] == f"{RUN}/receipt.json"}
+    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}"}
+
+
 # --- aggregate.json: somebody sends nothing but that.
 
 AGGREGATE = PROJECT_ROOT / "tests" / "data" / "aggregate_example.json"

@@ -11,7 +11,10 @@ from connector_tax.measure.recorders import STEP_LOG, recorders_heard
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
-CONFIG = campaign_config(connectors=["plain", "noop_connector", "nixl_both", "plain_matched_nixl_both"])
+CONFIG = campaign_config(
+    connectors=["plain", "noop_connector", "nixl_both", "plain_matched_nixl_both"],
+    phase_b_prime={"configs": [], "shapes": []},
+)
 FITS = StepTiming(True, None)
 
 
