@@ -72,3 +72,29 @@ def clocked_campaign(model: Path | str, gpu: dict[str, Any] | None = None, **eng
         **engine,
     }
     return campaign_config(**{**SMALL, "engine": own})
+
+
+# As a cell says it of its engine.
+IDENTITY: dict[str, Any] = {
+    "profile": "h200",
+    "sha256": "0123456789abcdef",
+    "schema": 1,
+    "name": "NVIDIA H200",
+    "compute_capability": [9, 0],
+    "memory_bytes": 150754820096,
+    "kv_cache_bytes": 71394289254,
+    "step": {
+        "base_us": 7924.571,
+        "per_prefill_token_us": 12.162733,
+        "per_decode_seq_us": 295.654824,
+        "per_context_token_us": 0.0256,
+    },
+    "host": {"before_launch_us": 0.0, "before_launch_per_seq_us": 0.0, "after_launch_us": 0.0},
+}
+CLOCK: dict[str, Any] = {
+    "steps": 1000,
+    "lateness_us": {"p50": 40.0, "p99": 90.0, "max": 400.0},
+    "late_share": 0.0051,
+    "device_busy_share": 0.8,
+    "slack_us": {"p10": 7000.0, "p50": 8000.0},
+}

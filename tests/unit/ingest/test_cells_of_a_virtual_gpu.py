@@ -1,0 +1,95 @@
+"""Cells of a virtual GPU as the analysis reads them: their form, what they may be compared with, and what is passed on."""
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from connector_tax.ingest import read_campaign
+from connector_tax.ingest.form import fault_of_cell
+from connector_tax.stats.aggregate import aggregate
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ENGINE, ROOT, Campaign, reseal
+from virtual_gpus import CLOCK, IDENTITY, clocked_campaign, model_in
+
+from connector_tax.files import read_json, write_json
+
+SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
+ON_H200 = {**ENGINE, "kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Campaign:
+    """Phase A of plain and the no-op connector, on a virtual H200."""
+    config = clocked_campaign(model_in(tmp_path / "model"), args={"max_model_len": 8192})
+    found = Campaign(tmp_path / "campaign", config)
+    for connector in ("plain", "noop_connector"):
+        found.measure(connector, "a", engine=ON_H200, health={"device_clock": CLOCK})
+    return found
+
+
+def cell_of(campaign: Campaign, connector: str) -> Any:
+    return campaign.run(connector, "a").finished_cells()[0]
+
+
+def test_cells_are_usable_and_belong_to_the_campaign(campaign: Campaign) -> None:
+    """Their launch, read from JSON, is the campaign's."""
+    data = read_campaign(campaign.root, steps=False)
+    assert not data.problems
+    assert all(cell.usable for cell in data.cells())
+
+
+def test_what_the_clock_went_by_is_in_the_aggregate(campaign: Campaign) -> None:
+    found = json.loads(json.dumps(aggregate(read_campaign(campaign.root))))
+    assert found["provenance"]["virtual_gpu"] == IDENTITY
+    assert found["provenance"]["engine_kind"] == "virtual_gpu"
+    assert {c["health"]["device_clock"]["late_share"] for c in found["cells"]} == {0.0051}
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+
+
+def test_a_cell_on_another_clock_is_not_compared(campaign: Campaign) -> None:
+    folder = cell_of(campaign, "noop_connector")
+    document = read_json(folder.cell_json)
+    document["engine"]["virtual_gpu"]["sha256"] = "f" * 16
+    write_json(folder.cell_json, document)
+    reseal(folder)
+    campaign.receipt("noop_connector")
+    data = read_campaign(campaign.root, steps=False)
+    assert [p.what for p in data.problems if "virtual GPU ffffffffffffffff / 0123456789abcdef" in p.what]
+    assert sum(not cell.usable for cell in data.cells()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "fault"),
+    [
+        (("health", "device_clock"), 1, "health.device_clock is no object"),
+        (
+            ("health", "device_clock", "late_share"),
+            "late",
+            "health.device_clock.late_share is no int or float",
+        ),
+        (("health", "device_clock", "late_share"), 1e300, "health.device_clock.late_share is 1e+300"),
+        (("health", "device_clock", "lateness_us"), {"p50": 1.0}, "no device_clock.lateness_us.p99"),
+        (("health", "device_clock", "slack_us", "p10"), None, "slack_us.p10 is no int or float"),
+        (("health", "device_clock", "steps"), 1.5, "steps is no int"),
+        (("engine", "virtual_gpu"), [], "engine.virtual_gpu is no object"),
+        (("engine", "virtual_gpu", "name"), 7, "engine.virtual_gpu.name is no str"),
+        (("engine", "virtual_gpu", "step", "base_us"), -1.0, "step.base_us is -1.0"),
+        (("engine", "virtual_gpu", "host"), {}, "no virtual_gpu.host.before_launch_us"),
+    ],
+)
+def test_a_strangers_clock_has_the_form_that_readers_rely_on(
+    campaign: Campaign, path: tuple[str, ...], value: Any, fault: str
+) -> None:
+    document = copy.deepcopy(read_json(cell_of(campaign, "plain").cell_json))
+    assert fault_of_cell(document) is None
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    assert fault in str(fault_of_cell(document))
