@@ -23,7 +23,9 @@ COLUMNS = {
     "per_new_request": "new request",
     PER_LAYER: "layer",
 }
-FEWEST_US = 0.05
+LEAST_US = 0.5
+# Over all that a load moved by; what is less is in the JSON alone.
+LEAST_GROWTH_US = 2.0
 
 
 def check_text(findings: Findings, verdict: Verdict, *, explain: bool) -> str:
@@ -121,7 +123,7 @@ def _hooks(mode: ModeFindings) -> Iterator[str]:
     for hook in mode.hooks:
         mean: Estimate = hook["us_per_step"]
         low, high = mean.interval(CONFIDENCE)
-        if (mean.point or 0.0) < FEWEST_US:
+        if (mean.point or 0.0) < LEAST_US:
             continue
         ends = f"[{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
         yield (
@@ -132,7 +134,10 @@ def _hooks(mode: ModeFindings) -> Iterator[str]:
 
 def _growth(findings: Findings) -> Iterator[str]:
     rows = list(_grown(findings.growth or []))
-    yield "how hooks grow, us per step more for each further ... (95 % of each one; what is told apart from zero):"
+    yield (
+        "how hooks grow, us of a step for each further ... (intervals of 95 % each; what is told apart from zero and moved a step by "
+        f"{LEAST_GROWTH_US:g} us or more; all of it with --json):"
+    )
     yield from rows
     if not rows:
         yield (
@@ -147,7 +152,9 @@ def _grown(growth: list[dict[str, Any]]) -> Iterator[str]:
         for name in (*LOADS, PER_LAYER):
             estimate: Estimate = entry[name]
             low, high = estimate.interval(CONFIDENCE)
-            if low is not None and high is not None and (low > 0 or high < 0):
+            if low is None or high is None or low <= 0 <= high:
+                continue
+            if name == PER_LAYER or abs(estimate.point or 0.0) * entry["range"][name] >= LEAST_GROWTH_US:
                 parts.append(f"{COLUMNS[name]} {estimate.point:+.3g} [{low:+.3g}, {high:+.3g}]")
         if parts:
             yield f"    {entry['hook']}: {'; '.join(parts)}"

@@ -156,7 +156,10 @@ def hook_costs(steps: CellSteps, seed: int) -> list[dict[str, Any]]:
 
 
 def slopes(cells: Sequence[CellSteps], seed: int) -> list[dict[str, Any]]:
-    """One entry per hook: ``hook``, ``n`` steps, and an ``Estimate`` for each of ``LOADS`` and ``PER_LAYER``, microseconds."""
+    """One entry per hook: an ``Estimate`` for each of ``LOADS`` and ``PER_LAYER``, microseconds for one more.
+
+    Beside them ``hook``, ``n`` (steps) and ``range``: from the least to the most of each load over the steps.
+    """
     names = [n for n in dict.fromkeys(n for c in cells for n in c.us) if all(n in c.us for c in cells)]
     n = sum(c.n for c in cells)
     if not names or n < FEWEST_STEPS:
@@ -175,7 +178,8 @@ def slopes(cells: Sequence[CellSteps], seed: int) -> list[dict[str, Any]]:
     inverse = np.linalg.pinv(resampled.gram, hermitian=True)
     found = []
     for k, name in enumerate(names):
-        entry: dict[str, Any] = {"hook": name, "n": n}
+        ranges = {load: float(spread[column]) for column, load in enumerate(LOADS)}
+        entry: dict[str, Any] = {"hook": name, "n": n, "range": ranges}
         for column, load in enumerate(LOADS):
             if column not in moving or together:
                 words = "these loads moved together" if column in moving else "every step had the same"
