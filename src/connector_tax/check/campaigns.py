@@ -18,8 +18,6 @@ from connector_tax.plan import campaign_document
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.gpu import StepCosts
 
-# Of what the device holds by its clock.
-LOAD_SHARES = (0.15, 0.3, 0.6)
 # What engine and client get done on a core beside each other; more would measure the host. A device that is faster gets less of its load.
 TOKENS_PER_CORE_S = 700.0
 WARMUP_S = 1.0
@@ -48,8 +46,8 @@ class Campaigns:
     """
     Attributes:
         folders: by mode.
-        rates_per_s: the three loads, lowest first.
-        lowered: whether they are less than ``LOAD_SHARES``, since the host holds no more.
+        rates_per_s: the loads, lowest first.
+        lowered: whether they are less than the shares that were asked for, since the host holds no more.
     """
 
     request: CheckRequest
@@ -84,9 +82,7 @@ def write_campaigns(request: CheckRequest, root: Path) -> Campaigns:
     first = parse_campaign(_campaign(request, request.modes[0], connectors, (1.0,)), "check")
     costs = step_costs(first.engine)
     assert costs is not None, "the engine's kind is virtual_gpu"
-    rates, lowered = rates_for(
-        costs, request.input_tokens, request.output_tokens, len(os.sched_getaffinity(0))
-    )
+    rates, lowered = rates_for(request, costs, len(os.sched_getaffinity(0)))
     folders = {}
     for mode in request.modes:
         config = parse_campaign(_campaign(request, mode, connectors, rates), "check")
@@ -94,22 +90,20 @@ def write_campaigns(request: CheckRequest, root: Path) -> Campaigns:
     return Campaigns(request, folders, rates, lowered)
 
 
-def rates_for(
-    costs: StepCosts, input_tokens: int, output_tokens: int, cores: int
-) -> tuple[tuple[float, ...], bool]:
-    """Three rates per second by ``LOAD_SHARES``, and whether the host's limit made them lower.
+def rates_for(request: CheckRequest, costs: StepCosts, cores: int) -> tuple[tuple[float, ...], bool]:
+    """A rate per second for each of ``load_shares``, and whether the host's limit made them lower.
 
     What a request costs the device beyond the steps' own base says how many it holds.
     """
-    context = output_tokens * (input_tokens + output_tokens / 2)
+    prompt, answer = request.input_tokens, request.output_tokens
     request_us = (
-        input_tokens * costs.per_prefill_token_us
-        + output_tokens * costs.per_decode_seq_us
-        + context * costs.per_context_token_us
+        prompt * costs.per_prefill_token_us
+        + answer * costs.per_decode_seq_us
+        + answer * (prompt + answer / 2) * costs.per_context_token_us
     )
     holds = 1e6 / request_us if request_us > 0 else float("inf")
-    host = TOKENS_PER_CORE_S * cores / output_tokens / max(LOAD_SHARES)
-    return tuple(float(f"{min(holds, host) * share:.2g}") for share in LOAD_SHARES), host < holds
+    host = TOKENS_PER_CORE_S * cores / answer / max(request.load_shares)
+    return tuple(float(f"{min(holds, host) * share:.2g}") for share in request.load_shares), host < holds
 
 
 def _campaign(request: CheckRequest, mode: str, connectors: Path, rates: tuple[float, ...]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
+# Of what the device holds by its clock.
+LOAD_SHARES = (0.15, 0.3, 0.6)
 # By name, whether the engine's own default or --no-async-scheduling.
 ASYNC, SYNC = "async", "sync"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
@@ -32,6 +34,7 @@ class CheckRequest:
         model: a folder with ``config.json`` and a tokenizer.
         modes: ``async`` (as vLLM decides), ``sync``, or both.
         blocks: of launches; below three every tax is of one launch.
+        load_shares: of what the device holds, lowest first.
         duration_s: of each cell's window.
     """
 
@@ -46,6 +49,7 @@ class CheckRequest:
     blocks: int = 1
     input_tokens: int = 256
     output_tokens: int = 16
+    load_shares: tuple[float, ...] = LOAD_SHARES
     duration_s: float = 4.0
     growth: bool = True
     args: dict[str, Any] | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from connector_tax.check.campaigns import LOAD_SHARES, mode_words
+from connector_tax.check.campaigns import mode_words
 from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, LoadTax, ModeFindings
 from connector_tax.check.reasons import Switched
 from connector_tax.check.verdict import NAMES, Verdict, noise_floor
@@ -43,7 +43,7 @@ def _head(findings: Findings) -> Iterator[str]:
     vllm = findings.engine.get("vllm", "?")
     yield f"{request.label} on a virtual {name}, {request.model_name}, vLLM {vllm}, {host.get('cores', '?')} cores"
     yield NOT_SHOWN
-    shares = ", ".join(f"{share:.0%}" for share in LOAD_SHARES)
+    shares = ", ".join(f"{share:.0%}" for share in request.load_shares)
     rates = ", ".join(f"{rate:g}" for rate in findings.campaigns.rates_per_s)
     less = "less than " if findings.campaigns.lowered else ""
     shape = f"{request.input_tokens} + {request.output_tokens} tokens"

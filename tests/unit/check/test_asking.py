@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from made import NOOP, request
 
-from connector_tax.check.campaigns import LOAD_SHARES, rates_for, write_campaigns
-from connector_tax.check.request import ASYNC, GIVEN, SYNC, entry_by_id, entry_of_json
+from connector_tax.check.campaigns import rates_for, write_campaigns
+from connector_tax.check.request import ASYNC, GIVEN, LOAD_SHARES, SYNC, entry_by_id, entry_of_json
 from connector_tax.errors import ConfigError
 from connector_tax.plan import config_of, read_campaign_file
 from connector_tax.records.connector import PLAIN_AGAIN
@@ -45,16 +45,18 @@ def test_vllm_decides_how_to_schedule_unless_synchronous_is_asked_for(tmp_path: 
     assert args[SYNC]["async_scheduling"] is False
 
 
-def test_loads_are_shares_of_what_the_device_holds() -> None:
+def test_loads_are_shares_of_what_the_device_holds(tmp_path: Path) -> None:
     """200 tokens of 5 us and 10 answers' steps of 100 us: 2 ms a request, 500 requests/s."""
     costs = StepCosts(1000.0, 5.0, 100.0, 0.0)
-    rates, lowered = rates_for(costs, 200, 10, cores=100)
+    asked = request(tmp_path, input_tokens=200, output_tokens=10)
+    rates, lowered = rates_for(asked, costs, cores=100)
     assert rates == pytest.approx([500 * share for share in LOAD_SHARES])
     assert not lowered
 
 
-def test_loads_are_lower_where_the_host_holds_no_more() -> None:
-    rates, lowered = rates_for(StepCosts(1000.0, 0.1, 1.0, 0.0), 200, 10, cores=2)
+def test_loads_are_lower_where_the_host_holds_no_more(tmp_path: Path) -> None:
+    asked = request(tmp_path, input_tokens=200, output_tokens=10)
+    rates, lowered = rates_for(asked, StepCosts(1000.0, 0.1, 1.0, 0.0), cores=2)
     assert lowered
     assert rates[-1] * 10 == pytest.approx(1400, rel=0.05)
 
