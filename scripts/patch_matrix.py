@@ -1,4 +1,4 @@
-"""Try step timing and the no-op connector on every vLLM release from 0.11 on; prints the table of docs/releases.md.
+"""Try step timing and the no-op connector on every vLLM release from 0.11 on; prints the tables of docs/releases.md.
 
 Downloads one wheel after the other (15 MB each, the newest may be 350 MB) and installs none.
 """
@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from connector_tax.doors import run_door
-from connector_tax.engine.releases import available, fit, table
+from connector_tax.engine.releases import available, fit, hook_order_table, table
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
         for package, version in available()
         if version in args.versions or not args.versions
     ]
-    print(table(fits))
+    print(table(fits), hook_order_table(fits), sep="\n\n")
     if not fits or not all(f.ok for f in fits):
         sys.exit(1)
 

@@ -5,11 +5,12 @@
     .venv/bin/python tests/perf/virtual_gpu.py truth [--sync] [--burn-us 200 1000]
 
 ``pairs`` launches plain vLLM twice a pair and prints by how much TPOT p50 and TTFT p90 differ. ``truth`` launches connectors that burn a
-known time in one hook (tests/vllm/plugins/burning_connector.py) and prints what the step records say of that hook, by how much the decode step
-grew, and what docs/virtual-gpu.md predicts for it from the slack. A launch takes 15 s, its load 15 s.
+known time in one hook (tests/vllm/plugins/burning_connector.py) and prints what the step records say of that hook, by how much what
+the host adds to a step grew, and what docs/virtual-gpu.md predicts for it from the slack. A launch takes 15 s, its load 15 s.
 """
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
@@ -43,11 +44,16 @@ DURATION_S = 12.0
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: latencies in milliseconds, the rest in microseconds per decode-only step."""
+    """One launch: latencies in milliseconds; medians over steps in microseconds.
+
+    Attributes:
+        exposed_us: from one result to the next, less the device's own time: what the host adds to a step.
+        hooks_us: of decode-only steps, all hooks together.
+    """
 
     tpot_p50_ms: float
     ttft_p90_ms: float
-    step_us: float
+    exposed_us: float
     hooks_us: float
     slack_p50_us: float
     late_share: float
@@ -100,11 +106,23 @@ def launch(config: CampaignConfig, connector: ConnectorSpec, folder: Path, seed:
     return Launch(
         tpot_p50_ms=float(np.median(tpot)),
         ttft_p90_ms=float(np.percentile(ttft, 90)),
-        step_us=float(np.nanmedian(table.step_duration_us[decode])),
+        exposed_us=exposed_us(folder / "clock.jsonl"),
         hooks_us=float(np.nanmedian(table.connector_total_us[decode])),
         slack_p50_us=clock.slack_us["p50"],
         late_share=clock.late_share,
     )
+
+
+def exposed_us(clock: Path) -> float:
+    rows = np.array([json.loads(line) for line in clock.read_text().splitlines()], dtype=np.int64)
+    launched, due, done = rows[:, 0], rows[:, 1], rows[:, 3]
+    device = due[1:] - np.maximum(launched[1:], due[:-1])
+    return float(np.median(np.diff(done) - device)) / 1e3
+
+
+def predicted_us(place: str, burn_us: float, slack_us: float, sync: bool) -> float:
+    """What of a burn a step shows; docs/virtual-gpu.md has the formula."""
+    return burn_us if sync and place != "after the launch" else max(0.0, burn_us - slack_us)
 
 
 def pairs(config: CampaignConfig, root: Path, count: int) -> None:
@@ -126,20 +144,22 @@ def pairs(config: CampaignConfig, root: Path, count: int) -> None:
         )
 
 
-def truth(config: CampaignConfig, root: Path, burns_us: list[float]) -> None:
-    base = launch(config, burning(config.connector("plain"), PLACES["scheduler"], 0.0), root / "base", 1)
+def truth(config: CampaignConfig, root: Path, burns_us: list[float], sync: bool) -> None:
+    plain = config.connector("plain")
+    base = launch(config, burning(plain, PLACES["scheduler"], 0.0), root / "base", 1)
     print(
-        f"no burn: step {base.step_us:.0f} us, hooks {base.hooks_us:.0f} us, slack {base.slack_p50_us:.0f} us",
+        f"no burn: exposed {base.exposed_us:.0f} us a step, hooks {base.hooks_us:.0f} us, slack {base.slack_p50_us:.0f} us, "
+        f"TPOT p50 {base.tpot_p50_ms:.3f} ms",
         flush=True,
     )
     for place, hook in PLACES.items():
         for burn_us in burns_us:
-            found = launch(
-                config, burning(config.connector("plain"), hook, burn_us), root / f"{hook}{burn_us:g}", 1
-            )
+            found = launch(config, burning(plain, hook, burn_us), root / f"{hook}{burn_us:g}", 1)
+            expected = predicted_us(place, burn_us, base.slack_p50_us, sync)
             print(
-                f"{place:18} {burn_us:5.0f} us: hooks {found.hooks_us - base.hooks_us:+8.1f} us, step {found.step_us - base.step_us:+8.1f} us, "
-                f"TPOT p50 {found.tpot_p50_ms / base.tpot_p50_ms - 1:+.2%}, slack {found.slack_p50_us:.0f} us, clock late {found.late_share:.2%}",
+                f"{place:18} {burn_us:5.0f} us: hooks {found.hooks_us - base.hooks_us:+8.1f} us, "
+                f"exposed {found.exposed_us - base.exposed_us:+8.1f} us (predicted {expected:+8.1f}), "
+                f"TPOT p50 {found.tpot_p50_ms / base.tpot_p50_ms - 1:+.2%}, clock late {found.late_share:.2%}",
                 flush=True,
             )
 
@@ -162,7 +182,7 @@ def main() -> None:
         if args.what == "pairs":
             pairs(config, Path(name), args.pairs)
         else:
-            truth(config, Path(name), args.burn_us)
+            truth(config, Path(name), args.burn_us, args.sync)
 
 
 if __name__ == "__main__":

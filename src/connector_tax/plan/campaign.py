@@ -50,19 +50,8 @@ def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) ->
         "date": date,
         "created_utc": created_utc,
         "order": {phase: list(run_order(config, phase)) for phase in config.phases},
-        "config": _config_document(config),
+        "config": config.to_json(),
     }
-
-
-def _config_document(config: CampaignConfig) -> dict[str, Any]:
-    """Without the virtual GPU of a campaign that has none: its hash is what it was before there were any."""
-    value = asdict(config)
-    gpu = config.engine.virtual_gpu
-    if gpu is None:
-        del value["engine"]["virtual_gpu"]
-    else:
-        value["engine"]["virtual_gpu"] = gpu.to_json()
-    return value
 
 
 def read_campaign_file(path: Path) -> dict[str, Any]:

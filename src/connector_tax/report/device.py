@@ -20,7 +20,7 @@ Text = dict[str, Any]
 NEVER_SHOWN = (
     "kernels, memory traffic, transfers of KV between devices and hosts, what CUDA graphs really cost"
 )
-SUMS = ("base", "prefill_token", "decode_seq", "context_token")
+STEP = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
 
 
 def device_banner(aggregate: Aggregate) -> list[str]:
@@ -38,7 +38,7 @@ def device_banner(aggregate: Aggregate) -> list[str]:
 
 def _step(gpu: Mapping[str, Any]) -> str:
     step = mapping(gpu.get("step"))
-    found = [number(step.get(k)) for k in ("base_us", *(f"per_{name}_us" for name in SUMS[1:]))]
+    found = [number(step.get(name)) for name in STEP]
     if any(v is None for v in found):
         return ""
     base, prefill, decode, context = found

@@ -300,6 +300,11 @@ def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
             for q in ("p50", "p90"):
                 row[f"{name[:-3]}_{q}_us"] = cell["step"][name][q]["point"]
     host = cell.get("host") or {}
+    clock = (cell.get("health") or {}).get("device_clock")
+    if clock is not None:
+        row |= {"device_late_share": clock["late_share"], "device_busy_share": clock["device_busy_share"]}
+        row |= {f"device_lateness_{q}_us": clock["lateness_us"][q] for q in ("p50", "p99")}
+        row |= {f"device_slack_{q}_us": clock["slack_us"][q] for q in ("p10", "p50")}
     row |= {f"host_{name}": host.get(name) for name in HOST_COLUMNS}
     row |= {f"gpu_{name}": (host.get("gpu") or {}).get(name) for name in GPU_COLUMNS}
     for metric in METRICS:

@@ -104,8 +104,9 @@ def clock_health(share: Path, start_ns: int, end_ns: int) -> ClockHealth | None:
 
 def _device_ns(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """How long the device was at each step: it begins when it is launched and the step before it is done."""
-    before = np.concatenate([rows[:1, 0], rows[:-1, 1]])
-    return rows[:, 1] - np.maximum(rows[:, 0], before)
+    launch, due = rows[:, 0], rows[:, 1]
+    device_ns: NDArray[np.int64] = due - np.maximum(launch, np.concatenate([launch[:1], due[:-1]]))
+    return device_ns
 
 
 def _percentiles(values: NDArray[np.float64], which: tuple[int, ...]) -> dict[str, float]:

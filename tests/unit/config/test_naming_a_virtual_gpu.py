@@ -10,7 +10,9 @@ import yaml
 
 from connector_tax.config import load_campaign
 from connector_tax.config.gpu import GPUS
+from connector_tax.config.secrets import hand_on, with_originals
 from connector_tax.errors import ConfigError
+from connector_tax.files import to_json
 from connector_tax.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
 from connector_tax.records.gpu import HostCosts, StepCosts
 
@@ -110,6 +112,16 @@ def test_a_campaign_file_gives_the_same_gpu_back() -> None:
     document = json.loads(json.dumps(campaign_document(config, date="2026-01-01", created_utc="x")))
     assert config_of(document) == config
     assert json.loads(json.dumps(launch_spec(config, "plain"))) == launch_spec(config, "plain")
+
+
+def test_a_campaign_with_a_secret_is_handed_on_with_its_gpu() -> None:
+    """What processes inherit and what campaign.json says are one document but for the secret."""
+    config = clocked_campaign("m", env={"HF_TOKEN": "hf_abcdefghijklmnop"})
+    document = json.loads(to_json(campaign_document(config, date="2026-01-01", created_utc="x")))
+    assert "hf_abc" not in json.dumps(document)
+    environment: dict[str, str] = {}
+    hand_on(config, environment)
+    assert config_of(with_originals(document, environment)) == config
 
 
 def test_a_campaign_from_before_has_none() -> None:

@@ -17,6 +17,7 @@ from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.identity import device_identity, engine_identity, env_text
 from connector_tax.engine.memory import too_large
 from connector_tax.engine.model_files import missing_from_host
+from connector_tax.engine.patching import step_timing_of
 from connector_tax.engine.ports import taken_side_port
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.engine.virtual_gpu import VARIABLE, gpu_document, remove_copy, write_gpu
@@ -160,6 +161,18 @@ def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
     python.chmod(0o755)
     config = clocked_campaign(model, python=str(python))
     assert missing_modules(config.engine, (config.connector("mooncake_both"),)) == {"mooncake"}
+
+
+def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def run(python: str, *flags: str) -> dict[str, object]:
+        asked.append((python, *flags))
+        return {"state": "unpatched", "step_timing_available": True, "reason": None}
+
+    monkeypatch.setattr("connector_tax.engine.patching._run", run)
+    assert step_timing_of(clocked_campaign(model).engine).available
+    assert asked == [("/bin/true",)]
 
 
 def stand_in(folder: Path) -> Path:

@@ -1,6 +1,8 @@
 """Cells of a virtual GPU as the analysis reads them: their form, what they may be compared with, and what is passed on."""
 
 import copy
+import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from connector_tax.ingest import read_campaign
 from connector_tax.ingest.form import fault_of_cell
-from connector_tax.stats.aggregate import aggregate
+from connector_tax.stats.aggregate import aggregate, aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, ROOT, Campaign, reseal
@@ -50,6 +52,9 @@ def test_what_the_clock_went_by_is_in_the_aggregate(campaign: Campaign) -> None:
     assert found["provenance"]["engine_kind"] == "virtual_gpu"
     assert {c["health"]["device_clock"]["late_share"] for c in found["cells"]} == {0.0051}
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    table = list(csv.DictReader(io.StringIO(aggregate_csv(found))))
+    assert {row["device_slack_p10_us"] for row in table} == {"7000.0"}
+    assert {row["device_late_share"] for row in table} == {"0.0051"}
 
 
 def test_a_cell_on_another_clock_is_not_compared(campaign: Campaign) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +18,15 @@ from connector_tax.engine.process import LaunchRequest, RunningEngine, running_e
 from connector_tax.ingest.form import fault_of_cell
 from connector_tax.loadgen.pool import worker_pool
 from connector_tax.measure.cell import measure_one_cell
+from connector_tax.measure.checks import clock_at_work
+from connector_tax.measure.preflight import _reason_before_launch
 from connector_tax.measure.verdict import judge
 from connector_tax.plan import cells_of
 from connector_tax.records.cell import CellWindow
 from connector_tax.steptime import NO_RECORD
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from virtual_gpus import clocked_campaign
+from virtual_gpus import clocked_campaign, model_in
 
 CONFIG = Path(__file__).parents[3] / "config"
 WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
@@ -115,6 +118,26 @@ def test_a_clock_that_left_nothing_makes_the_cell_invalid(measured: dict[str, An
     assert (document["verdict"], rows) == ("invalid", [])
     assert NO_RECORD in document["reasons"]
     assert "device_clock" not in document["health"]
+
+
+def test_preflight_finds_out_whether_vllm_took_the_clock(tmp_path: Path) -> None:
+    """A release that passes the plugin over would serve on the CPU, and every cell would turn out invalid hours later."""
+    engine: Any = SimpleNamespace(request=SimpleNamespace(folder=tmp_path))
+    found = clock_at_work(engine)
+    assert not found.ok and "did not load the plugin" in found.detail
+    write_clock(tmp_path / DEVICE_CLOCK, late_ns=0)
+    assert clock_at_work(engine).ok
+
+
+def test_a_missing_module_is_no_want_of_a_card(tmp_path: Path) -> None:
+    config = clocked_campaign(model_in(tmp_path / "m"))
+    identity = {"gpu": [], "cuda": None}
+    mooncake = config.connector("mooncake_both")
+    words = _reason_before_launch(config.engine, mooncake, {"mooncake"}, identity)
+    on_cpu = replace(config.engine, kind="vllm", virtual_gpu=None)
+    elsewhere = _reason_before_launch(on_cpu, mooncake, {"mooncake"}, identity)
+    assert words is not None and "need a GPU" not in words[0]
+    assert elsewhere is not None and bool(mooncake.needs_gpu) == ("need a GPU" in elsewhere[0])
 
 
 def test_an_engine_with_a_device_of_its_own_has_no_clock_to_judge() -> None:
