@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import Behaviour, Campaign
+from builders import DATE, Behaviour, Campaign
 from virtual_gpus import model_in
 
 from connector_tax.check.campaigns import Campaigns, write_campaigns
 from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
 from connector_tax.plan import config_of, read_campaign_file
 from connector_tax.records.connector import PLAIN_AGAIN
+
+__all__ = ["DATE", "NOOP", "QUIET", "Campaign", "measured", "request"]
 
 NOOP = '{"kv_connector": "NoOpConnector", "kv_role": "kv_both", "kv_connector_module_path": "noop_connector"}'
 # Of which cells a second of arrivals is enough, and whose requests hardly differ.

@@ -1,9 +1,11 @@
 """Which launches are made, and what becomes of a connector that does not start."""
 
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from made import request
+from made import DATE, Campaign, request
 
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import write_receipt
@@ -14,6 +16,7 @@ from connector_tax.check.request import GIVEN
 from connector_tax.errors import ConfigError
 from connector_tax.files import read_json
 from connector_tax.measure.preflight import run_preflight
+from connector_tax.plan import cells_of, config_of, read_campaign_file
 
 
 def test_a_connector_that_does_not_start_ends_its_mode(
@@ -72,3 +75,39 @@ def test_a_folder_that_holds_something_is_not_measured_into(tmp_path: Path) -> N
     (tmp_path / "earlier").mkdir()
     with pytest.raises(ConfigError, match="holds something already"):
         run_check(request(tmp_path), root=tmp_path, fail_above=None, explain=False, as_json=False)
+
+
+def test_cells_that_something_spoilt_are_measured_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cells that count stay; a second loss is left to the verdict."""
+    tries: list[set[str]] = []
+
+    def measure(campaign_file: Path, config: str, phase: str) -> None:
+        made = Campaign(campaign_file.parent, config=config_of(read_campaign_file(campaign_file)))
+        there = {c.cell_id for c in made.run(config, "a").finished_cells()}
+        if config == "plain":
+            tries.append(there)
+        for cell in cells_of(made.config, config, "a"):
+            spoilt = (
+                {"verdict": "invalid", "reasons": ["late"]}
+                if cell.rate_per_s == rate and config == "plain"
+                else {}
+            )
+            if cell.cell_id not in there:
+                made.cell(config, cell, **spoilt)
+        made.receipt(config, "a")
+
+    monkeypatch.setattr(run, "measure_run", measure)
+    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    # The builder's campaigns have a date of their own.
+    monkeypatch.setattr(
+        "connector_tax.check.campaigns.datetime",
+        SimpleNamespace(now=lambda zone: datetime.fromisoformat(DATE)),
+    )
+    campaigns = write_campaigns(request(tmp_path, modes=("async",)), tmp_path)
+    rate = campaigns.rates_per_s[1]
+    said: list[str] = []
+    assert run.measure_check(campaigns, tmp_path / "log", said.append) == {}
+    assert len(tries) == 2 and tries[0] == set() and len(tries[1]) == 2
+    assert sum("1 of its cells do not count, once more: plain" in line for line in said) == 1
