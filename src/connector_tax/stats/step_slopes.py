@@ -189,7 +189,7 @@ def slopes(cells: Sequence[CellSteps], seed: int) -> list[dict[str, Any]]:
             point = np.linalg.lstsq(whole, values, rcond=None)[0][-len(moving) :]
             drawn = (inverse @ resampled.moments[:, :, k : k + 1])[:, -len(moving) :, 0]
             for place, column in enumerate(moving):
-                unit = spread[column]
+                unit = float(spread[column])
                 centre = float(point[place])
                 replicates = centre + resampled.wider * (drawn[:, place] - centre)
                 entry[LOADS[column]] = Estimate(centre / unit, replicates / unit, n)
