@@ -17,6 +17,8 @@ from connector_tax.measure.run import measure_run
 from connector_tax.records.connector import PLAIN_AGAIN
 
 Say = Callable[[str], None]
+# A host that is busy for that long stays busy, and a check that takes twice its time says no more.
+RETRY_WITHIN_S = 240.0
 
 
 def measure_check(campaigns: Campaigns, log: Path, say: Say) -> dict[str, str]:
@@ -46,7 +48,7 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> dict[str, str]:
             say(f"{time.monotonic() - begun:4.0f} s  {_words(campaigns, launch)}")
             with redirect_stdout(out), redirect_stderr(out):
                 measure_run(launch.folder.campaign_file, launch.config, launch.phase)
-                lost = _forget_invalid(launch)
+                lost = _forget_invalid(launch) if time.monotonic() - begun < RETRY_WITHIN_S else 0
             if lost:
                 say(
                     f"{time.monotonic() - begun:4.0f} s  {lost} of its cells do not count, once more: {_words(campaigns, launch)}"
