@@ -43,6 +43,22 @@ def token_count(value: object) -> int | None:
     return int(number * factor)
 
 
+def ratio_of(text: str) -> float:
+    """``"2%"`` and ``"0.02"`` are 0.02.
+
+    Raises:
+        ValueError: no number, or none from 0 to below 1; a bare 2 is rather meant as 2 %.
+    """
+    number, percent = (text.strip().removesuffix("%").strip(), text.strip().endswith("%"))
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no ratio; give 2% or 0.02") from error
+    if not 0 <= value < 1:
+        raise ValueError(f"{text!r} is no ratio from 0 to below 1; give 2% or 0.02")
+    return value
+
+
 def is_number(text: str) -> bool:
     """Whether ``int`` takes it and it is written in plain digits: a superscript two passes ``str.isdigit``."""
     return text.isascii() and text.isdecimal()

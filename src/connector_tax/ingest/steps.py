@@ -79,6 +79,22 @@ class StepTable:
 
 
 @dataclass(frozen=True, slots=True)
+class StepLoads:
+    """What the scheduler had to do in each step of a cell, in time order, from the cell's beginning; every column has shape (m,).
+
+    Attributes:
+        running: requests that the scheduler was running when ``schedule()`` had chosen.
+        counted: which of them are the rows of the cell's ``StepTable``, in its order.
+    """
+
+    t_ns: Ints
+    prefill_tokens: Ints
+    decode_tokens: Ints
+    running: Ints
+    counted: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class _WorkerParts:
     """The worker's part of each step, before the window is cut out.
 
@@ -112,11 +128,9 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     found = read_step_columns(path)
     ints, floats = found.steps.ints, found.steps.floats
     parts = _worker_parts(found, connector)
-    order = np.argsort(ints["t_ns"], kind="stable")
-    t_ns = ints["t_ns"][order]
-    inside = order[(window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)]
+    order, inside = _in_window(ints, window)
     tokens = ints["prefill_tokens"] + ints["decode_tokens"]
-    rows = inside[tokens[inside] > 0]
+    rows = order[inside & (tokens[order] > 0)]
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
         raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
@@ -147,7 +161,7 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         tokens=tokens[rows].astype(np.float64),
         kind=np.where(prefill == 0, DECODE_ONLY, np.where(decode == 0, PREFILL_ONLY, MIXED)).astype(np.int8),
         hooks=hooks,
-        n_empty=int(inside.size - rows.size),
+        n_empty=int(inside.sum() - rows.size),
         n_unjoined=int(np.isnan(total).sum()),
         n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
@@ -163,6 +177,26 @@ def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, str]:
     if rows.size and np.isnan(total).all():
         return {"worker": NO_ROWS, **found.unheard}
     return found.unheard
+
+
+def read_loads(path: Path, window: CellWindow) -> StepLoads:
+    """What each step of a cell's share had to do.
+
+    Raises:
+        ArtifactError: a line is not a step record.
+    """
+    ints = read_step_columns(path).steps.ints
+    order, inside = _in_window(ints, window)
+    prefill, decode = ints["prefill_tokens"][order], ints["decode_tokens"][order]
+    counted = inside & (prefill + decode > 0)
+    return StepLoads(ints["t_ns"][order], prefill, decode, ints["num_running"][order], counted)
+
+
+def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
+    """Steps in time order, and which of those began in the window."""
+    order = np.argsort(ints["t_ns"], kind="stable")
+    t_ns = ints["t_ns"][order]
+    return order, (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
 
 
 def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:

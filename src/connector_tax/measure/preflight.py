@@ -73,6 +73,7 @@ class Bench:
 
     Attributes:
         records: whether the engine writes step records.
+        launches: whether each is launched and asked; see ``run_preflight``.
     """
 
     config: CampaignConfig
@@ -80,13 +81,16 @@ class Bench:
     cards: Cards
     identity: dict[str, Any]
     records: bool
+    launches: bool = True
 
 
-def run_preflight(campaign_file: Path, only: str | None = None) -> None:
+def run_preflight(campaign_file: Path, only: str | None = None, *, launches: bool = True) -> None:
     """Decide about every configuration and write ``preflight_status.json``.
 
     Args:
         only: verify just this one and print its log; the status file is left alone.
+        launches: False: only what can be known without launching is looked at, and its first measured launch is a configuration's
+            trial. Its engine's settings are not known from here then.
 
     Raises:
         ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
@@ -111,7 +115,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
     ):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         timing = step_timing_of(config.engine)
-        bench = Bench(config, folder, cards, identity, timing.available)
+        bench = Bench(config, folder, cards, identity, timing.available, launches)
         if only is not None:
             _verify_only(replace(bench, records=False), only)
             return
@@ -133,7 +137,7 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
                 )
             decisions[connector.id] = decision
     included = {i for i, d in decisions.items() if d.decision == "include"}
-    timing, silent = recorders_heard(folder, config, included, timing)
+    timing, silent = recorders_heard(folder, config, included, timing) if launches else (timing, {})
     for connector_id, reason in silent.items():
         print(f"preflight: {connector_id}: {reason}")
     if timing.reason is not None:
@@ -197,6 +201,8 @@ def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decisi
     skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
         return Decision("skip", skip[0], skip[1], launch_hash, ())
+    if not bench.launches:
+        return Decision("include", None, None, launch_hash, ())
     remembered = bench.folder.preflight / connector.id / "decision.json"
     if remembered.is_file():
         earlier = read_json(remembered)

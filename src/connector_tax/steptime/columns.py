@@ -50,6 +50,7 @@ class _Step(msgspec.Struct, tag_field="kind", tag="step", gc=False):
     build_meta_us: float | None
     start_load_kv_us: float | None = None
     get_finished_us: float | None = None
+    num_running: int | None = None
     hooks: list[int] | None = None
 
 
@@ -65,7 +66,7 @@ class _WorkerStep(msgspec.Struct, tag_field="kind", tag="worker_step", gc=False)
 _Row = _Header | _Step | _WorkerStep
 _DECODER = msgspec.json.Decoder(_Row)
 
-STEP_INTS = ("step_id", "t_ns", "t_update_ns", "prefill_tokens", "decode_tokens")
+STEP_INTS = ("step_id", "t_ns", "t_update_ns", "prefill_tokens", "decode_tokens", "num_running")
 STEP_FLOATS = (
     *("schedule_us", "update_us", "step_duration_us", "round_trip_us", "build_meta_us"),
     *("start_load_kv_us", "get_finished_us"),

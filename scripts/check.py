@@ -1,0 +1,22 @@
+"""What switching a KV connector on does to vLLM on a virtual GPU, in minutes: settings, hooks, taxes and one verdict (docs/check.md)."""
+
+import sys
+
+from connector_tax.check.arguments import parser, request_of
+from connector_tax.check.command import run_check
+from connector_tax.doors import run_door
+from connector_tax.engine.lifeline import end_with_parent
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    end_with_parent()
+    printed = run_check(
+        request_of(args), root=args.root, fail_above=args.fail_above, explain=args.explain, as_json=args.json
+    )
+    print(printed.text)
+    sys.exit(printed.exit_code)
+
+
+if __name__ == "__main__":
+    run_door(main)

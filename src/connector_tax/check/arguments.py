@@ -1,0 +1,90 @@
+"""The command line of ``scripts/check.py``."""
+
+import argparse
+import os
+from pathlib import Path
+
+from connector_tax.check.request import (
+    ASYNC,
+    GIVEN,
+    SYNC,
+    CheckRequest,
+    engine_args,
+    entry_by_id,
+    entry_of_json,
+    model_folder,
+)
+from connector_tax.units import ratio_of
+
+MODEL = "Qwen3-Coder-30B-A3B-Instruct"
+CODES = (
+    "Exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not serve, nothing could be judged, or "
+    "what was asked for is none."
+)
+
+
+def _ratio(text: str) -> float:
+    try:
+        return ratio_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted is NAME=VALUE")
+    return name, value
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=description, epilog=CODES)
+    add = found.add_argument
+    what = found.add_mutually_exclusive_group(required=True)
+    what.add_argument("--kv-transfer-config", metavar="JSON", help="as vLLM takes it")
+    what.add_argument("--connector", metavar="ID", help="an entry of config/connectors.yaml")
+    python = os.environ.get("ENGINE_PYTHON")
+    add("--engine-python", default=python, required=python is None, help="has vLLM; default $ENGINE_PYTHON")
+    add("--gpu", default="h200", help="a file of config/gpus/, or a path to one; default h200")
+    add("--model-config", default=MODEL, help=f"of config/models/, or a path; default {MODEL}")
+    add("--scheduling", choices=[ASYNC, SYNC, "both"], default="both")
+    blocks = "of launches; from 3 on intervals hold what launches differ by"
+    add("--blocks", type=int, choices=range(1, 21), default=1, metavar="N", help=blocks)
+    add("--engine-args", metavar="JSON", help='such as {"max_num_seqs": 128}')
+    add(
+        "--env",
+        action="append",
+        type=_variable,
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the engine; may be repeated",
+    )
+    limit = "2%% or 0.02: exit code 1 where a tax of TTFT or TPOT p90 is above it"
+    add("--fail-above", type=_ratio, metavar="TAX", help=limit)
+    add("--explain", action="store_true", help="what vLLM's log says of each switched engine setting")
+    add("--json", action="store_true", help="one JSON object instead of text")
+    add("--root", type=Path, help="keep the raw artifacts in this new folder")
+    return found
+
+
+def request_of(args: argparse.Namespace) -> CheckRequest:
+    """
+    Raises:
+        ConfigError: the connector, the model or an argument is none.
+    """
+    entry, notes = entry_by_id(args.connector) if args.connector else entry_of_json(args.kv_transfer_config)
+    own_args = engine_args(args.engine_args)
+    name, folder = model_folder(args.model_config, args.engine_python)
+    return CheckRequest(
+        connector_id=args.connector or GIVEN,
+        entry=entry,
+        notes=notes,
+        engine_python=args.engine_python,
+        gpu=args.gpu,
+        model_name=name,
+        model=folder,
+        modes=(ASYNC, SYNC) if args.scheduling == "both" else (args.scheduling,),
+        blocks=args.blocks,
+        args=own_args,
+        env=dict(args.env),
+    )

@@ -1,0 +1,62 @@
+"""From what was asked to what is printed."""
+
+import json
+import tempfile
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector_tax.check.campaigns import write_campaigns
+from connector_tax.check.document import check_json
+from connector_tax.check.findings import read_findings
+from connector_tax.check.request import CheckRequest
+from connector_tax.check.run import measure_check, say_on_stderr
+from connector_tax.check.text import check_text
+from connector_tax.check.verdict import verdict
+from connector_tax.errors import ConfigError
+
+LOG = "check.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    text: str
+    exit_code: int
+
+
+def run_check(
+    request: CheckRequest, *, root: Path | None, fail_above: float | None, explain: bool, as_json: bool
+) -> Printed:
+    """Measure, read and judge.
+
+    Args:
+        root: an empty or new folder that keeps the raw artifacts; None: a temporary one, removed in the end.
+
+    Raises:
+        ConfigError: the request cannot be measured, or ``root`` holds something.
+        EngineError: plain vLLM cannot be measured here.
+    """
+    begun = time.monotonic()
+    if root is not None and root.exists() and any(root.iterdir()):
+        raise ConfigError(
+            f"--root {root}: holds something already; a check is measured anew. Give a new folder."
+        )
+    place: AbstractContextManager[str] = (
+        tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(str(root))
+    )
+    with place as name:
+        folder = Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        campaigns = write_campaigns(request, folder)
+        failed = measure_check(campaigns, folder / LOG, say_on_stderr)
+        say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
+        findings = read_findings(campaigns, failed)
+    found = verdict(findings, fail_above)
+    elapsed_s = time.monotonic() - begun
+    say_on_stderr(f"{elapsed_s:4.0f} s  done")
+    if as_json:
+        text = json.dumps(check_json(findings, found, fail_above, elapsed_s), indent=2, allow_nan=False)
+    else:
+        text = check_text(findings, found, explain=explain)
+    return Printed(text, found.exit_code)

@@ -1,0 +1,75 @@
+"""The check as one JSON object, for programs."""
+
+from dataclasses import asdict
+from typing import Any
+
+from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
+from connector_tax.check.text import tax_json
+from connector_tax.check.verdict import Verdict, judge, noise_floor
+from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.stats.taxes import LATENCY_METRICS
+
+SCHEMA = 1
+
+
+def check_json(
+    findings: Findings, verdict: Verdict, fail_above: float | None, elapsed_s: float
+) -> dict[str, Any]:
+    """Everything that is printed, and the intervals that are not."""
+    request = findings.campaigns.request
+    return {
+        "schema": SCHEMA,
+        "verdict": verdict.line,
+        "exit_code": verdict.exit_code,
+        "fail_above": fail_above,
+        "confidence": CONFIDENCE,
+        "elapsed_s": elapsed_s,
+        "connector": {
+            "id": request.connector_id,
+            "label": request.label,
+            "kv_transfer_config": request.entry["kv_transfer_config"],
+            "notes": list(request.notes),
+        },
+        "model": request.model_name,
+        "device": findings.device,
+        "engine": findings.engine,
+        "host": findings.host,
+        "load": {
+            "rates_per_s": list(findings.campaigns.rates_per_s),
+            "lowered_for_the_host": findings.campaigns.lowered,
+            "input_tokens": request.input_tokens,
+            "output_tokens": request.output_tokens,
+            "blocks": request.blocks,
+        },
+        "modes": {mode.mode: _mode(mode) for mode in findings.modes},
+        "growth": None
+        if findings.growth is None
+        else {
+            "hooks": [
+                {k: v.to_json(CONFIDENCE) if isinstance(v, Estimate) else v for k, v in entry.items()}
+                for entry in findings.growth
+            ],
+            "lost": list(findings.growth_lost),
+        },
+    }
+
+
+def _mode(mode: ModeFindings) -> dict[str, Any]:
+    return {
+        "serves": mode.failure is None,
+        "failure": mode.failure,
+        "requests": {"answered": mode.answered[0], "sent": mode.answered[1]},
+        "cells_lost": list(mode.lost),
+        "engine_settings": [asdict(change) for change in mode.switched],
+        "taxes": [tax_json(tax) for tax in mode.taxes],
+        "taxes_over_blocks": [asdict(tax) for tax in mode.over_blocks],
+        "noise_floor": {metric: noise_floor(mode.taxes, metric) for metric in LATENCY_METRICS},
+        "judged": [asdict(judged) for judged in judge(mode)],
+        "processes": mode.processes,
+        "spinning": list(mode.spinning),
+        "slack_us": {c: {f"{rate:g}": s for rate, s in by.items()} for c, by in mode.slack_us.items()},
+        "hooks": [
+            {k: v.to_json(CONFIDENCE) if isinstance(v, Estimate) else v for k, v in hook.items()}
+            for hook in mode.hooks
+        ],
+    }

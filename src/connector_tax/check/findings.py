@@ -1,0 +1,266 @@
+"""The check's raw artifacts to what it says: by mode and load, with intervals; pure reading."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.check.campaigns import Campaigns
+from connector_tax.check.reasons import Switched, switched
+from connector_tax.engine.settings import Settings, resolved_settings
+from connector_tax.ingest import CampaignData, CellData, read_campaign
+from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.stats.cells import CellEstimates, estimate_cells
+from connector_tax.stats.repeats import repeats
+from connector_tax.stats.step_slopes import hook_costs, launch_steps, slopes
+from connector_tax.stats.taxes import relative
+
+# Beside the p90 that taxes are judged by, the medians.
+MEASURES = {
+    "ttft_p50": ("ttft_ms", 50.0),
+    "ttft_p90": ("ttft_ms", 90.0),
+    "tpot_p50": ("tpot_ms", 50.0),
+    "tpot_p90": ("tpot_ms", 90.0),
+}
+CONFIDENCE = 0.95
+DRAWS = 2000
+PHASES = ("a", "d")
+PLAIN = "plain"
+
+Estimates = dict[tuple[str, str, str], CellEstimates]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTax:
+    """One latency at one load: the connector's tax, and what plain differs from itself by.
+
+    Attributes:
+        own: connector / plain - 1, of the two launches.
+        floor: plain again / plain - 1.
+        ms: metric in milliseconds, of (plain, plain again, connector).
+    """
+
+    rate_per_s: float
+    metric: str
+    own: Estimate
+    floor: Estimate
+    ms: tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTax:
+    """A tax over blocks of launches, as in ``repeats`` of ``aggregate.json``."""
+
+    rate_per_s: float
+    metric: str
+    blocks: int
+    point: float
+    low: float
+    high: float
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModeFindings:
+    """One way of scheduling.
+
+    Attributes:
+        failure: why the connector was not measured; None where it was.
+        answered: (requests answered, requests sent) of the connector's cells.
+        lost: cells that do not count, with the reasons; whoever's.
+        processes: configuration -> process -> cores at the middle load, idle cores, MiB.
+        spinning: threads of the connector's launch that do not sleep while nobody asks.
+        slack_us: configuration -> load -> p10 and p50.
+        hooks: of the middle load; see ``stats.step_slopes.hook_costs``.
+    """
+
+    mode: str
+    failure: str | None
+    answered: tuple[int, int]
+    lost: tuple[str, ...]
+    switched: tuple[Switched, ...]
+    taxes: tuple[LoadTax, ...]
+    over_blocks: tuple[BlockTax, ...]
+    processes: dict[str, dict[str, dict[str, float | None]]]
+    spinning: tuple[str, ...]
+    slack_us: dict[str, dict[float, dict[str, float]]]
+    hooks: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """
+    Attributes:
+        device: of the launches, as the engine's identity has it.
+        engine: versions by package.
+        growth: slopes by hook; see ``stats.step_slopes.slopes``. None where they were not asked for.
+        growth_lost: cells that they lack, with the reasons.
+    """
+
+    campaigns: Campaigns
+    device: dict[str, Any]
+    engine: dict[str, Any]
+    host: dict[str, Any]
+    modes: tuple[ModeFindings, ...]
+    growth: list[dict[str, Any]] | None
+    growth_lost: tuple[str, ...] = ()
+
+
+def read_findings(campaigns: Campaigns, failed: dict[str, str]) -> Findings:
+    """
+    Args:
+        failed: mode -> why the connector has no cells; see ``measure_check``.
+
+    Raises:
+        ArtifactError: what was measured cannot be read.
+    """
+    repeated = tuple(f"r{k}" for k in range(1, campaigns.request.blocks))
+    data = {m: read_campaign(f.root, phases=(*PHASES, *repeated)) for m, f in campaigns.folders.items()}
+    modes = tuple(_mode(campaigns, mode, own, failed.get(mode)) for mode, own in data.items())
+    engine: dict[str, Any] = next((c.document["engine"] for d in data.values() for c in d.cells()), {})
+    first = next(iter(data.values()))
+    return Findings(
+        campaigns,
+        engine.get("virtual_gpu", {}),
+        engine.get("versions", {}),
+        engine.get("host", {}),
+        modes,
+        _growth(campaigns, first) if campaigns.request.growth else None,
+        tuple(_lost(c for c in first.cells() if c.phase == "d")),
+    )
+
+
+def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | None) -> ModeFindings:
+    own_id, seed = campaigns.request.connector_id, int(data.document["config"]["seed"])
+    cells = [c for c in data.cells() if c.phase != "d"]
+    estimates: Estimates = {
+        (e.cell.config, e.cell.phase, e.cell.cell_id): e
+        for e in estimate_cells([c for c in cells if c.usable], seed, DRAWS)
+    }
+    own_cells = [c for c in cells if c.config == own_id]
+    statuses = [c.document["summary"]["statuses"] for c in own_cells]
+    middle = campaigns.rates_per_s[len(campaigns.rates_per_s) // 2]
+    at_middle = {c.config: c for c in cells if c.phase == "a" and c.spec.rate_per_s == middle}
+    return ModeFindings(
+        mode=mode,
+        failure=failure,
+        answered=(sum(s.get("ok", 0) for s in statuses), sum(sum(s.values()) for s in statuses)),
+        lost=tuple(_lost(cells)),
+        switched=_switched(campaigns.folders[mode], data, own_id),
+        taxes=tuple(_taxes(campaigns, estimates, own_id)),
+        over_blocks=tuple(_over_blocks(data, estimates, own_id)),
+        processes={config: _processes(cell) for config, cell in at_middle.items()},
+        spinning=_spinning(own_cells),
+        slack_us=_slack(cells),
+        hooks=_hooks(at_middle.get(own_id), seed),
+    )
+
+
+def _lost(cells: Iterable[CellData]) -> Iterable[str]:
+    for cell in cells:
+        if not cell.usable:
+            why = "; ".join([*cell.document["reasons"], *cell.left_out])
+            yield (
+                f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {why}"
+                if cell.spec.rate_per_s
+                else f"{cell.config}: {why}"
+            )
+
+
+def _taxes(campaigns: Campaigns, estimates: Estimates, own_id: str) -> Iterable[LoadTax]:
+    """Of the first block's launches."""
+    of = {(c, e.cell.spec.rate_per_s): e for (c, phase, _), e in estimates.items() if phase == "a"}
+    for rate in campaigns.rates_per_s:
+        sides = [of.get((config, rate)) for config in (PLAIN, PLAIN_AGAIN, own_id)]
+        for metric, (name, q) in MEASURES.items():
+            plain, again, own = (
+                unavailable(f"{who} has no usable cell at {rate:g} req/s")
+                if side is None
+                else side.latency(name, q)
+                for who, side in zip((PLAIN, "plain again", "the connector"), sides, strict=True)
+            )
+            ms = (plain.point, again.point, own.point)
+            yield LoadTax(rate, metric, relative(own, plain), relative(again, plain), ms)
+
+
+def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:
+    for entry in repeats(estimates, data.reference_rates, CONFIDENCE):
+        for tax in entry["taxes"]:
+            if tax["config"] == own_id:
+                ends = entry["noise_floor"]["low"], entry["noise_floor"]["high"]
+                yield BlockTax(
+                    entry["rate_per_s"],
+                    entry["metric"],
+                    blocks=tax["n"],
+                    point=tax["point"],
+                    low=tax["low"],
+                    high=tax["high"],
+                    floor=max(map(abs, ends)),
+                )
+
+
+def _switched(folder: CampaignFolder, data: CampaignData, own_id: str) -> tuple[Switched, ...]:
+    runs = {r.folder.connector_id: r.folder for r in data.runs if r.folder.phase == "a"}
+    if PLAIN not in runs or own_id not in runs:
+        return ()
+    logs = {config: _log(runs[config]) for config in (PLAIN, own_id)}
+    settings = {config: _settings(runs[config], logs[config]) for config in (PLAIN, own_id)}
+    if not all(settings.values()):
+        return ()
+    return switched(settings[PLAIN], settings[own_id], logs[PLAIN], logs[own_id])
+
+
+def _log(run: RunFolder) -> str:
+    return "\n".join(
+        p.read_text(encoding="utf-8", errors="replace") for p in (run.stdout, run.stderr) if p.is_file()
+    )
+
+
+def _settings(run: RunFolder, log: str) -> Settings:
+    """As preflight finds them, from the headers that the cells keep."""
+    return resolved_settings([p for c in run.finished_cells() if (p := c.engine_step).is_file()], log)
+
+
+def _processes(cell: CellData) -> dict[str, dict[str, float | None]]:
+    cpu = cell.document["cpu"]
+    loaded, idle, rss = (cpu.get(k) or {} for k in ("loaded_s", "idle_share", "rss_mib"))
+    elapsed_s = cpu.get("elapsed_s") or 0.0
+    return {
+        name: {
+            "cores": loaded[name] / elapsed_s if name in loaded and elapsed_s else None,
+            "idle_cores": idle.get(name),
+            "mib": rss.get(name),
+        }
+        for name in sorted({*loaded, *idle, *rss})
+    }
+
+
+def _spinning(cells: list[CellData]) -> tuple[str, ...]:
+    found = {
+        (s["process"], s["thread"]): s["share"] for c in cells for s in c.document["cpu"].get("spinning", [])
+    }
+    return tuple(
+        f"{thread} of {process} ({share:.2f} cores, idle)" for (process, thread), share in found.items()
+    )
+
+
+def _slack(cells: list[CellData]) -> dict[str, dict[float, dict[str, float]]]:
+    found: dict[str, dict[float, dict[str, float]]] = {}
+    for cell in cells:
+        clock = cell.document["health"].get("device_clock")
+        if cell.phase == "a" and clock:
+            found.setdefault(cell.config, {})[cell.spec.rate_per_s] = clock["slack_us"]
+    return found
+
+
+def _hooks(cell: CellData | None, seed: int) -> list[dict[str, Any]]:
+    steps = launch_steps([cell]) if cell is not None and cell.usable else []
+    return hook_costs(steps[0], seed) if steps else []
+
+
+def _growth(campaigns: Campaigns, data: CampaignData) -> list[dict[str, Any]]:
+    """Over the cells of both of the connector's first launches: three loads, and few or many requests in an emptier or fuller cache."""
+    own = [c for c in data.cells() if c.config == campaigns.request.connector_id and c.usable]
+    steps = [s for phase in PHASES for s in launch_steps([c for c in own if c.phase == phase])]
+    return slopes(steps, int(data.document["config"]["seed"]))

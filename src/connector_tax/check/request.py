@@ -1,0 +1,203 @@
+"""What is checked: a connector by its entry or by vLLM's own JSON, on which GPU, with which model."""
+
+import copy
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.errors import ConfigError
+from connector_tax.files import parse_json, read_json, sha256_of
+from connector_tax.measure.locks import cache_folder
+
+CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
+MODELS = PROJECT_ROOT / "config" / "models"
+# The id of a connector that is given as JSON.
+GIVEN = "checked"
+# Of what the device holds by its clock.
+LOAD_SHARES = (0.15, 0.3, 0.6)
+# By name, whether the engine's own default or --no-async-scheduling.
+ASYNC, SYNC = "async", "sync"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """
+    Attributes:
+        connector_id, entry: as in ``config/connectors.yaml``.
+        notes: what was changed of it, since there is no GPU's memory.
+        model: a folder with ``config.json`` and a tokenizer.
+        modes: ``async`` (as vLLM decides), ``sync``, or both.
+        blocks: of launches; below three every tax is of one launch.
+        load_shares: of what the device holds, lowest first.
+        duration_s: of each cell's window.
+    """
+
+    connector_id: str
+    entry: dict[str, Any]
+    notes: tuple[str, ...]
+    engine_python: str
+    gpu: str
+    model_name: str
+    model: Path
+    modes: tuple[str, ...] = (ASYNC, SYNC)
+    blocks: int = 1
+    input_tokens: int = 256
+    output_tokens: int = 16
+    load_shares: tuple[float, ...] = LOAD_SHARES
+    duration_s: float = 4.0
+    growth: bool = True
+    args: dict[str, Any] | None = None
+    env: dict[str, str] | None = None
+
+    @property
+    def label(self) -> str:
+        return str(self.entry["label"])
+
+
+def entry_by_id(connector_id: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The entry, and what was changed of it.
+
+    Raises:
+        ConfigError: there is none, or it is plain vLLM.
+    """
+    known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS))
+    if connector_id not in known:
+        raise ConfigError(
+            f"--connector {connector_id}: not in config/connectors.yaml. Known: {', '.join(known)}. Or give --kv-transfer-config JSON."
+        )
+    if known[connector_id]["kv_transfer_config"] is None:
+        raise ConfigError(f"--connector {connector_id}: is vLLM without a connector; give one that has one.")
+    return _for_the_host(known[connector_id])
+
+
+def entry_of_json(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """An entry for vLLM's own ``--kv-transfer-config``; ports that a known connector of that name listens on are kept free for it.
+
+    Raises:
+        ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``.
+    """
+    try:
+        config = parse_json(text.encode())
+    except ValueError as error:
+        raise ConfigError(f"--kv-transfer-config: not JSON ({error}).") from error
+    if not isinstance(config, dict) or not {"kv_connector", "kv_role"} <= set(config):
+        raise ConfigError(
+            "--kv-transfer-config: wanted is a JSON object with kv_connector and kv_role, such as "
+            '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}.'
+        )
+    entry: dict[str, Any] = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
+    known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
+    names = _names(config)
+    ports = {
+        port["env"]: port
+        for one in known
+        if _names(one["kv_transfer_config"] or {}) <= names
+        for port in one["side_ports"]
+    }
+    entry["side_ports"] = [p for p in ports.values() if p["listens"]]
+    return _for_the_host(entry)
+
+
+def _names(config: dict[str, Any]) -> set[str]:
+    """Classes of a connector and of those stacked in it."""
+    children = (config.get("kv_connector_extra_config") or {}).get("connectors") or []
+    return {str(config.get("kv_connector"))}.union(*(_names(c) for c in children if isinstance(c, dict)))
+
+
+def _for_the_host(entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What asks for a GPU's memory or for a GPU is given the host's; the virtual one has nothing else."""
+    entry = copy.deepcopy(entry)
+    notes: list[str] = []
+
+    def walk(config: dict[str, Any]) -> None:
+        device = config.get("kv_buffer_device")
+        if device not in (None, "cpu"):
+            notes.append(
+                f"{config.get('kv_connector')}: kv_buffer_device {device} was made cpu: there is no GPU's memory"
+            )
+            config["kv_buffer_device"] = "cpu"
+        for child in (config.get("kv_connector_extra_config") or {}).get("connectors") or []:
+            if isinstance(child, dict):
+                walk(child)
+
+    walk(entry["kv_transfer_config"])
+    cores = len(os.sched_getaffinity(0))
+    if entry.get("min_cores", 0) > cores:
+        notes.append(
+            f"it asks for {entry['min_cores']} cores and this host has {cores}: latencies hold what that costs"
+        )
+    entry["min_cores"] = 0
+    entry["verify"] = "serve"
+    return entry, tuple(notes)
+
+
+def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
+    """(the model's name, a folder that vLLM can be started on without weights), made with the engine's interpreter where need be.
+
+    Args:
+        name: of ``config/models/``, a ``config.json``, or a folder that has one and a tokenizer.
+
+    Raises:
+        ConfigError: there is no such model, or the folder could not be made.
+    """
+    given = Path(name).expanduser()
+    if (given / "config.json").is_file():
+        return given.resolve().name, given.resolve()
+    shape = given if given.suffix == ".json" and given.is_file() else MODELS / f"{name}.json"
+    if not shape.is_file():
+        known = ", ".join(sorted(p.stem for p in MODELS.glob("*.json")))
+        raise ConfigError(
+            f"--model-config {name}: no such model. Known: {known}. Or give a config.json, or a folder that has one and a tokenizer."
+        )
+    label = shape.parent.name if shape.name == "config.json" else shape.stem
+    folder = (
+        cache_folder() / "model-folders" / f"{re.sub(r'[^A-Za-z0-9._-]', '_', label)}-{sha256_of(shape)[:12]}"
+    )
+    if not (folder / "config.json").is_file():
+        command = [
+            engine_python,
+            str(PROJECT_ROOT / "scripts" / "make_model_folder.py"),
+            str(shape),
+            str(folder),
+        ]
+        try:
+            made = subprocess.run(command, capture_output=True, text=True)
+        except OSError as error:
+            raise ConfigError(
+                f"--engine-python {engine_python}: cannot be run ({error.strerror})."
+            ) from error
+        if made.returncode != 0:
+            said = (made.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise ConfigError(
+                f"--model-config {name}: {engine_python} could not make the model's folder: {said}"
+            )
+    return label, folder
+
+
+def longest_model_len(model: Path, most: int = 32768) -> int:
+    """``max_model_len`` for the launches: the model's own, or ``most``."""
+    own = read_json(model / "config.json").get("max_position_embeddings")
+    return min(int(own), most) if isinstance(own, int) and own > 0 else most
+
+
+def engine_args(text: str | None) -> dict[str, Any]:
+    """Of ``--engine-args``: a JSON object in the form of a campaign's ``engine.args``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--engine-args: not JSON ({error}).") from error
+    if not isinstance(value, dict):
+        raise ConfigError('--engine-args: wanted is a JSON object such as {"max_num_seqs": 128}.')
+    return value

@@ -1,0 +1,98 @@
+"""Launch after launch, by the pipeline's own preflight and measurement."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from connector_tax.artifacts.cells import read_cell
+from connector_tax.artifacts.layout import RunFolder
+from connector_tax.artifacts.receipts import read_receipt
+from connector_tax.check.campaigns import Campaigns, Launch, mode_words
+from connector_tax.files import read_json
+from connector_tax.measure.preflight import run_preflight
+from connector_tax.measure.run import measure_run
+from connector_tax.records.connector import PLAIN_AGAIN
+
+Say = Callable[[str], None]
+# A host that is busy for that long stays busy, and a check that takes twice its time says no more.
+RETRY_WITHIN_S = 240.0
+
+
+def measure_check(campaigns: Campaigns, log: Path, say: Say) -> dict[str, str]:
+    """Every launch of the check.
+
+    A connector that does not start ends its mode: what plain does a second time is of no use then. A launch with cells that do not
+    count is made once more for these.
+
+    Args:
+        log: what the pipeline says goes there.
+
+    Returns:
+        mode -> why the connector has no cells in it.
+
+    Raises:
+        EngineError: plain vLLM cannot be measured.
+    """
+    failed: dict[str, str] = {}
+    begun = time.monotonic()
+    with open(log, "a", encoding="utf-8", errors="backslashreplace") as out:
+        for folder in campaigns.folders.values():
+            with redirect_stdout(out), redirect_stderr(out):
+                run_preflight(folder.campaign_file, launches=False)
+        for launch in campaigns.launches():
+            if launch.mode in failed:
+                continue
+            say(f"{time.monotonic() - begun:4.0f} s  {_words(campaigns, launch)}")
+            with redirect_stdout(out), redirect_stderr(out):
+                measure_run(launch.folder.campaign_file, launch.config, launch.phase)
+                lost = _forget_invalid(launch) if time.monotonic() - begun < RETRY_WITHIN_S else 0
+            if lost:
+                say(
+                    f"{time.monotonic() - begun:4.0f} s  {lost} of its cells do not count, once more: {_words(campaigns, launch)}"
+                )
+                with redirect_stdout(out), redirect_stderr(out):
+                    measure_run(launch.folder.campaign_file, launch.config, launch.phase)
+            reason = _failure(launch)
+            if reason is not None:
+                failed[launch.mode] = reason
+    return failed
+
+
+def _words(campaigns: Campaigns, launch: Launch) -> str:
+    own = campaigns.request.label
+    name = {"plain": "plain", PLAIN_AGAIN: "plain again"}.get(launch.config, own)
+    what = "how hooks grow" if launch.phase == "d" else "three loads"
+    return f"{name}, {mode_words(launch.mode)} scheduling: {what}"
+
+
+def _forget_invalid(launch: Launch) -> int:
+    """Remove what something else on the host spoilt, so that it is measured again; returns how many cells that were.
+
+    Whether a cell counts says nothing of its latencies, so measuring it again favours nobody.
+    """
+    run = _run_folder(launch)
+    if read_receipt(run).status != "measured":
+        return 0
+    lost = [cell for cell in run.finished_cells() if read_cell(cell)["verdict"] != "valid"]
+    for cell in lost:
+        shutil.rmtree(cell.path)
+    if lost:
+        run.receipt.unlink()
+    return len(lost)
+
+
+def _failure(launch: Launch) -> str | None:
+    receipt = read_receipt(_run_folder(launch))
+    return receipt.reason if receipt.status != "measured" else None
+
+
+def _run_folder(launch: Launch) -> RunFolder:
+    date = read_json(launch.folder.campaign_file)["date"]
+    return launch.folder.run(date, launch.config, launch.phase)
+
+
+def say_on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

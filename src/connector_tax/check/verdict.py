@@ -1,0 +1,148 @@
+"""One line of verdict and an exit code; no more than the intervals hold.
+
+A check makes one launch of the connector between two of plain, so the interval of a tax holds what its requests leave open and not what
+launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by the
+largest such difference of that latency, in either direction, before anything is told apart. Over three blocks of launches or more the
+intervals hold what launches differ by, and stay as they are.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from connector_tax.check.campaigns import mode_words
+from connector_tax.check.findings import CONFIDENCE, Findings, LoadTax, ModeFindings
+from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH
+
+FINE, ABOVE, NOT_JUDGED = 0, 1, 2
+NAMES = {"ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90", "tpot_p50": "TPOT p50", "tpot_p90": "TPOT p90"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One tax that decides.
+
+    Attributes:
+        low, high: of an interval that holds what launches differ by, as far as the check knows it; None where it is open.
+        kind: ``of one launch``, or over how many blocks.
+    """
+
+    mode: str
+    rate_per_s: float
+    metric: str
+    point: float
+    low: float | None
+    high: float | None
+    kind: str
+
+    @property
+    def told_apart(self) -> bool:
+        return self.low is not None and self.low > 0
+
+    @property
+    def words(self) -> str:
+        ends = (_percent(self.low), _percent(self.high))
+        where = f"{mode_words(self.mode)}, {self.rate_per_s:g} req/s"
+        return f"{NAMES[self.metric]} {_percent(self.point)} [{ends[0]}, {ends[1]}] ({where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    exit_code: int
+    line: str
+
+
+def verdict(findings: Findings, fail_above: float | None) -> Verdict:
+    """
+    Args:
+        fail_above: as a ratio; None: no tax is too large.
+    """
+    label = findings.campaigns.request.label
+    for mode in findings.modes:
+        if mode.failure is not None:
+            return Verdict(
+                NOT_JUDGED, f"{label} does not serve with {mode_words(mode.mode)} scheduling: {mode.failure}"
+            )
+    judged = [j for mode in findings.modes for j in judge(mode)]
+    missing = [why for mode in findings.modes for why in _missing(mode)]
+    if missing or not judged:
+        many = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        return Verdict(
+            NOT_JUDGED, f"{label}: not judged: {missing[0] if missing else 'nothing was measured'}{many}"
+        )
+    kind = judged[0].kind
+    if fail_above is not None:
+        above = [j for j in judged if j.told_apart and j.point > fail_above]
+        if above:
+            worst = max(above, key=lambda j: j.point)
+            return Verdict(ABOVE, f"{label}: above {fail_above:.1%}, {kind}: {worst.words}")
+        blind = _blind(judged, fail_above)
+        if blind is not None:
+            words = f"{label}: not judged: no load tells a {NAMES[blind.metric]} tax of {fail_above:.1%} from none; the best is {blind.words}"
+            return Verdict(NOT_JUDGED, words)
+    limit = "" if fail_above is None else f", none shown to be above {fail_above:.1%}"
+    taxes = [j for j in judged if j.told_apart]
+    if taxes:
+        worst = max(taxes, key=lambda j: j.point)
+        return Verdict(FINE, f"{label}: a tax, {kind}{limit}; the largest: {worst.words}")
+    widest = max(judged, key=lambda j: j.high if j.high is not None else float("inf"))
+    return Verdict(
+        FINE, f"{label}: no tax found, {kind}{limit}; the intervals leave room up to {widest.words}"
+    )
+
+
+def judge(mode: ModeFindings) -> list[Judged]:
+    """The taxes that decide: over blocks where there are any, else those of the one launch, widened."""
+    if mode.over_blocks:
+        return [
+            Judged(mode.mode, t.rate_per_s, t.metric, t.point, t.low, t.high, f"over {t.blocks} blocks")
+            for t in mode.over_blocks
+        ]
+    found = []
+    for tax in mode.taxes:
+        if tax.metric in LATENCY_METRICS and tax.own.point is not None:
+            low, high = tax.own.interval(CONFIDENCE)
+            floor = noise_floor(mode.taxes, tax.metric)
+            if floor is None or low is None or high is None:
+                ends: tuple[float | None, float | None] = (None, None)
+            else:
+                ends = (low - floor, high + floor)
+            point = tax.own.point
+            found.append(Judged(mode.mode, tax.rate_per_s, tax.metric, point, *ends, OF_ONE_LAUNCH))
+    return found
+
+
+def noise_floor(taxes: Iterable[LoadTax], metric: str) -> float | None:
+    """The largest difference of plain from itself over the loads; None where that is not known at one of them."""
+    points = [t.floor.point for t in taxes if t.metric == metric]
+    known = [abs(p) for p in points if p is not None]
+    return max(known) if known and len(known) == len(points) else None
+
+
+def _missing(mode: ModeFindings) -> list[str]:
+    """Why a tax that decides is not known."""
+    found = list(mode.lost)
+    if mode.over_blocks:
+        return []
+    for tax in mode.taxes:
+        if tax.metric in LATENCY_METRICS:
+            found += [e.reason for e in (tax.own, tax.floor) if e.point is None and e.reason]
+    return list(dict.fromkeys(found))
+
+
+def _blind(judged: list[Judged], fail_above: float) -> Judged | None:
+    """The best known tax of a latency and mode in which no load is known to within ``fail_above``; None where all have one."""
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for j in judged:
+        groups.setdefault((j.mode, j.metric), []).append(j)
+    for group in groups.values():
+        if all(_half_width(j) > fail_above for j in group):
+            return min(group, key=_half_width)
+    return None
+
+
+def _half_width(j: Judged) -> float:
+    return float("inf") if j.low is None or j.high is None else (j.high - j.low) / 2
+
+
+def _percent(value: float | None) -> str:
+    return "open" if value is None else f"{value:+.2%}".replace("%", " %")

@@ -1,0 +1,53 @@
+"""Checks whose launches were never made: the two small campaigns, filled by servers that behave as a test says."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import DATE, Behaviour, Campaign
+from virtual_gpus import model_in
+
+from connector_tax.check.campaigns import Campaigns, write_campaigns
+from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
+from connector_tax.plan import config_of, read_campaign_file
+from connector_tax.records.connector import PLAIN_AGAIN
+
+__all__ = ["DATE", "NOOP", "QUIET", "Campaign", "measured", "request"]
+
+NOOP = '{"kv_connector": "NoOpConnector", "kv_role": "kv_both", "kv_connector_module_path": "noop_connector"}'
+# Of which cells a second of arrivals is enough, and whose requests hardly differ.
+QUIET = Behaviour(ttft_ms=20.0, tpot_ms=8.0, noise=0.001, step_us=8000.0)
+
+
+def request(folder: Path, text: str = NOOP, **changes: Any) -> CheckRequest:
+    entry, notes = entry_of_json(text)
+    model = model_in(folder / "model")
+    values: dict[str, Any] = {"growth": False, "duration_s": 6.0, **changes}
+    return CheckRequest(GIVEN, entry, notes, "/bin/true", "h200", "Qwen", model, **values)
+
+
+def measured(
+    folder: Path,
+    *,
+    own: Behaviour = QUIET,
+    again: Behaviour = QUIET,
+    document: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Campaigns:
+    """Every launch of a check done.
+
+    Args:
+        document: keys of the connector's ``cell.json`` in the first mode, to be written differently.
+    """
+    campaigns = write_campaigns(request(folder, **changes), folder)
+    behaviours = {"plain": QUIET, PLAIN_AGAIN: again, GIVEN: own}
+    for k, place in enumerate(campaigns.folders.values()):
+        config = config_of(read_campaign_file(place.campaign_file))
+        made = Campaign(place.root, config=config, behaviours=behaviours, seed=1 + k)
+        rates = (campaigns.rates_per_s[1], campaigns.rates_per_s[2])
+        for launch in campaigns.launches():
+            if launch.folder == place:
+                extra = document if document and launch.config == GIVEN and k == 0 else {}
+                made.measure(launch.config, launch.phase, rates=rates, **extra)
+    return campaigns

@@ -1,0 +1,127 @@
+"""What a check is asked for, and the campaigns that follow from it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made import NOOP, request
+
+from connector_tax.check.campaigns import rates_for, write_campaigns
+from connector_tax.check.request import ASYNC, GIVEN, LOAD_SHARES, SYNC, entry_by_id, entry_of_json
+from connector_tax.errors import ConfigError
+from connector_tax.plan import config_of, read_campaign_file
+from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.gpu import StepCosts
+from connector_tax.units import ratio_of
+
+ROOT = Path(__file__).parents[3]
+NIXL = '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cuda"}'
+
+
+def test_the_connector_is_launched_between_two_launches_of_plain(tmp_path: Path) -> None:
+    """What drifts over the check falls on both sides of it."""
+    campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
+    found = [(x.mode, x.config, x.phase) for x in campaigns.launches()]
+    assert found == [
+        (ASYNC, "plain", "a"),
+        (ASYNC, GIVEN, "a"),
+        (ASYNC, PLAIN_AGAIN, "a"),
+        (ASYNC, GIVEN, "d"),
+        (SYNC, "plain", "a"),
+        (SYNC, GIVEN, "a"),
+        (SYNC, PLAIN_AGAIN, "a"),
+    ]
+
+
+def test_vllm_decides_how_to_schedule_unless_synchronous_is_asked_for(tmp_path: Path) -> None:
+    """A connector that switches asynchronous scheduling off must be seen to do so."""
+    campaigns = write_campaigns(request(tmp_path), tmp_path)
+    args = {
+        m: config_of(read_campaign_file(f.campaign_file)).engine.args for m, f in campaigns.folders.items()
+    }
+    assert "async_scheduling" not in args[ASYNC]
+    assert args[SYNC]["async_scheduling"] is False
+
+
+def test_loads_are_shares_of_what_the_device_holds(tmp_path: Path) -> None:
+    """200 tokens of 5 us and 10 answers' steps of 100 us: 2 ms a request, 500 requests/s."""
+    costs = StepCosts(1000.0, 5.0, 100.0, 0.0)
+    asked = request(tmp_path, input_tokens=200, output_tokens=10)
+    rates, lowered = rates_for(asked, costs, cores=100)
+    assert rates == pytest.approx([500 * share for share in LOAD_SHARES])
+    assert not lowered
+
+
+def test_loads_are_lower_where_the_host_holds_no_more(tmp_path: Path) -> None:
+    asked = request(tmp_path, input_tokens=200, output_tokens=10)
+    rates, lowered = rates_for(asked, StepCosts(1000.0, 0.1, 1.0, 0.0), cores=2)
+    assert lowered
+    assert rates[-1] * 10 == pytest.approx(1400, rel=0.05)
+
+
+def test_what_asks_for_a_gpus_memory_is_given_the_hosts_and_that_is_said() -> None:
+    multi = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": [json.loads(NIXL)]},
+    }
+    for text in (NIXL, json.dumps(multi)):
+        entry, notes = entry_of_json(text)
+        assert '"cuda"' not in json.dumps(entry)
+        assert "kv_buffer_device cuda was made cpu" in notes[0]
+
+
+def test_ports_of_a_known_connector_are_looked_at_before_its_launches() -> None:
+    ports = [p["env"] for p in entry_of_json(NIXL)[0]["side_ports"]]
+    assert ports == ["VLLM_NIXL_SIDE_CHANNEL_PORT"]
+    assert entry_of_json(NOOP)[0]["side_ports"] == []
+
+
+def test_a_host_with_few_cores_is_no_reason_to_skip_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    entry, notes = entry_by_id("nixl_cpu")
+    assert entry["min_cores"] == 0
+    assert "asks for 4 cores and this host has 2" in notes[0]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"kv_connector": "X"}'])
+def test_what_is_no_connector_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match="--kv-transfer-config"):
+        entry_of_json(text)
+
+
+def test_plain_and_unknown_ids_are_refused() -> None:
+    with pytest.raises(ConfigError, match="without a connector"):
+        entry_by_id("plain")
+    with pytest.raises(ConfigError, match="Known: plain, noop_connector"):
+        entry_by_id("nixl_bth")
+
+
+@pytest.mark.parametrize(("text", "value"), [("2%", 0.02), ("0.02", 0.02), ("2 %", 0.02), ("0", 0.0)])
+def test_a_limit_is_a_percentage_or_a_ratio(text: str, value: float) -> None:
+    assert ratio_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["2", "-1%", "100%", "x", "nan", ""])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ratio"):
+        ratio_of(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--kv-transfer-config", "{}"], "kv_connector and kv_role"),
+        (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
+        (["--connector", "noop_connector", "--engine-args", "[]"], "--engine-args"),
+        (["--connector", "noop_connector", "--fail-above", "2"], "give 2% or 0.02"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_one_message(arguments: list[str], words: str) -> None:
+    command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr and ended.stdout == ""

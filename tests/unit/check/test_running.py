@@ -1,0 +1,115 @@
+"""Which launches are made, and what becomes of a connector that does not start."""
+
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from made import DATE, Campaign, request
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.check import run
+from connector_tax.check.campaigns import write_campaigns
+from connector_tax.check.command import run_check
+from connector_tax.check.request import GIVEN
+from connector_tax.errors import ConfigError
+from connector_tax.files import read_json
+from connector_tax.measure.preflight import run_preflight
+from connector_tax.plan import cells_of, config_of, read_campaign_file
+
+
+def test_a_connector_that_does_not_start_ends_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, str, str]] = []
+
+    def measure(campaign_file: Path, config: str, phase: str) -> None:
+        made.append((campaign_file.parent.name, config, phase))
+        folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
+        fails = config == GIVEN and folder.root.name == "check-async"
+        status, reason = ("failed", "no such class") if fails else ("measured", None)
+        write_receipt(
+            folder.run(date, config, phase), campaign=folder.root.name, status=status, reason=reason
+        )  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run, "measure_run", measure)
+    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    said: list[str] = []
+    campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
+    failed = run.measure_check(campaigns, tmp_path / "log", said.append)
+    assert failed == {"async": "no such class"}
+    assert made == [
+        ("check-async", "plain", "a"),
+        ("check-async", GIVEN, "a"),
+        ("check-sync", "plain", "a"),
+        ("check-sync", GIVEN, "a"),
+        ("check-sync", "plain_again", "a"),
+    ]
+    assert len(said) == 5
+
+
+def test_preflight_without_launches_includes_what_nothing_speaks_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first measured launch is the trial; a module that is missing is known without one."""
+    stand_in = request(tmp_path)
+    stand_in.entry["modules"] = [{"module": "no_such_module", "install": "pip install it"}]
+    campaigns = write_campaigns(stand_in, tmp_path)
+    folder = campaigns.folders["async"]
+    monkeypatch.setattr(
+        "connector_tax.measure.preflight.identity_with_model",
+        lambda *a: {"versions": {"vllm": "0.32.0"}, "gpu": [], "cuda": None},
+    )
+    monkeypatch.setattr("connector_tax.measure.preflight.too_large", lambda *a: None)
+    monkeypatch.setattr("connector_tax.measure.preflight.missing_modules", lambda *a: {"no_such_module"})
+    monkeypatch.setattr("connector_tax.measure.preflight._verify", lambda *a: pytest.fail("it was launched"))
+    run_preflight(folder.campaign_file, launches=False)
+    status = read_json(folder.preflight_status)
+    assert status["configs"]["plain"]["decision"] == "include"
+    assert status["configs"][GIVEN]["decision"] == "skip"
+    assert "no_such_module" in status["configs"][GIVEN]["reason"]
+
+
+def test_a_folder_that_holds_something_is_not_measured_into(tmp_path: Path) -> None:
+    (tmp_path / "earlier").mkdir()
+    with pytest.raises(ConfigError, match="holds something already"):
+        run_check(request(tmp_path), root=tmp_path, fail_above=None, explain=False, as_json=False)
+
+
+@pytest.mark.parametrize(("within_s", "launches"), [(1e6, 2), (0.0, 1)])
+def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float, launches: int
+) -> None:
+    """The cells that count stay; a second loss, or one on a host that is busy all the time, is left to the verdict."""
+    monkeypatch.setattr(run, "RETRY_WITHIN_S", within_s)
+    tries: list[set[str]] = []
+
+    def measure(campaign_file: Path, config: str, phase: str) -> None:
+        made = Campaign(campaign_file.parent, config=config_of(read_campaign_file(campaign_file)))
+        there = {c.cell_id for c in made.run(config, "a").finished_cells()}
+        if config == "plain":
+            tries.append(there)
+        for cell in cells_of(made.config, config, "a"):
+            spoilt = (
+                {"verdict": "invalid", "reasons": ["late"]}
+                if cell.rate_per_s == rate and config == "plain"
+                else {}
+            )
+            if cell.cell_id not in there:
+                made.cell(config, cell, **spoilt)
+        made.receipt(config, "a")
+
+    monkeypatch.setattr(run, "measure_run", measure)
+    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    # The builder's campaigns have a date of their own.
+    monkeypatch.setattr(
+        "connector_tax.check.campaigns.datetime",
+        SimpleNamespace(now=lambda zone: datetime.fromisoformat(DATE)),
+    )
+    campaigns = write_campaigns(request(tmp_path, modes=("async",)), tmp_path)
+    rate = campaigns.rates_per_s[1]
+    said: list[str] = []
+    assert run.measure_check(campaigns, tmp_path / "log", said.append) == {}
+    assert [len(there) for there in tries] == [0, 2][:launches]
+    assert sum("1 of its cells do not count, once more: plain" in line for line in said) == launches - 1

@@ -1,0 +1,112 @@
+"""Verdicts say no more than the intervals hold."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made import QUIET, measured
+
+from connector_tax.check.document import check_json
+from connector_tax.check.findings import Findings, read_findings
+from connector_tax.check.text import check_text
+from connector_tax.check.verdict import ABOVE, FINE, NOT_JUDGED, judge, noise_floor, verdict
+
+FIVE_PERCENT = QUIET.taxed(0.05)
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return read_findings(measured(tmp_path_factory.mktemp("alike")), {})
+
+
+@pytest.fixture(scope="module")
+def taxed(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return read_findings(measured(tmp_path_factory.mktemp("taxed"), own=FIVE_PERCENT), {})
+
+
+def test_a_connector_like_plain_has_no_tax_found_and_how_much_would_fit(alike: Findings) -> None:
+    found = verdict(alike, 0.02)
+    assert found.exit_code == FINE
+    assert "no tax found, of one launch, none shown to be above 2.0%" in found.line
+    assert "leave room up to" in found.line
+
+
+def test_a_tax_is_found_at_its_size_and_fails_above_a_lower_limit(taxed: Findings) -> None:
+    found = verdict(taxed, 0.02)
+    assert found.exit_code == ABOVE
+    assert "above 2.0%, of one launch" in found.line
+    largest = max(j.point for mode in taxed.modes for j in judge(mode))
+    assert largest == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_tax_below_the_limit_is_said_and_passes(taxed: Findings) -> None:
+    found = verdict(taxed, 0.1)
+    assert found.exit_code == FINE
+    assert "a tax, of one launch, none shown to be above 10.0%; the largest: T" in found.line
+    assert verdict(taxed, None).exit_code == FINE
+
+
+def test_a_difference_that_plain_has_from_itself_is_no_tax(tmp_path: Path) -> None:
+    """The requests of one launch know it to a thousandth; launches differ by six times as much."""
+    findings = read_findings(measured(tmp_path, own=FIVE_PERCENT, again=QUIET.taxed(0.06)), {})
+    assert noise_floor(findings.modes[0].taxes, "tpot_p90") == pytest.approx(0.06, abs=0.005)
+    assert not any(j.told_apart for mode in findings.modes for j in judge(mode))
+    found = verdict(findings, None)
+    assert found.exit_code == FINE and "no tax found" in found.line
+
+
+def test_a_host_that_cannot_tell_the_limit_from_nothing_judges_nothing(tmp_path: Path) -> None:
+    findings = read_findings(measured(tmp_path, again=QUIET.taxed(0.06)), {})
+    found = verdict(findings, 0.02)
+    assert found.exit_code == NOT_JUDGED
+    assert "no load tells a" in found.line and "tax of 2.0% from none" in found.line
+
+
+def test_a_connector_that_does_not_serve_is_not_judged(alike: Findings) -> None:
+    modes = (
+        alike.modes[0],
+        replace(alike.modes[1], failure="did not launch in 2 tries in a row: no such class"),
+    )
+    found = verdict(replace(alike, modes=modes), None)
+    assert found.exit_code == NOT_JUDGED
+    assert "does not serve with synchronous scheduling: did not launch" in found.line
+
+
+def test_an_invalid_cell_is_named_and_nothing_is_judged(tmp_path: Path) -> None:
+    spoilt = {"verdict": "invalid", "reasons": ["the virtual GPU's clock ran late"]}
+    findings = read_findings(measured(tmp_path, document=spoilt), {})
+    found = verdict(findings, None)
+    assert found.exit_code == NOT_JUDGED
+    assert "clock ran late" in found.line
+    assert "cell lost: checked" in check_text(findings, found, explain=False)
+
+
+def test_over_three_blocks_the_intervals_hold_what_launches_differ_by(tmp_path: Path) -> None:
+    findings = read_findings(measured(tmp_path, own=FIVE_PERCENT, blocks=3, modes=("async",)), {})
+    judged = judge(findings.modes[0])
+    assert {j.kind for j in judged} == {"over 3 blocks"}
+    assert {j.metric for j in judged} == {"ttft_p90", "tpot_p90"}
+    assert "over 3 blocks" in verdict(findings, None).line
+
+
+def test_what_is_printed_ends_with_the_verdict_and_begins_with_what_a_clock_cannot_show(
+    taxed: Findings,
+) -> None:
+    found = verdict(taxed, 0.02)
+    lines = check_text(taxed, found, explain=True).splitlines()
+    assert lines[1].startswith("The device is a clock")
+    assert lines[-1] == found.line
+    assert sum(line.startswith("==") for line in lines) == 2
+    assert any("plain against itself" in line for line in lines)
+
+
+def test_the_json_has_what_the_text_has(taxed: Findings) -> None:
+    found = verdict(taxed, 0.02)
+    value = json.loads(json.dumps(check_json(taxed, found, 0.02, 200.0), allow_nan=False))
+    assert (value["verdict"], value["exit_code"]) == (found.line, ABOVE)
+    assert set(value["modes"]) == {"async", "sync"}
+    taxes = value["modes"]["async"]["taxes"]
+    assert len(taxes) == 12
+    assert {"point", "low", "high", "n"} <= set(taxes[0]["tax"])
+    assert value["modes"]["sync"]["requests"]["sent"] > 0
