@@ -83,7 +83,8 @@ def knows_loads_in_a_step(vllm: Path) -> bool:
 def trace(
     python: str, site_packages: Path, model: Path, runner: str, device: str, folder: Path
 ) -> dict[str, Any]:
-    paths = [TRACER.parent, PLUGINS, site_packages]
+    # The engine's own are found without being named, after the standard library.
+    paths = [TRACER.parent, PLUGINS] + [site_packages] * (site_packages.name != "site-packages")
     # One thread: two processes whose threads wait for each other by spinning take ten times as long on two cores.
     environment = {
         **os.environ,
