@@ -34,10 +34,9 @@ if [ "$ENGINE_MODULE" = vllm_serve ]; then
   model=(serve "$MODEL")
 fi
 command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE" "${model[@]}"
+         # One word, and before the others: vLLM takes the word after --name.key for its value, whatever that is.
+         ${KV_TRANSFER_CONFIG:+"--kv-transfer-config=$KV_TRANSFER_CONFIG"}
          --served-model-name "$SERVED_MODEL_NAME" --host "$HOST" --port "$PORT" "$@")
-if [ -n "${KV_TRANSFER_CONFIG:-}" ]; then
-  command+=(--kv-transfer-config "$KV_TRANSFER_CONFIG")
-fi
 if [ -n "${LAUNCH_SH_OUT:-}" ]; then
   source "$here/record.sh"
   launch_sh > "$LAUNCH_SH_OUT"

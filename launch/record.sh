@@ -15,18 +15,18 @@ portable() {
   if [ "${word:0:2}" != "\$'" ]; then
     word=${word//"$project"/'"$CONNECTOR_TAX_PROJECT"/'}
     [ -z "${RECORD_STORES:-}" ] || word=${word//"$stores"\/+([0-9])/'"$CONNECTOR_TAX_STORE"'}
-    [ "$home" = / ] || word=${word//"$home"/'"$HOME"/'}
+    [ "${HOME:-/}" = / ] || word=${word//"$home"/'"$HOME"/'}
   fi
   printf %s "$word"
 }
 
 # Sorts out what is secret: fills `plain`, `needed`, `held` and `given` with names of variables, `was` with what is left of values,
-# and `shown` and `said` with the words of `command`: as they are run, and as they are read.
+# `as` with values in which another variable stands, and `shown` and `said` with the words of `command`: as they are run, and as they are read.
 sort_out() {
-  local told=() field i=0 n k
+  local told=() field i=0 n k name
   plain=() needed=() held=() given=() shown=() said=()
   mapfile -d '' -t told < <(printf '%s\0' "${command[@]}" |
-    PYTHONPATH=$root/src "${RECORD_PYTHON:-python3}" -m connector_tax.engine.launch_words)
+    RECORD_PYTHONPATH=$PYTHONPATH PYTHONPATH=$root/src "${RECORD_PYTHON:-python3}" -m connector_tax.engine.launch_words)
   if [ "${#told[@]}" -eq 0 ] || [ "${told[-1]}" != end ]; then
     echo "error: launch.sh is not written, since nobody says what of it is secret: ${RECORD_PYTHON:-python3} failed" >&2
     exit 2
@@ -40,6 +40,18 @@ sort_out() {
       held\ *) held+=("${field#held }") ;;
       given\ *) given+=("${field#given }") ;;
       was\ *) printf -v "was_${told[i - 2]#* }" %q "${field#was }" ;;
+      as\ *)
+        name=${field#as }
+        n=$((i + ${name#* }))
+        name=as_${name% *}
+        printf -v "$name" %s ''
+        for ((k = 0; i < n; k++, i++)); do
+          if [ $((k % 2)) -eq 1 ]; then
+            printf -v "$name" '%s"${%s}"' "${!name}" "${told[i]}"
+          elif [ -n "${told[i]}" ]; then
+            printf -v "$name" '%s%s' "${!name}" "$(portable "${told[i]}")"
+          fi
+        done ;;
       word\ *)
         n=$((i + ${field#word }))
         shown+=('') said+=('')
@@ -113,13 +125,14 @@ EOF
   echo 'esac'
   echo
   for name in "${needed[@]}" "${given[@]}"; do
-    [ "$name" = MODEL ] || asked_for "$name"
+    among "$name" MODEL ENGINE_PYTHON || asked_for "$name"
   done
   for name in "${needed[@]}"; do
-    [ "$name" = MODEL ] || printf 'export %s\n' "$name"
+    among "$name" MODEL ENGINE_PYTHON || printf 'export %s\n' "$name"
   done
   for name in "${held[@]}"; do
-    printf '# %s was set as well, to a secret that is not kept. Set it if the engine asks for it.\n' "$name"
+    among "$name" "${given[@]}" ||
+      printf '# %s was set as well, to a secret that is not kept. Set it if the engine asks for it.\n' "$name"
   done
   if [ -n "${RECORD_STORES:-}" ]; then
     cat <<'EOF'
@@ -129,7 +142,8 @@ echo "store: $CONNECTOR_TAX_STORE" >&2
 EOF
   fi
   for name in PYTHONPATH "${plain[@]}"; do
-    word=$(portable "${!name}")
+    before=as_$name
+    word=${!before:-$(portable "${!name}")}
     case "$name" in
       CUDA_DEVICE_ORDER|CUDA_VISIBLE_DEVICES|CUDA_HOME|HF_HOME|*_CACHE|*_CACHE_ROOT|*_LIBRARY_PATH)
         printf 'export %s=${%s-%s}\n' "$name" "$name" "$word" ;;
@@ -158,6 +172,7 @@ mkdir -p "$(dirname "$AGENTIC_STEP_LOG_PATH")"
 echo "step records: $AGENTIC_STEP_LOG_PATH" >&2
 EOF
   fi
+  before=
   printf '\n# As it ran:'
   [ -z "${ENGINE_CPUS:-}" ] || printf ' taskset --cpu-list %q' "$ENGINE_CPUS"
   printf ' %s' "${said[@]}"

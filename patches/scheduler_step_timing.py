@@ -21,6 +21,8 @@ from pathlib import Path
 
 PROFILE = Path(__file__).with_name("_step_profile.py")
 PROFILE_MODULE = "_connector_tax_step_profile"
+# Begins the line in which an interpreter answers: it may print a banner of its own.
+ANSWER = "connector-tax-vllm:"
 # Module -> the class in it, what wraps the class, and the methods without which it cannot.
 TARGETS = {
     "vllm.v1.core.sched.scheduler": (
@@ -47,11 +49,21 @@ class Watch:
         if name not in TARGETS:
             return None
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target) if finder is not self else None
+            # Python passes over those without it, as `six` before 1.16 puts there.
+            find_spec = getattr(finder, "find_spec", None)
+            spec = find_spec(name, path, target) if find_spec is not None and finder is not self else None
             if spec is not None:
-                spec.loader.exec_module = followed(name, spec.loader.exec_module)
+                follow(spec, name)
                 return spec
         return None
+
+
+def follow(spec, name):
+    """Have the target's class wrapped when the module has been executed; where its loader lets nobody in, say so."""
+    try:
+        spec.loader.exec_module = followed(name, spec.loader.exec_module)
+    except AttributeError as error:
+        say("no step records: %s comes from a loader that cannot be followed (%s)" % (name, error))
 
 
 def followed(name, execute):
@@ -75,7 +87,12 @@ def wrap(module):
     else:
         getattr(profile(), install_name)(cls)
         said = "step timing wraps %s.%s" % (module.__name__, cls_name)
-    print("connector-tax: %s (process %d)" % (said, os.getpid()), file=sys.stderr, flush=True)
+    say(said)
+
+
+def say(what):
+    """One line of the engine's log."""
+    print("connector-tax: %s (process %d)" % (what, os.getpid()), file=sys.stderr, flush=True)
 
 
 def profile():
@@ -104,10 +121,12 @@ def find_vllm(engine_python):
     # A folder called vllm in the current folder is no installation, nor is one without code.
     code = (
         "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u; s = u.find_spec('vllm'); "
-        "print(s.submodule_search_locations[0] if s and s.origin else '')"
+        "print(); print(sys.argv[1] + (s.submodule_search_locations[0] if s and s.origin else ''))"
     )
     try:
-        found = subprocess.run([engine_python, "-c", code], capture_output=True, text=True, timeout=60)
+        found = subprocess.run(
+            [engine_python, "-c", code, ANSWER], capture_output=True, text=True, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DoesNotFit("%s cannot be run (%s)" % (engine_python, error)) from error
     if found.returncode != 0:
@@ -115,9 +134,15 @@ def find_vllm(engine_python):
         raise DoesNotFit(
             "%s does not run Python code (exit status %d: %s)" % (engine_python, found.returncode, last)
         )
-    if not found.stdout.strip():
+    answers = [line[len(ANSWER) :] for line in found.stdout.splitlines() if line.startswith(ANSWER)]
+    if not answers:
+        raise DoesNotFit(
+            "%s ran without an answer: is it a Python interpreter? It printed %r"
+            % (engine_python, found.stdout[:200])
+        )
+    if not answers[-1].strip():
         raise DoesNotFit("%s has no vllm" % engine_python)
-    return Path(found.stdout.strip())
+    return Path(answers[-1].strip())
 
 
 def check(vllm):

@@ -27,6 +27,10 @@ BLOCK = re.compile(
     rb"    _connector_tax_profile\.install_\w+\(\w+\)\n"
     rb"# CONNECTOR_TAX_PATCH end\n"
 )
+# What the block imports, as compiled code names it.
+IMPORTED = b"_connector_tax_step_profile"
+# How compiled code begins that Python never holds against its source: flags 1 behind the magic number, PEP 552.
+UNCHECKED = b"\x01\x00\x00\x00"
 IN_THE_WAY = (
     "an earlier version of connector-tax wrote its step timing into %s. When nobody measures with that vLLM, take it out: "
     "patches/apply.sh --engine-python PYTHON --revert"
@@ -40,6 +44,8 @@ class Refused(Exception):
 def status(vllm):
     """``unpatched``; ``patched`` where both files hold a block and the emitter is there; ``half`` with less of it.
 
+    Compiled code with a block in it counts where Python would load it whatever the source says.
+
     Raises:
         OSError: a file cannot be read.
         Refused: there is no vLLM to look at, or a link that leads nowhere in a file's place.
@@ -52,7 +58,7 @@ def status(vllm):
         raise Refused("%s is no vLLM: it has no %s" % (vllm, " and no ".join(absent)))
     blocks = [MARKER in (vllm / n).read_bytes() for n in TARGETS if (vllm / n).exists()]
     emitter = (vllm / EMITTER_NAME).exists()
-    if not any(blocks) and not emitter:
+    if not any(blocks) and not emitter and not any(unchecked for _, unchecked in compiled(vllm)):
         return "unpatched"
     return "patched" if emitter and len(blocks) == len(TARGETS) and all(blocks) else "half"
 
@@ -76,7 +82,8 @@ def remove(vllm):
         wanted = {p: (content, without_block(p, content)) for p, content in read.items()}
         for path, (read, content) in wanted.items():
             replace(path, read, content)
-        leftovers = [vllm / EMITTER_NAME, *(vllm / "__pycache__").glob(Path(EMITTER_NAME).stem + ".*.pyc")]
+        leftovers = [path for path, _ in compiled(vllm)]
+        leftovers += [vllm / EMITTER_NAME, *(vllm / "__pycache__").glob(Path(EMITTER_NAME).stem + ".*.pyc")]
         # Temporary files of a patcher that was killed while it wrote.
         folders = [(vllm / n).parent for n in (*TARGETS, "x")]
         leftovers += [p for f in folders for p in f.glob(".connector_tax_*") if TEMPORARY.match(p.name)]
@@ -87,6 +94,18 @@ def remove(vllm):
                 continue
             except OSError as error:
                 raise Refused("%s cannot be removed (%s)" % (leftover, error.strerror)) from error
+
+
+def compiled(vllm):
+    """Compiled code of the two files with a block in it, each with whether Python loads it without looking at its source."""
+    found = []
+    for target in TARGETS:
+        path = vllm / target
+        for code in sorted((path.parent / "__pycache__").glob(path.stem + ".*.pyc")):
+            content = code.read_bytes() if code.is_file() else b""
+            if IMPORTED in content:
+                found.append((code, content[4:8] == UNCHECKED))
+    return found
 
 
 def without_block(path, content):

@@ -180,6 +180,9 @@ class Campaign:
     ) -> CellFolder:
         """One finished cell."""
         behaviour = self.behaviours.get(connector, Behaviour())
+        has_connector = launch_spec(self.config, connector)["kv_transfer_config"] is not None
+        if has_connector and behaviour.hooks_us is None:
+            behaviour = replace(behaviour, hooks_us=(0.0, 0.0, 0.0))
         if spec.recorded is False:
             behaviour = self.behaviours.get(f"{connector} unrecorded", behaviour)
         rng = stream(self.seed, connector, spec.phase, spec.cell_id)

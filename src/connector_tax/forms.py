@@ -54,6 +54,11 @@ def named(check: Callable[[Any], bool], what: str) -> Form:
     return lambda value: None if check(value) else f"is {what}: {shown(value)}"
 
 
+def anything(value: Any) -> str | None:
+    """A form that every value has: only that there is one is asked."""
+    return None
+
+
 def optional(form: Form) -> Form:
     """The same, or null."""
     return _Optional(form)

@@ -11,18 +11,21 @@ Standard library only: ``launch/record.sh`` asks it by way of whatever Python th
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain
 from typing import Any
-from urllib.parse import quote
 
+from connector_tax.secret_known import BLANKED as BLANKED
+from connector_tax.secret_known import MIN_KNOWN_CHARS, any_of, is_login, is_mixed, is_no_secret, parts_of
 from connector_tax.secret_looks import (
-    AUTH_SCHEME,
     FLAG,
+    GOES_ON,
+    GOES_ON_LONG,
     HINTS,
     IN_URL,
     INSIDES,
+    LINES_BEHIND,
+    LINES_BEHIND_LONG,
     LOOKS,
     NAME,
     NO_BEARER,
@@ -33,9 +36,8 @@ from connector_tax.secret_looks import (
     TOKEN,
     VALUE,
 )
-from connector_tax.secret_names import WORDS, is_secret_name
+from connector_tax.secret_names import is_secret_name
 
-BLANKED = "<redacted>"
 # (name, secret) -> what is put in its place; the name is empty where only the look told.
 Blank = Callable[[str, str], str]
 # The checked config of a campaign, for the processes that launch its engines; see ``config/secrets.py``.
@@ -72,24 +74,21 @@ _OUR_WORDS = frozenset(
         "verdict",
     ]
 )
-# Shorter values stand in any log as words or numbers, so they are blanked where their name stands, and nowhere else.
-MIN_KNOWN_CHARS = 6
-MIN_KNOWN_PLAIN_CHARS = 8
-# Words are told from a passphrase by their length: `mooncake` and `lmcache_only` stand in any text of this pipeline.
-MIN_KNOWN_WORDS_CHARS = 16
-# What was drawn by chance and is this long is no part of a word, so it is a secret also inside of one.
-MIN_INSIDE_CHARS = 12
-
-# No secret under any name: settings, and what vLLM's documentation gives for a key that nobody asks for.
-_PLAIN = re.compile(r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|true|yes")
-_SAID_ALREADY = re.compile(rf"(?:{AUTH_SCHEME}\s+)?(?:\$\{{\w+\}}|{BLANKED}|{AUTH_SCHEME})", re.IGNORECASE)
 REFERENCE = re.compile(r"\$\{(\w+)\}")
 # A word of prose before a colon: "unexpected token: foo".
 _PROSE = frozenset({"auth", "bearer", "cookie", "pass", "token"})
 _PROSE_CHARS = 12
 
-# A longer text is looked at line by line.
+# Of a longer text only the lines are looked at that may hold a secret, with those that it may go on into.
 _WHOLE_CHARS = 1 << 16
+# One word of a command line that names what it sets, or a header.
+_ITEM = re.compile(
+    r"(?P<head>-*(?P<name>[A-Za-z_][\w.-]*)\+?(?P<sep>=|:\s{1,3}[\"']?))(?P<value>.+)", re.DOTALL
+)
+# What follows a secret's flag and begins with `-` is its value, unless a flag is written so.
+_FLAG_SHAPE = re.compile(
+    r"-[A-Za-z]{1,4}\d{0,3}(?:[.=].*)?|--(?:[a-z][a-z0-9_.+-]*|[A-Za-z_.+-]*)(?:=.*)?", re.DOTALL
+)
 
 
 def _blanked(name: str, secret: str) -> str:
@@ -121,8 +120,8 @@ def redacted_text(text: str, name: str = "", blank: Blank = _blanked) -> str:
     text = PEM.sub(lambda m: blank(name, m[0]), text)
     if len(text) <= _WHOLE_CHARS:
         return _redacted_part(text, name, blank)
-    lines = text.splitlines(keepends=True)
-    return "".join(_redacted_part(line, name, blank) if _is_suspect(line) else line for line in lines)
+    parts = _runs(text.splitlines(keepends=True))
+    return "".join(_redacted_part(part, name, blank) if suspect else part for part, suspect in parts)
 
 
 def secrets_in(value: Any) -> frozenset[str]:
@@ -143,10 +142,10 @@ def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-def without(text: str, secrets: frozenset[str]) -> str:
+def without(text: str, secrets: frozenset[str], blank: Blank = _blanked) -> str:
     """``text`` without any of ``secrets``, also where it writes them as JSON, Python or a URL does, or line by line."""
-    pattern = _any_of(secrets)
-    return pattern.sub(BLANKED, text) if pattern is not None else text
+    pattern = any_of(secrets)
+    return pattern.sub(lambda found: blank("", found[0]), text) if pattern is not None else text
 
 
 def published(value: Any) -> Any:
@@ -164,6 +163,13 @@ def published_text(text: str, secrets: frozenset[str] = frozenset()) -> str:
     return without(redacted_text(text), secrets | _secrets_here())
 
 
+def excerpt(text: str | bytes, chars: int) -> str:
+    """The beginning of what somebody else said, for a message. Secrets go first: half of one is known by nothing."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    return published_text(text)[:chars]
+
+
 def _is_suspect(text: str) -> bool:
     lower = text.lower()
     return any(hint in lower for hint in HINTS) or ("token" in lower and TOKEN.search(lower) is not None)
@@ -172,14 +178,40 @@ def _is_suspect(text: str) -> bool:
 _is_suspect_key = lru_cache(maxsize=4096)(_is_suspect)
 
 
+def _runs(lines: list[str]) -> Iterator[tuple[str, bool]]:
+    """A text's lines in runs, each with whether it may hold a secret: the lines that hint at one, and the next where it may go on."""
+    run: list[str] = []
+    was, last = False, -1
+    for number, line in enumerate(lines):
+        if _is_suspect(line):
+            last = max(last, number + _lines_behind(line))
+        if was != (number <= last):
+            yield "".join(run), was
+            run, was = [], not was
+        run.append(line)
+    yield "".join(run), was
+
+
+def _lines_behind(line: str) -> int:
+    if '"""' in line or "'''" in line:
+        return LINES_BEHIND_LONG
+    end = line[-200:].rstrip()
+    if GOES_ON_LONG.search(end):
+        return LINES_BEHIND_LONG
+    bare = end.rstrip(" \t\\")
+    return LINES_BEHIND if bare != end or GOES_ON.search(bare) else 0
+
+
 def _redacted_part(text: str, name: str, blank: Blank) -> str:
     def tagged(match: re.Match[str]) -> str:
-        if not is_secret_name(match["name"]) or _is_no_secret(match["value"], match["name"]):
+        if not is_secret_name(match["name"]) or is_no_secret(match["value"], match["name"]):
             return match[0]
         return f"<{match['name']}>{blank(match['name'], match['value'])}"
 
     def tail(match: re.Match[str]) -> str:
-        if NO_BEARER.match(match["value"]):
+        if NO_BEARER.match(match["value"]) or (
+            match["head"].lower().startswith("basic") and not is_login(match["value"])
+        ):
             return match[0]
         return match["head"] + blank(name, match["value"])
 
@@ -197,12 +229,7 @@ def _is_token(found: str) -> bool:
     if not found.startswith("sk-"):
         return True
     parts = re.split("[_-]", found[3:])
-    return any(len(part) >= 16 or (len(part) >= 7 and _is_mixed(part)) for part in parts)
-
-
-def _is_mixed(text: str) -> bool:
-    """Of digits and letters, as what was drawn by chance is."""
-    return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    return any(len(part) >= 16 or (len(part) >= 7 and is_mixed(part)) for part in parts)
 
 
 def _secrets_here() -> frozenset[str]:
@@ -218,7 +245,7 @@ def _taken(value: Any, walk: Callable[[Any, Blank], Any]) -> frozenset[str]:
     found: set[str] = set()
 
     def take(name: str, secret: str) -> str:
-        found.update((secret, *_parts(secret)))
+        found.update((secret, *parts_of(secret)))
         return BLANKED
 
     walk(value, take)
@@ -269,20 +296,51 @@ def _redacted_mapping(value: dict[Any, Any], blank: Blank) -> dict[Any, Any]:
 
 
 def _redacted_list(values: Iterable[Any], blank: Blank) -> list[Any]:
-    """Arguments of a command among them: what follows a flag that names a secret, up to the next flag."""
+    """Arguments of a command among them: what follows a flag that names a secret, up to the next flag; ``--name=`` to its end."""
     values = list(values)
     pair = len(values) == 2 and isinstance(values[0], str) and values[0].replace("-", "_").isidentifier()
     flag = values[0] if pair and is_secret_name(values[0]) else ""
     found = []
     for index, item in enumerate(values):
-        if isinstance(item, str) and item.startswith("-"):
+        if (
+            isinstance(item, str)
+            and item.startswith("-")
+            and not (flag and index and (pair or _is_value(item)))
+        ):
             named = item.lstrip("-")
             flag = named if "=" not in named and is_secret_name(named) else ""
         elif flag and (index or not pair):
             found.append(_all_blanked(item, flag, blank))
             continue
-        found.append(redacted(item, "", blank))
+        found.append(_redacted_item(item, blank) if isinstance(item, str) else redacted(item, "", blank))
     return found
+
+
+def _is_value(item: str) -> bool:
+    """Whether a word behind a secret's flag is its value, though it begins with a hyphen: one that was drawn by chance may."""
+    return len(item) >= MIN_KNOWN_CHARS and _FLAG_SHAPE.fullmatch(item) is None and is_mixed(item)
+
+
+def _redacted_item(item: str, blank: Blank) -> str:
+    """One of a list. Behind ``--name=``, ``NAME=`` and ``Name: `` everything is the value: commas, blanks and quotes end none here."""
+    found = _ITEM.fullmatch(item)
+    inner = _ITEM.fullmatch(found["value"]) if found and found["sep"] == "=" else None
+    for part, before in ((found, ""), (inner, found["head"] if found else "")):
+        if part is not None and is_secret_name(part["name"]) and not _is_prose(part):
+            return before + part["head"] + str(_all_blanked(part["value"], part["name"], blank))
+    if found is not None and found["value"][:1] in ("{", "["):
+        return found["head"] + _redacted_string(found["value"], "", blank)
+    return str(redacted(item, "", blank))
+
+
+def _is_prose(head: re.Match[str]) -> bool:
+    """A word before a colon, and a short one behind it: "unexpected token: foo"."""
+    return (
+        head["sep"].startswith(":")
+        and head["name"].lower() in _PROSE
+        and len(head["value"]) < _PROSE_CHARS
+        and " " not in head["value"]
+    )
 
 
 def _all_blanked(value: Any, name: str, blank: Blank) -> Any:
@@ -291,20 +349,9 @@ def _all_blanked(value: Any, name: str, blank: Blank) -> Any:
         return {key: _all_blanked(part, str(key) or name, blank) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_all_blanked(part, name, blank) for part in value]
-    if isinstance(value, bool) or value is None or _is_no_secret(str(value), name):
+    if isinstance(value, bool) or value is None or is_no_secret(str(value).strip(" \t\"'"), name):
         return value
     return blank(name, str(value))
-
-
-def _is_no_secret(text: str, name: str) -> bool:
-    word = text.strip().lower()
-    if _PLAIN.fullmatch(word) or _SAID_ALREADY.fullmatch(word):
-        return True
-    last = (WORDS.findall(name) or [""])[-1].lower()
-    # The number of a piece of text; the current folder, which every shell keeps in PWD.
-    return (last in ("token", "tokens", "pass") and len(word) < 8 and word.isdigit()) or (
-        last == "pwd" and word.startswith("/")
-    )
 
 
 def _named_blanked(heads: re.Pattern[str], text: str, blank: Blank) -> str:
@@ -319,72 +366,14 @@ def _named_blanked(heads: re.Pattern[str], text: str, blank: Blank) -> str:
         inside = next(g for g in INSIDES if value[g] is not None)
         secret = value[inside].strip("\"'") if inside == "in4" else value[inside]
         bare_word = inside == "in6" and head["sep"].startswith(":") and head["name"].lower() in _PROSE
-        if _is_no_secret(secret, head["name"]) or (bare_word and len(secret) < _PROSE_CHARS):
+        # A member of its own, on the next line: `auth:`, and below it `user: x`.
+        if inside == "in6" and secret.endswith(":") and "\n" in head["sep"]:
+            continue
+        if is_no_secret(secret, head["name"]) or (bare_word and len(secret) < _PROSE_CHARS):
             continue
         parts += [text[at : value.start(inside)], blank(head["name"], secret)]
         at = value.end(inside)
     return "".join((*parts, text[at:])) if parts else text
-
-
-def _parts(secret: str) -> Iterable[str]:
-    """What of a secret is one by itself: a URL's password, what follows ``Bearer``, the members of a JSON."""
-    if ":" in secret and " " not in secret and not secret.startswith("{"):
-        yield secret.partition(":")[2]
-    elif " " in secret and re.fullmatch(AUTH_SCHEME, secret.split()[0], re.IGNORECASE):
-        yield secret.split()[-1]
-    elif secret.startswith(("{", "[")):
-        try:
-            members = json.loads(secret)
-        except (ValueError, RecursionError):
-            return
-        yield from _leaves(members)
-
-
-def _leaves(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(part)
-
-
-@lru_cache(maxsize=64)
-def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    forms = sorted(set(chain.from_iterable(map(_forms, secrets))), key=lambda form: (-len(form), form))
-    return re.compile("|".join(map(_whole, forms))) if forms else None
-
-
-def _forms(secret: str) -> Iterable[str]:
-    """How texts write ``secret``; none where it is too short to be told from other words and numbers."""
-    secret = secret.strip()
-    if len(secret) < _least_chars(secret) or _is_no_secret(secret, ""):
-        return
-    yield from (
-        secret,
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        repr(secret)[1:-1],
-        quote(secret, safe="", errors="replace"),
-    )
-    if "\n" in secret:
-        yield from (line for line in secret.splitlines() if len(line) >= 16 and not line.startswith("-----"))
-
-
-def _least_chars(secret: str) -> int:
-    """How long ``secret`` has to be to be taken for itself wherever it stands."""
-    if re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret):
-        return MIN_KNOWN_WORDS_CHARS
-    return MIN_KNOWN_CHARS if _is_mixed(secret) else MIN_KNOWN_PLAIN_CHARS
-
-
-def _whole(form: str) -> str:
-    """A pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A`` may stand before it."""
-    pattern = re.escape(form)
-    if len(form) >= MIN_INSIDE_CHARS and _is_mixed(form):
-        return pattern
-    if form[0].isalnum():
-        pattern = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))" + pattern
-    return pattern + (r"(?![A-Za-z0-9_])" if form[-1].isalnum() else "")
 
 
 def _without_known(value: Any, secrets: frozenset[str], key: str = "") -> Any:

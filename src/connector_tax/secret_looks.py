@@ -7,8 +7,9 @@ import re
 
 AUTH_SCHEME = r"(?:basic|bearer|digest|negotiate|token)"
 # Names and values of a text. Every repetition is bounded or begins where no name was under way, so a line of any length is read once.
-BLANKS = r"(?:\\?[ \t]){0,40}\s{0,3}"
-NAME = re.compile(rf"(?<![\w.-])-*(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?{BLANKS}(?:=>|[=:]){BLANKS})")
+_INLINE = r"(?:\\?[ \t]){0,40}+"
+BLANKS = _INLINE + r"(?:[^\S \t]{1,3}+[ \t]{0,200}+){0,2}+"
+NAME = re.compile(rf"(?<![\w.-])-*(?P<name>[A-Za-z_][\w.-]*)(?P<sep>\\*[\"']?{_INLINE}(?:=>|[=:]){BLANKS})")
 FLAG = re.compile(
     r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)(?P<sep>(?:[ \t]{0,40}\\\n)?[ \t]{0,40}\s{1,3})(?!-)"
 )
@@ -23,11 +24,15 @@ VALUE = re.compile(
     r"|(?P<q>\\+[\"'])(?P<in3>(?:(?!(?P=q)).){0,4000})(?P=q)"
     r"|\[(?P<in4>[^\]\n]{0,1000})\]"
     r"|\\*[\"'](?P<in5>[^\n\"']{1,4000})"
-    rf"|(?P<in6>(?:{AUTH_SCHEME}\s{{1,3}})?(?:\$\{{\w+\}}|[^\s,;&\"'<>)}}\]\\\[({{]+))"
+    rf"|(?P<in6>(?:{AUTH_SCHEME}\s{{1,3}})?(?:\$\{{\w+\}}|[^\s,;&\"'<>)}}\]\\\[({{])+)"
     ")",
     re.IGNORECASE,
 )
 INSIDES = tuple(f"in{number}" for number in range(1, 9))
+# What a line ends with whose value may stand on one of the next, and how many of them belong to it then; the text is its last part.
+GOES_ON = re.compile(rf"(?:[:=]>?|(?<![\w.-])--?[A-Za-z][\w.-]{{0,100}}|{AUTH_SCHEME})\Z", re.IGNORECASE)
+GOES_ON_LONG = re.compile(r"(?:[|>][+-]?\d?)\Z")
+LINES_BEHIND, LINES_BEHIND_LONG = 6, 101
 SCHEME = re.compile(r"\b(?P<head>(?:bearer|basic)\s{1,3})(?P<value>[\w.~+/=-]{8,})", re.IGNORECASE)
 NO_BEARER = re.compile(r"auth(entication|orization)\b|credentials?\b|tokens?\b|[a-z]+ing\b", re.IGNORECASE)
 PEM = re.compile(

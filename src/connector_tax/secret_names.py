@@ -8,6 +8,8 @@ _ALWAYS = re.compile(
     r"pass_?w(or)?d|passphrase|secret|credential|authorization"
     r"|(require|user|db|root|admin|redis)pass(?![a-z])|(master|basic|proxy|http)auth(?![a-z])|(session|vault)token(?![a-z])"
     r"|((api|access|private|signing|auth)_?key|(api|access|auth|hf|bearer|refresh)_?token)s?(?![a-z])"
+    # Beginnings that vLLM's parser takes.
+    r"|(^|_)(api_ke?|hf_t(o(ke?)?)?)(?![a-z])"
 )
 _ALONE = frozenset(("auth", "oauth", "bearer", "pwd", "pw", "creds", "jwt", "cookie", "cookies"))
 # What stands before `keys` where they open something.

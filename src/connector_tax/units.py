@@ -13,6 +13,8 @@ def s_to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
+# Of a number that an engine is given; what is written down with it is read again (``ingest/form.py``).
+MOST_TOKENS = 10**12
 # As vLLM's command line has them (``human_readable_int``): small letters are decimal, capitals binary.
 _SUFFIXES = {letter: 1000**k for k, letter in enumerate("kmgt", 1)}
 _SUFFIXES |= {letter.upper(): 1024**k for k, letter in enumerate("kmgt", 1)}
@@ -24,18 +26,20 @@ def token_count(value: object) -> int | None:
     None for what leaves it to the engine: None, -1, ``"auto"``.
 
     Raises:
-        ValueError: anything else.
+        ValueError: anything else, and more than ``MOST_TOKENS``.
     """
     text = str(value).strip()
     if value is None or text == "-1" or text.lower() == "auto":
         return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmgtKMGT]?)", text)
+    match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)([kmgtKMGT]?)", text)
     if match is None or isinstance(value, bool):
         raise ValueError(f"{value!r} is no number of tokens")
     number, factor = float(match[1]), _SUFFIXES.get(match[2], 1)
     # Decimals go with decimal suffixes only; YAML may write a whole number with a point.
     if "." in match[1] and not match[2].islower() and not number.is_integer():
         raise ValueError(f"{value!r} is no whole number of tokens")
+    if number * factor > MOST_TOKENS:
+        raise ValueError(f"{value!r} is more than {MOST_TOKENS} tokens")
     return int(number * factor)
 
 

@@ -52,7 +52,7 @@ def without_plain(config: dict[str, Any]) -> None:
     ("change", "message"),
     [
         (unknown_key, "cell: unknown key 'warmup'. Allowed: arrival"),
-        (negative_rate, "phase_a.rates_per_s[0]: -4 is not allowed; wanted: more than 0"),
+        (negative_rate, "phase_a.rates_per_s[0]: -4 is not allowed; wanted: 1e-06 or more"),
         (without_plain, "holds no 'plain'; every tax is taken against it"),
     ],
 )

@@ -177,9 +177,8 @@ def test_a_launch_hands_a_hostile_text_on_and_runs_none_of_it(tmp_path: Path, na
         "PORT": "1", "RECORD": str(tmp_path / "record"), "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
     }  # fmt: skip
     expected = [
-        *("-m", "vllm_serve", "serve", text, "--served-model-name", text, "--host", "127.0.0.1", "--port", "1"),
-        *("--revision", text, text, text, "--kv-transfer-config", json.dumps(connector.kv_transfer_config)),
-        *(text, text),
+        *("-m", "vllm_serve", "serve", text, "--kv-transfer-config=" + json.dumps(connector.kv_transfer_config)),
+        *("--served-model-name", text, "--host", "127.0.0.1", "--port", "1", "--revision", text, text, text, text, text),
     ]  # fmt: skip
     script = PROJECT_ROOT / "launch" / "launch_any.sh"
     subprocess.run(["bash", script, *arguments], cwd=tmp_path, env=environment, check=True)

@@ -12,6 +12,7 @@ import pytest
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.errors import ConnectorTaxError
 from connector_tax.files import write_json
+from connector_tax.fleet.campaign import settings_of as fleet_settings
 from connector_tax.ingest import read_campaign
 from connector_tax.report.compare import LATENCIES, compare, read_side
 from connector_tax.report.compare_text import comparison_text
@@ -103,6 +104,17 @@ DOCUMENT_CASES = {
 }  # fmt: skip
 
 
+# What stopped everything once, whole.
+DOCUMENT_CASES |= {
+    "a rate instead of rates": ("campaign.json", "config.phase_a_rates_per_s", 3),
+    "rates of text": ("campaign.json", "config.phase_a_rates_per_s", ["many"]),
+    "a change without values": ("engine_diff.json", "configs.noop_connector", {"scheduler_config.max_num_seqs": {}}),
+    "a change to text": ("engine_diff.json", "configs.noop_connector", {"scheduler_config.max_num_seqs": {"plain": 1, "own": "many"}}),
+    "a receipt of a cell elsewhere": (f"{RUN}/receipt.json", "cells", [{"cell_id": "../x", "files": {}}]),
+    "a receipt of a hidden cell": (f"{RUN}/receipt.json", "cells", [{"cell_id": ".x", "files": {}}]),
+}  # fmt: skip
+
+
 @pytest.fixture
 def copied(small: Campaign, tmp_path: Path) -> Path:
     root = tmp_path / "results" / "demo"
@@ -133,7 +145,9 @@ def test_a_hostile_document_is_a_problem_or_a_message(copied: Path, tmp_path: Pa
         path.write_text(json.dumps(set_at(json.loads(path.read_text()), place, value)))
     with watched(tmp_path, tmp_path / "results") as watch:
         try:
-            found = aggregate(read_campaign(copied))
+            data = read_campaign(copied)
+            fleet_settings(data, "noop_connector")
+            found = aggregate(data)
             text = json.dumps(found, allow_nan=False)
             usable = [c for c in found["cells"] if c["usable"]]
             assert len(usable) == 2 or found["problems"]
@@ -143,6 +157,19 @@ def test_a_hostile_document_is_a_problem_or_a_message(copied: Path, tmp_path: Pa
             assert len(text) < 1000
     assert SECRET not in text
     assert (watch.opened, watch.started) == ([], [])
+
+
+@pytest.mark.parametrize("cell_id", ["../x", ".x", "a/b", ""])
+def test_a_receipt_of_a_cell_elsewhere_costs_itself(copied: Path, cell_id: str) -> None:
+    """Its own cells are then read by what their folders hold."""
+    path = copied / RUN / "receipt.json"
+    receipt = json.loads(path.read_text())
+    receipt["cells"].append({"cell_id": cell_id, "files": {}})
+    path.write_text(json.dumps(receipt))
+    found = aggregate(read_campaign(copied))
+    assert [c["usable"] for c in found["cells"]] == [True, True]
+    said = {p["what"] for p in found["problems"] if p["where"] == f"{RUN}/receipt.json"}
+    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}"}
 
 
 # --- aggregate.json: somebody sends nothing but that.

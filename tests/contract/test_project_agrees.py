@@ -49,7 +49,7 @@ def test_launch_scripts_say_what_the_data_say(connector: str, tmp_path: Path) ->
     if config is None:
         assert "--kv-transfer-config" not in shown
     else:
-        assert json.loads(shown.split("--kv-transfer-config ", 1)[1]) == config
+        assert json.loads(shown.split("--kv-transfer-config=")[1].split(" --served-model-name")[0]) == config
 
 
 def test_a_script_by_hand_uses_the_published_settings() -> None:

@@ -1,7 +1,8 @@
 """Which process looks after a run's engine: ``engine.pid.json``, there while it runs and after ``kill -9``.
 
 A number alone names nobody for certain, since the kernel gives it to others later; with its start, in clock
-ticks since boot, and that boot it does.
+ticks since boot, and that boot it does. The record also names its folder, by device and inode: in a copy of a campaign it is of
+the original's engine, which is none of the copy's business.
 """
 
 from dataclasses import dataclass
@@ -41,15 +42,17 @@ class Supervisor:
 
 def record_supervisor(folder: Path, pid: int, mark: str) -> None:
     """Note in the run's folder which process looks after its engine."""
-    write_json(
-        folder / RECORD, {"pid": pid, "start_ticks": start_ticks(pid), "boot": _boot_id(), "mark": mark}
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    process = {"pid": pid, "start_ticks": start_ticks(pid), "boot": _boot_id(), "mark": mark}
+    write_json(folder / RECORD, {**process, "folder": _identity(folder)})
 
 
 def recorded_supervisor(folder: Path) -> Supervisor | None:
-    """None where no record lies, or one that is torn or of another version: it names nobody for certain."""
+    """None where no record lies, or one that is torn, of another version or of another folder: it names nobody for certain."""
     try:
         found = parse_json(read_whole(folder / RECORD))
+        if found["folder"] != _identity(folder):
+            return None
         ticks = found["start_ticks"]
         pid, boot, mark = int(found["pid"]), str(found["boot"]), str(found["mark"])
         return Supervisor(pid, None if ticks is None else int(ticks), boot, mark)
@@ -71,6 +74,12 @@ def process_stat(pid: int) -> list[str] | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields
+
+
+def _identity(folder: Path) -> list[int]:
+    """Device and inode, which a folder keeps when it is moved and a copy does not have."""
+    found = folder.stat()
+    return [found.st_dev, found.st_ino]
 
 
 def _boot_id() -> str:

@@ -124,6 +124,13 @@ def _sentence(error: ValidationError, clean: Any) -> str:
     name = str(error.validator)
     if name not in allowed:
         return f"{place}: {error.message.replace(repr(error.instance), repr(shown))}."
+    if (
+        error.validator == "type"
+        and isinstance(error.instance, str)
+        and str(error.validator_value) in ("object", "array")
+    ):
+        # Whatever was written here in place of a mapping may hold a secret anywhere.
+        return f"{place}: a text is not allowed; wanted: {allowed['type'](error.validator_value)}."
     what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(shown)
     return f"{place}: {what} is not allowed; wanted: {allowed[name](error.validator_value)}."
 

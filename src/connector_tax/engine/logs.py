@@ -5,6 +5,7 @@ measurement left is gone through by the next one that launches into the same fol
 """
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,8 +19,14 @@ from connector_tax.files import writing_failed
 from connector_tax.records.connector import ConnectorSpec
 from connector_tax.redaction import published_text, secrets_in
 
-# Lines are taken together up to this size; a log may be larger than memory.
+# A log may be larger than memory, so it is taken in pieces of about this size.
 CHUNK_CHARS = 1 << 22
+# So much on both sides tells whether a secret lies across the end of a piece.
+NEAR_CHARS = 1 << 16
+# How many lines, or characters, before the first place the others are at which a piece may end.
+_STEPS = (0, 1, 3, 7, 15, 31, 63, 127, 255)
+# Longer than any secret by far: where a piece has grown to this many chunks, it ends anyway.
+_MOST_CHUNKS = 4
 
 
 def launch_secrets(engine: EngineConfig, connector: ConnectorSpec) -> frozenset[str]:
@@ -61,8 +68,30 @@ def _clean(path: Path, secrets: frozenset[str]) -> None:
 
 
 def _chunks(path: Path, secrets: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Whole lines of a log, as they are and without secrets; whatever bytes an engine writes come out as they went in."""
+    """A log in pieces, as they are and without secrets; whatever bytes an engine writes come out as they went in."""
+    rest = ""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as log:
         while text := log.read(CHUNK_CHARS):
-            text += log.readline(CHUNK_CHARS)
-            yield text, published_text(text, secrets)
+            rest += text
+            end = _end_of_piece(rest, secrets) if len(text) == CHUNK_CHARS else 0
+            if end:
+                yield rest[:end], published_text(rest[:end], secrets)
+                rest = rest[end:]
+    yield rest, published_text(rest, secrets)
+
+
+def _end_of_piece(text: str, secrets: frozenset[str]) -> int:
+    """Where a piece may end, so that no secret is torn: a split there changes nothing of what is blanked around it.
+
+    0 where no such place was found and the piece may grow still.
+    """
+    last = len(text) - NEAR_CHARS
+    lines = [m.end() for m in re.finditer("\n", text[last - NEAR_CHARS : last])][-1 - _STEPS[-1] :]
+    ends = [last - NEAR_CHARS + lines[-1 - back] for back in _STEPS if back < len(lines)]
+    ends += [last - 16 * back for back in _STEPS]
+    for end in ends:
+        before, behind = text[end - NEAR_CHARS : end], text[end : end + NEAR_CHARS]
+        apart = published_text(before, secrets) + published_text(behind, secrets)
+        if apart == published_text(before + behind, secrets):
+            return end
+    return last if len(text) > _MOST_CHUNKS * CHUNK_CHARS else 0

@@ -15,6 +15,7 @@ from connector_tax.config import EngineConfig
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.command import engine_python
 from connector_tax.errors import EngineError
+from connector_tax.steptime import headers_of, unheard, words
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
 
@@ -43,18 +44,22 @@ def step_timing_of(engine: EngineConfig) -> StepTiming:
     return StepTiming(bool(report["step_timing_available"]), report["reason"])
 
 
-def recorder_heard(step_log: Path, stderr_log: Path) -> StepTiming:
+def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False) -> StepTiming:
     """Whether an engine that has served requests wrote step records, as an engine in which step timing works does.
 
     Args:
         step_log: AGENTIC_STEP_LOG_PATH of its launch.
         stderr_log: of its launch, where step timing says what it wraps.
+        connector: whether it has one, whose hooks then have to be in the records, those of its workers as well.
     """
-    if any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
-        return StepTiming(True, None)
-    said = [line for line in _lines(stderr_log) if "connector-tax: " in line]
-    last = said[-1].partition("connector-tax: ")[2] if said else "nothing about step timing in its log"
-    return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
+    said = [line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line]
+    last = said[-1] if said else "nothing about step timing in its log"
+    if not any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
+        return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
+    raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
+    silent = words(unheard(h for path in raw for h in headers_of(path))) if connector else None
+    refused = [line for line in said if line.startswith("no step records")]
+    return StepTiming(silent is None, silent and f"{silent}; the engine says: {(refused or [last])[-1]}")
 
 
 def revert(engine: EngineConfig) -> str:

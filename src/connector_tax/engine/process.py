@@ -292,7 +292,10 @@ def _tail(path: Path) -> str:
     if not path.exists():
         return ""
     with open(path, "rb") as handle:
-        handle.seek(max(0, os.path.getsize(path) - LOG_TAIL_BYTES))
+        start = max(0, os.path.getsize(path) - LOG_TAIL_BYTES)
+        handle.seek(start)
+        if start:
+            handle.readline()  # of a line's end nobody knows whether it is that of a secret
         return handle.read().decode(errors="replace")
 
 

@@ -75,7 +75,7 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     order = [PLAIN, *(c["id"] for c in data.document["config"]["connectors"] if c["id"] != PLAIN)]
     for config in (c for c in order if c in cells):
         try:
-            found = calibrate(cells[config], _settings(data, config), study.seed)
+            found = calibrate(cells[config], settings_of(data, config), study.seed)
         except AnalysisError as error:
             left_out[config] = str(error)
             continue
@@ -119,12 +119,12 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     return Measured(source, patterns, profiles, members)
 
 
-def _settings(data: CampaignData, config: str) -> dict[str, Any]:
+def settings_of(data: CampaignData, config: str) -> dict[str, Any]:
     """What the configuration's engine resolved; what it was launched with where that is not known."""
     args = data.document["config"]["engine"]["args"]
     resolved = {
-        "scheduler_config.max_num_seqs": args.get("max_num_seqs"),
-        "scheduler_config.max_num_batched_tokens": args.get("max_num_batched_tokens"),
+        f"scheduler_config.{name}": token_count(args.get(name))
+        for name in ("max_num_seqs", "max_num_batched_tokens")
     }
     diff = data.engine_diff or {}
     changed = diff.get("configs", {}).get(config) or {}

@@ -86,6 +86,8 @@ def open_cell(
         msgspec.convert(document["window"], CellWindow),
         folder.engine_step if steps else None,
         campaign.step_table(folder),
+        # As it was launched; a cell of before launches were described has none to say so.
+        (document.get("launch") or {}).get("kv_transfer_config") is not None,
     )
     return OpenedCell(run, folder, document, files)
 

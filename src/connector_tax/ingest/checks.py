@@ -21,6 +21,7 @@ class CellFiles:
         expected: name -> SHA-256.
         steps: the file of step records; None where they are not wanted.
         table: where its table belongs.
+        connector: whether its launch had one.
     """
 
     folder: Path
@@ -28,6 +29,7 @@ class CellFiles:
     window: CellWindow
     steps: Path | None
     table: Path
+    connector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def check_files(files: CellFiles) -> Checked:
         return Checked(tuple(faults))
     try:
         sha256 = files.expected.get(files.steps.name) or sha256_of(files.steps)
-        return Checked((), open_steps(files.steps, sha256, files.window, files.table))
+        records = open_steps(files.steps, sha256, files.window, files.table, connector=files.connector)
+        return Checked((), records)
     except ArtifactError as error:
         return Checked((), unreadable=str(error))

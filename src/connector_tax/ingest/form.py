@@ -7,17 +7,30 @@ written anything, and what is no number here would otherwise end the analysis of
 import re
 from typing import Any
 
-from connector_tax.forms import Form, misfit, named, optional, within
-from connector_tax.units import MOST_NS
+from connector_tax.forms import Form, anything, misfit, named, optional, within
+from connector_tax.opening import is_bare
+from connector_tax.units import MOST_NS, MOST_TOKENS, token_count
 
 # Monotonic and wall time alike; what is subtracted from one another stays in 64 bits.
 _TIME: Form = within(0, MOST_NS, int)
 _SECONDS: Form = within(0, 1e9)
-_TOKENS: Form = within(0, 1e12)
+_TOKENS: Form = within(0, MOST_TOKENS)
+_WHOLE_TOKENS: Form = within(0, MOST_TOKENS, int)
 _LENGTH: Form = within(1, 1e9, int)
 _LENGTH_OR_0: Form = within(0, 1e9, int)
-_RATE: Form = within(1e-9, 1e9)
+# The lowest is a millionth, and a shape is measured at a millionth of that at least (``stats/reference.py``).
+_RATE: Form = within(1e-13, 1e9)
 _TEXT_OR_NULL = (str, type(None))
+
+
+def _is_count(value: Any) -> bool:
+    try:
+        token_count(value)
+    except ValueError:
+        return False
+    return True
+
+
 _SHAPE: Form = {"input_tokens": _LENGTH, "output_tokens": _LENGTH}
 
 CELL: Form = {
@@ -45,6 +58,7 @@ CACHE: Form = {
     "block_size": optional(within(1, 1e6, int)),
     "kv_blocks": optional(_TOKENS),
     "computed_tokens": optional(_TOKENS),
+    **dict.fromkeys(("prompts", "primed_tokens", "longest_prompt"), optional(_WHOLE_TOKENS)),
     "counters": optional({...: within(-1e15, 1e15)}),
 }
 _SPAN_US: Form = within(-1e15, 1e15)
@@ -76,12 +90,12 @@ RECEIPT: Form = {
     "phase": str,
     "engine": dict,
     "step_timing_available": bool,
-    "cells": [{"cell_id": str, "files": dict}],
+    "cells": [{"cell_id": named(is_bare, "no bare name"), "files": dict}],
 }
 LAUNCHES: Form = [{"attempt": within(1, 1e6, int), "elapsed_s": optional(_SECONDS)}]
 PREFLIGHT: Form = {"configs": {...: {"decision": str}}}
 PREFLIGHT_MORE: Form = {"step_timing_reason": _TEXT_OR_NULL, "elapsed_s": optional(_SECONDS)}
-_MILLION_TOKENS = named(lambda text: re.fullmatch("[0-9]{1,7}", text) is not None, "no number of tokens")
+_A_LENGTH = named(lambda text: re.fullmatch("[0-9]{1,10}", text) is not None, "no number of tokens")
 DECISION_MORE: Form = {
     "reason": _TEXT_OR_NULL,
     "install": _TEXT_OR_NULL,
@@ -93,7 +107,7 @@ RATES_MORE: Form = {
     "shapes": {...: {"rate_per_s": _RATE}},
     "load_shapes": {...: {"rate_per_s": _RATE}},
 }
-ENGINE_DIFF: Form = {"configs": {...: optional({...: dict})}}
+ENGINE_DIFF: Form = {"configs": {...: optional({...: {"plain": anything, "own": anything}})}}
 DIFF_MORE: Form = {"plain": optional(dict)}
 
 # Of a campaign that another version wrote at least this, which the statistics ask for.
@@ -116,7 +130,11 @@ CAMPAIGN: Form = {
         },
     },
 }
-# Settings that statistics compute with, wherever an engine's are.
+CAMPAIGN_MORE: Form = {"phase_a_rates_per_s": optional([_RATE])}
+# What an engine was asked for that statistics compute with, in the words that its command line takes: -1, ``auto``, ``32k``.
+_COUNT: Form = named(_is_count, "no number of tokens")
+_ARGUMENTS: Form = dict.fromkeys(("max_num_seqs", "max_num_batched_tokens", "max_model_len"), _COUNT)
+# What it made of them: settings of these names are numbers wherever they stand.
 _LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "block_size")
 
 
@@ -144,7 +162,7 @@ def fault_of_preflight(document: Any) -> str | None:
     for name, decision in document["configs"].items():
         fault = fault_of(decision, {}, DECISION_MORE)
         lengths = {} if fault else decision.get("prompt_s") or {}
-        fault = fault or misfit(list(lengths), [_MILLION_TOKENS], "prompt_s")
+        fault = fault or misfit(list(lengths), [_A_LENGTH], "prompt_s")
         if fault:
             return f"configs.{name}.{fault}"
     return None
@@ -154,25 +172,31 @@ def fault_of_rates(document: Any) -> str | None:
     if fault := fault_of(document, REFERENCE_RATES, RATES_MORE):
         return fault
     shapes = [*document.get("shapes", ()), *document.get("load_shapes", ())]
-    wrong = [s for s in shapes if not re.fullmatch("[1-9][0-9]{0,8}x[1-9][0-9]{0,8}", s)]
+    wrong = [s for s in shapes if not re.fullmatch("[1-9][0-9]{0,9}x[1-9][0-9]{0,9}", s)]
     return f"{wrong[0]!r} is no shape" if wrong else None
 
 
 def fault_of_diff(document: Any) -> str | None:
     if fault := fault_of(document, ENGINE_DIFF, DIFF_MORE):
         return fault
-    return _fault_of_limits(document.get("plain") or {}, "plain")
+    told = {"plain": document.get("plain") or {}}
+    for config, changes in document["configs"].items():
+        told[f"configs.{config}"] = {name: both["own"] for name, both in (changes or {}).items()}
+    faults = (_fault_of_limits(settings, place) for place, settings in told.items())
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def fault_of_campaign(document: Any) -> str | None:
     """Beyond its names, which whoever opens the file has checked."""
-    return misfit(document, CAMPAIGN) or _fault_of_limits(
-        document["config"]["engine"]["args"], "config.engine.args"
-    )
+    if fault := misfit(document, CAMPAIGN):
+        return fault
+    config, args = document["config"], document["config"]["engine"]["args"]
+    fault = fault_of(args, {}, _ARGUMENTS)
+    return _within("config.engine.args", fault) or _within("config", fault_of(config, {}, CAMPAIGN_MORE))
 
 
 def _fault_of_limits(settings: dict[str, Any], place: str) -> str | None:
-    wanted = {k: optional(within(0, 1e12, int)) for k in settings if k.rpartition(".")[2] in _LIMITS}
+    wanted = {k: optional(_WHOLE_TOKENS) for k in settings if k.rpartition(".")[2] in _LIMITS}
     return misfit(settings, wanted, place)
 
 

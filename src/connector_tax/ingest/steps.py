@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from connector_tax.errors import ArtifactError
 from connector_tax.records.cell import CellWindow
-from connector_tax.steptime import StepColumns, read_step_columns
+from connector_tax.steptime import StepColumns, read_step_columns, words
+from connector_tax.steptime.heard import NO_ROWS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -17,6 +18,8 @@ Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
+# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and two per hook that its header names.
+MOST_PER_BYTE = 8
 # Every step that was written has them.
 TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")
 
@@ -50,6 +53,7 @@ class StepTable:
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
         n_joined_by_order: steps whose worker row carried no step id.
         torn: the file's last line was cut off.
+        unheard: why hook times are not known though there was a connector; NaN then. None where they are.
     """
 
     step_duration_us: Floats
@@ -67,6 +71,7 @@ class StepTable:
     n_unjoined: int
     n_joined_by_order: int
     torn: bool
+    unheard: str | None = None
 
     @property
     def n(self) -> int:
@@ -90,19 +95,23 @@ class _WorkerParts:
     by_order: Bools
 
 
-def read_steps(path: Path, window: CellWindow) -> StepTable:
+def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
     """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
 
     Hook times of the worker come from, in this order: its rows, joined by ``step_id``; its rows without
     one, joined by order; the scheduler's own row, where both share a process. Where no worker ever wrote
     there is no connector, and its hooks took no time.
 
+    Args:
+        connector: whether there is one all the same: a worker that wrote nothing was not heard then, and is not known to take
+            no time.
+
     Raises:
         ArtifactError: a line is not a step record, or a step with a token has no times.
     """
     found = read_step_columns(path)
     ints, floats = found.steps.ints, found.steps.floats
-    parts = _worker_parts(found)
+    parts = _worker_parts(found, connector)
     order = np.argsort(ints["t_ns"], kind="stable")
     t_ns = ints["t_ns"][order]
     inside = order[(window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)]
@@ -111,17 +120,30 @@ def read_steps(path: Path, window: CellWindow) -> StepTable:
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
         raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
+    names = [name for side in ("scheduler", "worker") for name in found.hook_names[side]]
+    if 2 * len(names) * rows.size > MOST_PER_BYTE * path.stat().st_size:
+        raise ArtifactError(
+            f"{path.name}: {len(names)} hooks in its headers, which its {rows.size} steps have no numbers of"
+        )
     build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
+    load, finished = parts.load_us[rows], parts.finished_us[rows]
     hooks = _hooks(found, rows, parts)
+    all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
+    silent = _silent(found, rows, total) if connector else {}
+    if silent:
+        nothing = np.full(rows.size, np.nan)
+        build_meta = nothing if "scheduler" in silent else build_meta
+        load, finished = (nothing, nothing) if "worker" in silent else (load, finished)
+        all_us = nothing
     return StepTable(
         step_duration_us=floats["step_duration_us"][rows],
         schedule_us=floats["schedule_us"][rows],
         update_us=floats["update_us"][rows],
         round_trip_us=floats["round_trip_us"][rows],
         build_meta_us=build_meta,
-        get_finished_us=parts.finished_us[rows],
-        start_load_kv_us=parts.load_us[rows],
-        connector_total_us=hooks.us.sum(axis=1) if hooks.names else build_meta + total,
+        get_finished_us=finished,
+        start_load_kv_us=load,
+        connector_total_us=all_us,
         tokens=tokens[rows].astype(np.float64),
         kind=np.where(prefill == 0, DECODE_ONLY, np.where(decode == 0, PREFILL_ONLY, MIXED)).astype(np.int8),
         hooks=hooks,
@@ -129,17 +151,28 @@ def read_steps(path: Path, window: CellWindow) -> StepTable:
         n_unjoined=int(np.isnan(total).sum()),
         n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
+        unheard=words(silent),
     )
 
 
-def _worker_parts(found: StepColumns) -> _WorkerParts:
+def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, str]:
+    """``found.unheard`` and steps without rows; of a worker that shares the scheduler's process its rows may tell."""
+    told = [found.steps.floats[n][rows] for n in ("start_load_kv_us", "get_finished_us")]
+    if not np.isnan(told).all():
+        return {process: why for process, why in found.unheard.items() if process != "worker"}
+    if rows.size and np.isnan(total).all():
+        return {"worker": NO_ROWS, **found.unheard}
+    return found.unheard
+
+
+def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:
     ids = found.steps.ints["step_id"]
     workers = found.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
     total = _totals(found, load, finished)
     joined_ids, joined_rows, by_order = _joined(found)
     row = _slowest(ids, joined_ids, joined_rows, total)
-    own_load, own_finished, own_total = _own_hooks(found)
+    own_load, own_finished, own_total = _own_hooks(found, connector)
     hit = row >= 0
 
     def chosen(theirs: Floats, own: Floats) -> Floats:
@@ -210,11 +243,11 @@ def _in_order(found: StepColumns, worker_rows: Ints) -> list[tuple[int, int]]:
     return joined
 
 
-def _own_hooks(found: StepColumns) -> tuple[Floats, Floats, Floats]:
+def _own_hooks(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats]:
     """What the scheduler's rows themselves say of the worker's hooks; nothing is unknown only if there is a worker."""
     load, finished = (found.steps.floats[n] for n in ("start_load_kv_us", "get_finished_us"))
     silent = np.isnan(load) & np.isnan(finished)
-    unknown = np.nan if found.has_worker else 0.0
+    unknown = np.nan if found.has_worker or connector else 0.0
     load, finished = (np.where(silent, unknown, np.nan_to_num(c)) for c in (load, finished))
     return load, finished, load + finished
 

@@ -18,14 +18,15 @@ import pyarrow.parquet as pq
 
 import connector_tax.ingest.steps
 import connector_tax.steptime.columns
+import connector_tax.steptime.heard
 from connector_tax.errors import ArtifactError
 from connector_tax.files import parse_json, write_bytes
 from connector_tax.forms import Form, misfit
-from connector_tax.ingest.steps import Hooks, StepTable, read_steps
+from connector_tax.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular
 from connector_tax.records.cell import CellWindow
 
-SCHEMA = 1
+SCHEMA = 2
 KEY = b"connector_tax"
 COLUMNS = (
     *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
@@ -38,9 +39,8 @@ FACTS: Form = {
     "hooks": [str],
     **dict.fromkeys(COUNTS[:3], int),
     "torn": bool,
+    "unheard": (str, type(None)),
 }
-# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and two per hook that its header names.
-MOST_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class StepRecords:
         table: where its table lies, or would.
         n: steps of the window with a token.
         torn: the file's last line was cut off.
+        connector: whether the launch had one.
+        unheard: why hook times are not known though it had; None where they are.
         not_kept: why no table could be written; None where there is one.
     """
 
@@ -62,6 +64,8 @@ class StepRecords:
     n: int
     torn: bool
     not_kept: str | None
+    connector: bool = False
+    unheard: str | None = None
 
     def load(self, *, hooks: bool = True) -> StepTable:
         """From the table, or from the JSONL where there is none.
@@ -69,34 +73,40 @@ class StepRecords:
         Args:
             hooks: whether the hooks' columns are wanted, which are most of a table; else there are none.
         """
-        made_of = _made_of(self.source, self.sha256, self.window)
+        made_of = _made_of(self.source, self.sha256, self.window, self.connector)
         found = _read(self.table, made_of, hooks=hooks)
         if found is not None:
             return found
         if self.not_kept is not None:
-            return read_steps(self.source, self.window)
+            return read_steps(self.source, self.window, connector=self.connector)
         return _make(self.source, self.window, self.table, made_of)[0]
 
 
-def open_steps(source: Path, sha256: str, window: CellWindow, table: Path) -> StepRecords:
+def open_steps(
+    source: Path, sha256: str, window: CellWindow, table: Path, *, connector: bool = False
+) -> StepRecords:
     """Step records of a cell, with a table made where there is no valid one.
+
+    Args:
+        connector: whether its launch had one.
 
     Raises:
         ArtifactError: a line of ``source`` is not a step record.
     """
-    made_of = _made_of(source, sha256, window)
+    made_of = _made_of(source, sha256, window, connector)
     known = _facts(table, made_of)
     if known is not None:
-        return StepRecords(source, sha256, window, table, known["n"], known["torn"], None)
+        facts = (known["n"], known["torn"], None, connector, known["unheard"])
+        return StepRecords(source, sha256, window, table, *facts)
     steps, not_kept = _make(source, window, table, made_of)
-    return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept)
+    return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept, connector, steps.unheard)
 
 
 def _make(
     source: Path, window: CellWindow, table: Path, made_of: dict[str, Any]
 ) -> tuple[StepTable, str | None]:
     """The decoded records, and why they could not be kept."""
-    steps = read_steps(source, window)
+    steps = read_steps(source, window, connector=made_of["connector"])
     try:
         write_bytes(table, _parquet(steps, made_of))
     except ArtifactError as error:
@@ -105,28 +115,32 @@ def _make(
     return steps, None
 
 
-def _made_of(source: Path, sha256: str, window: CellWindow) -> dict[str, Any]:
+def _made_of(source: Path, sha256: str, window: CellWindow, connector: bool) -> dict[str, Any]:
     """What must be the same for a table to be used: the records, the part of them, and the code that joins them."""
     return {
         "schema": SCHEMA,
         "source": {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256},
         "window_ns": [window.window_start_ns, window.t_stop_ns],
+        "connector": connector,
         "code_sha256": _code_sha256(),
     }
 
 
 @cache
 def _code_sha256() -> str:
-    modules = (connector_tax.ingest.steps, connector_tax.steptime.columns)
+    modules = (connector_tax.ingest.steps, connector_tax.steptime.columns, connector_tax.steptime.heard)
     return hashlib.sha256(b"".join(Path(str(m.__file__)).read_bytes() for m in modules)).hexdigest()
 
 
 def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
     names = steps.hooks.names
     columns = {name: getattr(steps, name) for name in COLUMNS}
-    columns |= {f"us:{name}": steps.hooks.us[:, k] for k, name in enumerate(names)}
-    columns |= {f"calls:{name}": steps.hooks.calls[:, k] for k, name in enumerate(names)}
-    facts = {"made_of": made_of, "n": steps.n, "hooks": names} | {k: getattr(steps, k) for k in COUNTS}
+    # By number: a connector that is made twice has each of its hooks twice.
+    for k in range(len(names)):
+        columns |= {f"us:{k}": steps.hooks.us[:, k], f"calls:{k}": steps.hooks.calls[:, k]}
+    facts = {"made_of": made_of, "n": steps.n, "hooks": names, "unheard": steps.unheard} | {
+        k: getattr(steps, k) for k in COUNTS
+    }
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(facts).encode()})
     out = io.BytesIO()
     # No dictionaries: hardly two steps take the same time, and building them takes ten times as long.
@@ -144,6 +158,8 @@ def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if misfit(found, FACTS) or found["made_of"] != made_of or metadata.num_rows != found["n"]:
         return None
+    if metadata.num_columns != len(COLUMNS) + 2 * len(found["hooks"]):
+        return None
     # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
     most = MOST_PER_BYTE * made_of["source"]["bytes"]
     return dict(found) if metadata.num_rows * metadata.num_columns <= most else None
@@ -155,7 +171,7 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     if facts is None:
         return None
     names = tuple(facts["hooks"]) if hooks else ()
-    wanted = [*COLUMNS, *(f"us:{n}" for n in names), *(f"calls:{n}" for n in names)]
+    wanted = [*COLUMNS, *(f"{what}:{k}" for what in ("us", "calls") for k in range(len(names)))]
     try:
         # One thread: every process of the analysis reads a table of its own.
         with open_regular(path, MOST_STREAM_BYTES) as file:
@@ -168,10 +184,10 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
         return None
     shape = (facts["n"], len(names))
     us, calls = np.empty(shape), np.empty(shape)
-    for k, name in enumerate(names):
-        us[:, k], calls[:, k] = columns[f"us:{name}"], columns[f"calls:{name}"]
+    for k in range(len(names)):
+        us[:, k], calls[:, k] = columns[f"us:{k}"], columns[f"calls:{k}"]
     return StepTable(
         **{name: columns[name] for name in COLUMNS},
         hooks=Hooks(names, us, calls),
-        **{name: facts[name] for name in COUNTS},
+        **{name: facts[name] for name in (*COUNTS, "unheard")},
     )

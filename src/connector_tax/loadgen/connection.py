@@ -17,8 +17,11 @@ from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner, MalformedStream
 from connector_tax.records.request import Status
+from connector_tax.redaction import excerpt
 
-MAX_ERROR_BODY = 2000
+MAX_ERROR_CHARS = 2000
+# Read so far, so that a secret at the end of what is kept is read whole, and known.
+MAX_ERROR_BODY = 8000
 # Longest read that may be recognised by its frame; an event with more in it is worth parsing.
 MAX_FRAME = 4096
 
@@ -167,9 +170,9 @@ class Connection(asyncio.Protocol):
         if self._owner.events.response_completed is not None:
             self._owner.events.response_completed(self._flight, self._now_ns)
         if self._status_code != 200:
-            self._end("http_error", f"HTTP {self._status_code}: {self._body.decode(errors='replace')}")
+            self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
         elif not self._event_stream:
-            self._end("malformed", f"not an event stream: {self._body[:200].decode(errors='replace')}")
+            self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
         elif not self._scanner.done:
             self._end("truncated", "the stream ended without [DONE]")
         else:

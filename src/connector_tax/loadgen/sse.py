@@ -10,8 +10,12 @@ from typing import Any
 
 import msgspec
 
+from connector_tax.redaction import excerpt
+
 _TIGHT, _LOOSE = _TOKEN = (b'"choices":[{', b'"choices": [{')
 _DONE = b"[DONE]"
+# Of what is no event so much is looked at for a message, of which less is kept: a secret at its end is read whole, and known.
+MAX_SAID = 8000
 
 
 class MalformedStream(Exception):
@@ -140,7 +144,7 @@ class EventScanner:
             self.usage = value["usage"]
         choices = value.get("choices")
         if choices is None:
-            raise MalformedStream(f"an event without choices: {payload[:200].decode(errors='replace')}")
+            raise MalformedStream(f"an event without choices: {excerpt(payload[:MAX_SAID], 200)}")
         # A chat endpoint's first delta carries only the role; it is not a token.
         if choices and not _is_role_only(choices[0]):
             self.tokens += 1
@@ -163,9 +167,7 @@ def _decoded(payload: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
-        raise MalformedStream(
-            f"an event that is not JSON: {payload[:200].decode(errors='replace')}"
-        ) from error
+        raise MalformedStream(f"an event that is not JSON: {excerpt(payload[:MAX_SAID], 200)}") from error
     if not isinstance(value, dict):
-        raise MalformedStream(f"an event that is no object: {payload[:200].decode(errors='replace')}")
+        raise MalformedStream(f"an event that is no object: {excerpt(payload[:MAX_SAID], 200)}")
     return value

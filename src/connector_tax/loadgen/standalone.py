@@ -15,6 +15,7 @@ from connector_tax.loadgen.pool import worker_pool
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.records.sessions import read_sessions
+from connector_tax.redaction import excerpt
 from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
 from connector_tax.units import is_number
@@ -146,7 +147,7 @@ def _check_server(base_url: str, model: str) -> None:
         answer.raise_for_status()
         served = direct.served_models(answer)
         if served is None:
-            raise ValueError(f"not a list of models: {answer.text[:80]!r}")
+            raise ValueError(f"not a list of models: {excerpt(answer.text, 80)!r}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise ConfigError(
             f"--base-url {base_url}: no OpenAI-compatible server answers /v1/models there "

@@ -22,7 +22,15 @@ from connector_tax.measure.priming import cache_flags, prime_cache
 from connector_tax.measure.queue import QueueTail, wait_idle
 from connector_tax.measure.verdict import judge, refused
 from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.steptime import NO_RECORD, ClockHealth, clock_health, count_steps, cut, cut_clock
+from connector_tax.steptime import (
+    NO_RECORD,
+    ClockHealth,
+    clock_health,
+    count_steps,
+    cut,
+    cut_clock,
+    unheard_in,
+)
 from connector_tax.summary.cell import summarise_cell
 
 
@@ -100,17 +108,20 @@ def measure_one_cell(
     )
     connector = engine.request.connector
     steps = count_steps(temporary.engine_step) if step_log is not None else None
+    has_connector = connector.kv_transfer_config is not None
+    unheard = unheard_in(temporary.engine_step, steps) if has_connector and steps is not None else None
     verdict = judge(
         window,
         health,
         prefix_cache_hits_delta=hits,
         external_hits_delta=external_hits,
-        has_connector=connector.kv_transfer_config is not None,
+        has_connector=has_connector,
         hits_wanted=spec.sessions is not None,
         hits_faked=connector.ttft_is_no_tax is not None,
         metrics_read=before is not None and after is not None,
         refused=None if death else refused(outcome.requests, error_since(engine, logged)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
+        hooks_heard=unheard is None,
         others_share=others_share,
         clock_fault=(NO_RECORD if device is None else device.fault) if has_clock else None,
         engine_death=death,

@@ -25,7 +25,7 @@ from connector_tax.engine.gpus import Cards, cards_of
 from connector_tax.engine.leftovers import end_all_leftovers
 from connector_tax.engine.marks import LOGS
 from connector_tax.engine.memory import too_large
-from connector_tax.engine.patching import StepTiming, recorder_heard, step_timing_of
+from connector_tax.engine.patching import step_timing_of
 from connector_tax.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.settings import resolved_settings
@@ -38,14 +38,13 @@ from connector_tax.measure.failure import blame_the_host
 from connector_tax.measure.has_model import identity_with_model
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
+from connector_tax.measure.recorders import STEP_LOG, recorders_heard
 from connector_tax.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
 from connector_tax.plan import config_of, launch_spec, read_campaign_file
 from connector_tax.records.connector import ConnectorSpec
 
 SCHEMA = 1
 BOOTSTRAP_GRACE_S = 2.0
-
-STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other files
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,10 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
                     f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
                 )
             decisions[connector.id] = decision
-    timing = _heard(bench, timing)
+    included = {i for i, d in decisions.items() if d.decision == "include"}
+    timing, silent = recorders_heard(folder, config, included, timing)
+    for connector_id, reason in silent.items():
+        print(f"preflight: {connector_id}: {reason}")
     if timing.reason is not None:
         print(f"preflight: no step records: {timing.reason}")
     write_json(folder.engine_diff, engine_diff(config, folder))
@@ -143,17 +145,12 @@ def run_preflight(campaign_file: Path, only: str | None = None) -> None:
             "schema": SCHEMA,
             "step_timing_available": timing.available,
             "step_timing_reason": timing.reason,
+            "hooks_unheard": silent,
             "elapsed_s": elapsed_s(read_launches(folder.preflight_launches)),
             "engine": identity["versions"],
             "configs": {i: asdict(d) for i, d in decisions.items()},
         },
     )
-
-
-def _heard(bench: Bench, timing: StepTiming) -> StepTiming:
-    """Step timing that fits and does not record is none."""
-    own = bench.folder.preflight / "plain"
-    return recorder_heard(own / STEP_LOG, own / "vllm_stderr.log") if timing.available else timing
 
 
 def _verify_only(bench: Bench, only: str) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connector_tax import direct
 from connector_tax.engine.process import RunningEngine
 from connector_tax.records.cell import CellSpec
+from connector_tax.redaction import excerpt
 from connector_tax.seeds import derive_seed, stream
 from connector_tax.units import token_count
 
@@ -139,4 +140,4 @@ def _ask(client: direct.Client, model: str, prompt: list[int]) -> str | None:
         answer = client.post("/v1/completions", json=body)
     except httpx.HTTPError as error:
         return f"{type(error).__name__}: {error}"
-    return None if answer.status_code == 200 else f"HTTP {answer.status_code}: {answer.text[:300]}"
+    return None if answer.status_code == 200 else f"HTTP {answer.status_code}: {excerpt(answer.text, 300)}"

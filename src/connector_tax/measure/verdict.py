@@ -5,6 +5,7 @@ from typing import Any
 
 from connector_tax.records.cell import CellWindow
 from connector_tax.records.request import RequestRecord
+from connector_tax.steptime.heard import FLAG
 
 # Sampler and kernel took 1.7 % of two cores (median of 108 cells, at most 4.9 %); of a larger host it is less.
 MAX_OTHERS_SHARE = 0.1
@@ -45,6 +46,7 @@ def judge(
     metrics_read: bool = True,
     refused: str | None = None,
     steps_agree: bool = True,
+    hooks_heard: bool = True,
     others_share: float | None = None,
     clock_fault: str | None = None,
     engine_death: str | None,
@@ -63,6 +65,7 @@ def judge(
         metrics_read: whether the engine's counters could be read before and after the cell.
         refused: see ``refused``.
         steps_agree: whether there are as many step records as iterations by the engine's own count.
+        hooks_heard: whether the recorder heard the connector's hooks, where there is a connector and step records are wanted.
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
         clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
         engine_death: the root cause if the engine died in this cell.
@@ -95,6 +98,8 @@ def judge(
         flags.append("external_cache_unchecked")
     if not steps_agree:
         flags.append("step_records_incomplete")
+    if not hooks_heard:
+        flags.append(FLAG)
     reasons += health.get("bottleneck", [])
     if not reasons and health.get("statuses") and not health["statuses"].get("ok"):
         reasons.append("no request completed")

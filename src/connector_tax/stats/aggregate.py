@@ -27,8 +27,8 @@ from connector_tax.stats.completeness import (
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.evidence import evidence_of
+from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
-from connector_tax.stats.host import host_flags
 from connector_tax.stats.hypotheses import judge_hypotheses
 from connector_tax.stats.main_taxes import MainTax, launch_taxes, main_taxes
 from connector_tax.stats.observer import observer_effect
@@ -105,7 +105,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
             {"where": p.where, "what": p.what}
             for p in (
                 *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
-                *missing_repeats(data, absent),
+                *(*missing_repeats(data, absent), *unheard_hooks(data)),
             )
         ],
     }
@@ -126,7 +126,7 @@ def _cell_entry(
             "usable": False,
             "verdict": cell.document["verdict"],
             "reasons": [*cell.document["reasons"], *cell.left_out],
-            "flags": [*cell.document["flags"], *host_flags(cell.samples.host)],
+            "flags": flags_of(cell),
         }
     return cell_json(found, saturation.get(cell.config), confidence)
 

@@ -13,6 +13,7 @@ from connector_tax.ingest import CampaignData, CellData
 from connector_tax.ingest.step_costs import StepCosts, costs_of_cells
 from connector_tax.records.cell import Shape
 from connector_tax.summary.cell import effective_throughput_per_s
+from connector_tax.units import token_count
 
 # With fewer steps five coefficients say little.
 FEWEST_STEPS = 200
@@ -124,12 +125,12 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     settings = (data.engine_diff or {}).get("plain") or {}
     cell_config = data.document["config"]["cell"]
     arguments = data.document["config"]["engine"]["args"]
-    batched = arguments.get("max_num_batched_tokens")
-    if arguments.get("max_num_seqs"):
-        settings = {**settings, "scheduler_config.max_num_seqs": arguments["max_num_seqs"]}
+    batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))
+    if sequences:
+        settings = {**settings, "scheduler_config.max_num_seqs": sequences}
     limits = Limits.of(settings, int(cell_config["inflight_cap"]))
     if batched:
-        limits = replace(limits, batched_tokens=int(batched))
+        limits = replace(limits, batched_tokens=batched)
     prompt_s = _prompt_s(data)
     costs = costs_of_cells(cells, limits.batched_tokens, FEWEST_STEPS)
     if costs is not None:

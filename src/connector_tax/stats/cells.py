@@ -22,7 +22,8 @@ from connector_tax.intervals.pairing import CommonArrivals
 from connector_tax.intervals.resampling import Floats, draw_starts
 from connector_tax.processes import Each
 from connector_tax.seeds import stream
-from connector_tax.stats.host import host_flags, host_json
+from connector_tax.stats.flags import flags_of
+from connector_tax.stats.host import host_json
 from connector_tax.stats.saturation import Saturation, overload_criteria
 from connector_tax.stats.schedules import common_arrivals
 from connector_tax.summary.cell import in_window, latencies_ms, summarise_cell
@@ -203,8 +204,11 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, factor: float)
         found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length, factor=factor)
         for q, estimate in found.items():
             by_kind[name, q] = estimate
+    told = {name: values for name, values in known.items() if values.size}
+    nothing = unavailable(table.unheard or "no step has a time of it")
+    missing = {(name, q): nothing for name in known if name not in told for q in STEP_PERCENTILES}
     return StepEstimates(
-        _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, length, factor),
+        _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, length, factor) | missing,
         by_kind,
         _about(table),
         missing=None,
@@ -239,7 +243,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "usable": cell.usable,
         "verdict": document["verdict"],
         "reasons": [*document["reasons"], *cell.left_out],
-        "flags": [*document["flags"], *host_flags(cell.samples.host)],
+        "flags": flags_of(cell),
         "n_window": summary["n_window"],
         "n_ok": summary["n_ok"],
         "n_dropped": statuses.get("dropped", 0),

@@ -130,28 +130,48 @@ def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | No
         return None
     shape = cell.spec.shape
     length = shape.input_tokens + shape.output_tokens
-    primed = [_priming_lengths(c.document.get("cache") or {}) for c in (*before, cell)]
-    lengths = [tokens for of_cell in primed for tokens in of_cell]
-    generated = (cache.get("counters") or {}).get("generation_tokens", 0.0) - len(lengths)
+    primed = [_priming(c.document.get("cache") or {}) for c in (*before, cell)]
+    generated = (cache.get("counters") or {}).get("generation_tokens", 0.0) - sum(p.n for p in primed)
     requests = max(0.0, generated) / shape.output_tokens
     blocks = computed / size - requests * (length / size - (length - 1) // size)
-    blocks -= sum((tokens + 1) / size - tokens // size for tokens in lengths)
+    blocks -= sum(p.left_out(size) for p in primed)
     middle_ns = (cell.window.window_start_ns + cell.window.t_stop_ns) / 2
     blocks += sum(_computed_by(r, middle_ns) // size for r in cell.requests)
     return float(min(blocks, room) if room else blocks)
 
 
-def _priming_lengths(cache: Mapping[str, Any]) -> list[int]:
-    """Tokens of each priming prompt of one cell: all but the last are of the longest."""
+@dataclass(frozen=True, slots=True)
+class Priming:
+    """The priming prompts of one cell: all but the last have as many tokens as the longest.
+
+    Attributes:
+        n: how many; documents may say any number, so they are never laid out one by one.
+    """
+
+    n: int
+    longest: int
+    last: int
+
+    def left_out(self, block_size: int) -> float:
+        """Blocks that they would fill, each with its token of output, and that are not whole."""
+        if not self.n:
+            return 0.0
+        return sum(
+            many * ((tokens + 1) / block_size - tokens // block_size)
+            for many, tokens in ((self.n - 1, self.longest), (1, self.last))
+        )
+
+
+def _priming(cache: Mapping[str, Any]) -> Priming:
     n, tokens = cache.get("prompts") or 0, cache.get("primed_tokens") or 0
     if not n:
-        return []
+        return Priming(0, 0, 0)
     longest = cache.get("longest_prompt")
     if (
         longest is None
     ):  # cells of before it was recorded; of max_model_len below 2049 only the mean is known then
         longest = USUAL_PROMPT if tokens > (n - 1) * USUAL_PROMPT else math.ceil(tokens / n)
-    return [longest] * (n - 1) + [tokens - (n - 1) * longest]
+    return Priming(n, longest, tokens - (n - 1) * longest)
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:

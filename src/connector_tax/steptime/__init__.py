@@ -2,8 +2,9 @@
 
 from connector_tax.steptime.columns import StepColumns, read_step_columns
 from connector_tax.steptime.device_clock import NO_RECORD, ClockHealth, clock_health, cut_clock
+from connector_tax.steptime.heard import unheard, words
 from connector_tax.steptime.raw import headers_of
-from connector_tax.steptime.share import StepCount, count_steps, cut
+from connector_tax.steptime.share import StepCount, count_steps, cut, unheard_in
 from connector_tax.steptime.switch import recording
 
 __all__ = [
@@ -18,4 +19,7 @@ __all__ = [
     "headers_of",
     "read_step_columns",
     "recording",
+    "unheard",
+    "unheard_in",
+    "words",
 ]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from connector_tax.errors import ArtifactError
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular
+from connector_tax.steptime.heard import unheard
 from connector_tax.units import MOST_NS
 
 Floats = NDArray[np.float64]
@@ -127,6 +128,7 @@ class StepColumns:
     Attributes:
         hook_names: by process (``scheduler``, ``worker``), the longest list of its headers: names are only ever added.
         has_worker: whether a worker process began to write.
+        unheard: what its headers say if there was a connector; see ``heard.py``.
         steps: columns STEP_INTS and STEP_FLOATS.
         workers: columns WORKER_INTS and WORKER_FLOATS; ``step_id`` is 0 where a row has none.
         named: which of the worker's rows have one, shape (rows,).
@@ -135,6 +137,7 @@ class StepColumns:
 
     hook_names: dict[str, list[str]]
     has_worker: bool
+    unheard: dict[str, str]
     steps: Rows
     workers: Rows
     named: NDArray[np.bool_]
@@ -174,6 +177,7 @@ def read_step_columns(path: Path) -> StepColumns:
     return StepColumns(
         hook_names=_hook_names(headers),
         has_worker=found.n > 0 or any(h.process == "worker" for h in headers),
+        unheard=unheard({"process": h.process, "hooks": h.hooks} for h in headers),
         steps=all_steps,
         workers=found,
         named=np.concatenate([np.empty(0, dtype=np.bool_), *named]),

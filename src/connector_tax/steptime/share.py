@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.files import append_lines
-from connector_tax.steptime.raw import Header, rows_of
+from connector_tax.steptime.heard import NO_ROWS, NOT_KNOWN, unheard, words
+from connector_tax.steptime.raw import Header, headers_of, rows_of
 
 # The engine's own count of its iterations and the recorded steps may differ by this much: a cell's edges.
 TOLERANCE = 0.01
@@ -55,10 +56,12 @@ class StepCount:
     Attributes:
         decoding: with at least one decode token, so certainly with an output.
         with_tokens: with any token; one that computes a part of a prompt has no output.
+        of_workers: rows of the worker, which only a connector has.
     """
 
     decoding: int
     with_tokens: int
+    of_workers: int = 0
 
     def agrees_with(self, iterations: float) -> bool:
         """Whether vLLM's count of iterations, which are steps with an output, can be these steps."""
@@ -67,12 +70,19 @@ class StepCount:
 
 
 def count_steps(path: Path) -> StepCount:
-    """Count the scheduler's rows of a cell's share."""
-    decoding = with_tokens = 0
+    """Count the rows of a cell's share."""
+    decoding = with_tokens = of_workers = 0
     with open(path, encoding="utf-8") as lines:
         for line in lines:
+            of_workers += '"kind":"worker_step"' in line
             if '"kind":"step"' in line:
                 row = json.loads(line)
                 decoding += row["decode_tokens"] > 0
                 with_tokens += row["decode_tokens"] + row["prefill_tokens"] > 0
-    return StepCount(decoding, with_tokens)
+    return StepCount(decoding, with_tokens, of_workers)
+
+
+def unheard_in(path: Path, count: StepCount) -> str | None:
+    """Why the hooks of a connector's cell are not known, from its share and what was counted there; None where they are."""
+    said = words(unheard(headers_of(path)))
+    return said or (NOT_KNOWN + NO_ROWS if count.with_tokens and not count.of_workers else None)

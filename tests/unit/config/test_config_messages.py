@@ -54,7 +54,7 @@ def test_an_unknown_key_is_named_with_what_is_allowed() -> None:
 def test_an_impossible_value_is_named_with_its_place() -> None:
     value = demo()
     value["phase_a"]["rates_per_s"] = [4, -1]
-    assert "phase_a.rates_per_s[1]: -1 is not allowed; wanted: more than 0." in refusal(value)
+    assert "phase_a.rates_per_s[1]: -1 is not allowed; wanted: 1e-06 or more." in refusal(value)
 
 
 def test_a_rate_that_is_no_number_is_refused() -> None:

@@ -56,6 +56,17 @@ def campaign(
         ({"extra_args": ["-n\t2"]}, "would set --nnodes"),
         ({"extra_args": ["-r 1"]}, "'-r 1' would set --node-rank"),
         ({"extra_args": ["-dpa=10.0.0.1"]}, "would set --data-parallel-address"),
+        # vLLM 0.32 makes a connector of these, for plain as well, and in the place of any other.
+        (
+            {"args": {"kv_offloading_size": 4}},
+            "'--kv_offloading_size' would set --kv-offloading-size, which is not open: it is the",
+        ),
+        ({"extra_args": ["--kv-offloading-b=lmcache"]}, "would set --kv-offloading-backend"),
+        ({"extra_args": ["-dpa.x=1"]}, "'-dpa.x=1' would set --data-parallel-address"),
+        (
+            {"env": {"VLLM_MODEL_REDIRECT_PATH": "/a"}},
+            "engine.env.VLLM_MODEL_REDIRECT_PATH: vLLM would load another model",
+        ),
         ({"env": {"PORT": "8001"}}, "mine.yaml: engine.env.PORT: the pipeline sets PORT itself"),
         ({"env": {"KV_TRANSFER_CONFIG": "{}"}}, "sets KV_TRANSFER_CONFIG itself"),
     ],
@@ -78,6 +89,13 @@ def test_nor_by_a_connectors_entry(tmp_path: Path, entry: dict[str, Any], messag
     with pytest.raises(ConfigError) as told:
         campaign(tmp_path, entry=entry)
     assert message in str(told.value)
+
+
+def test_a_refusal_repeats_no_secret(tmp_path: Path) -> None:
+    kv = '--kv-transfer-config={"kv_connector_extra_config": {"redis_password": "Zq8v,T2x"}}'
+    with pytest.raises(ConfigError) as told:
+        campaign(tmp_path, {"extra_args": [kv]})
+    assert "redis_password" in str(told.value) and "T2x" not in str(told.value)
 
 
 def test_nor_by_a_campaign_file_that_was_edited() -> None:

@@ -1,5 +1,6 @@
 """CUDA_VISIBLE_DEVICES to cards: engine, lock, sampler and receipt get the same one, whatever names it."""
 
+import platform
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from connector_tax.config import EngineConfig
 from connector_tax.engine.command import engine_environment
 from connector_tax.engine.gpus import Cards, Gpu, cards_of, cards_wanted
 from connector_tax.engine.identity import engine_identity, env_text
-from connector_tax.errors import ConfigError
+from connector_tax.errors import ConfigError, EngineError
 from connector_tax.records.connector import ConnectorSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -177,6 +178,19 @@ def test_a_connector_chooses_no_card(nvml: Nvml, engine: EngineConfig) -> None:
     connector = ConnectorSpec("x", "x", None, env={"CUDA_VISIBLE_DEVICES": "2"})
     with pytest.raises(ConfigError, match=r"x: env\.CUDA_VISIBLE_DEVICES: cards are chosen for the campaign"):
         engine_environment(engine, connector, cards_of(engine, {}))
+
+
+def test_an_interpreter_that_greets_is_asked_all_the_same(
+    nvml: Nvml, engine: EngineConfig, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho Welcome to the cluster\n{sys.executable} "$@"\necho Bye\n')
+    python.chmod(0o755)
+    asked = engine_identity(replace(engine, python=str(python)), Cards((), 0))
+    assert asked["versions"]["python"] == platform.python_version()
+    python.write_text("#!/bin/sh\necho Welcome to the cluster\n")
+    with pytest.raises(EngineError, match="is it a Python interpreter"):
+        engine_identity(replace(engine, python=str(python)), Cards((), 0))
 
 
 def test_cuda_is_read_off_the_engines_torch(

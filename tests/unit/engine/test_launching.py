@@ -44,6 +44,13 @@ def vllm_engine(campaign: CampaignConfig, **changes: object) -> EngineConfig:
     return replace(campaign.engine, kind="vllm", **changes)  # type: ignore[arg-type]
 
 
+def kv_transfer_config_of(process: psutil.Process) -> dict[str, Any]:
+    flag = "--kv-transfer-config="
+    given = next(word for word in process.cmdline() if word.startswith(flag))
+    config: dict[str, Any] = json.loads(given.removeprefix(flag))
+    return config
+
+
 def test_an_engine_serves_and_is_gone_afterwards(campaign: CampaignConfig, tmp_path: Path) -> None:
     request = LaunchRequest(campaign.engine, campaign.connector("nixl_both"), tmp_path)
     with running_engine(request) as engine:
@@ -109,7 +116,7 @@ def test_a_runs_script_serves_from_another_clone_after_the_run(
         assert environment["CONNECTOR_TAX_ENGINE_MODEL"].startswith(f"{clone}/config/")
         assert Path(environment["AGENTIC_STEP_LOG_PATH"]).parent.parent == temporary
         assert Path(environment["AGENTIC_STEP_LOG_PATH"]).parent.is_dir()
-        config = json.loads(psutil.Process(server.pid).cmdline()[-1])
+        config = kv_transfer_config_of(psutil.Process(server.pid))
         assert config == {"kv_connector": "MooncakeConnector", "kv_role": "kv_both"}
     finally:
         server.terminate()
@@ -308,7 +315,7 @@ def test_a_server_by_hand_has_a_store_of_its_own(campaign: CampaignConfig, tmp_p
         process = psutil.Process(server.pid)
         store = Path(process.environ()["SOME_STORE"])
         assert store.parent == tmp_path / "tmp" and store.is_dir()
-        extra = json.loads(process.cmdline()[-1])["kv_connector_extra_config"]
+        extra = kv_transfer_config_of(process)["kv_connector_extra_config"]
         assert extra == {"path": f"{store}/kv", "other": "a b"}
     finally:
         server.terminate()

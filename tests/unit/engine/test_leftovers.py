@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,21 @@ def test_a_strangers_worker_in_a_session_of_the_same_number_is_left_alone(
     assert os.getsid(child) == founder.pid
     assert end_leftovers(tmp_path, grace_s=0.2) == []
     assert not gone(child)
+
+
+def test_a_copy_of_a_campaign_ends_nothing_of_the_original(
+    family: tuple["subprocess.Popen[str]", int], tmp_path: Path
+) -> None:
+    """The record is copied with it, and the original is measuring; one that was moved is the same campaign."""
+    founder, child = family
+    run = tmp_path / "demo" / "run"
+    run.mkdir(parents=True)
+    record_supervisor(run, founder.pid, MARK)
+    shutil.copytree(tmp_path / "demo", tmp_path / "copy")
+    assert end_all_leftovers(tmp_path / "copy", grace_s=0.2) == []
+    assert not gone(founder.pid) and not gone(child)
+    (tmp_path / "demo").rename(tmp_path / "moved")
+    assert end_all_leftovers(tmp_path / "moved", grace_s=0.2) == [founder.pid, child]
 
 
 # Forks twice, leaves its session and its logs, as a daemon does.

@@ -27,7 +27,7 @@ def vllm(tmp_path: Path) -> Path:
 def engine(vllm: Path, tmp_path: Path) -> EngineConfig:
     """An engine whose interpreter, asked for vLLM's folder, names the stand-in."""
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho {vllm}\n")
+    python.write_text(f'#!/bin/sh\necho "Welcome to the cluster"\necho "$3{vllm}"\necho Bye\n')
     python.chmod(0o755)
     return replace(load_campaign(CONFIG / "demo.yaml").engine, kind="vllm", python=str(python))
 
@@ -96,3 +96,30 @@ def test_an_engine_that_recorded_no_step_has_no_step_timing(tmp_path: Path) -> N
     )
     (log.parent / "engine_step.scheduler.7.jsonl").write_text("{}\n")
     assert recorder_heard(log, stderr).available
+
+
+def header(process: str, *hooks: str) -> str:
+    return json.dumps({"kind": "header", "process": process, "pid": 7, "hooks": hooks}) + "\n"
+
+
+def test_a_connector_whose_hooks_nobody_recorded_was_not_heard(tmp_path: Path) -> None:
+    """Its scheduler's steps are there; plain, of which nothing else is wanted, was heard."""
+    log, stderr = tmp_path / "steps" / "engine_step.jsonl", tmp_path / "vllm_stderr.log"
+    log.parent.mkdir()
+    stderr.write_text(
+        "connector-tax: no step records: x.KVConnectorFactory has no create_connector (process 7)\n"
+        "connector-tax: step timing wraps x.Scheduler (process 7)\n"
+    )
+    scheduler, worker = (log.parent / f"engine_step.{p}.7.jsonl" for p in ("scheduler", "worker"))
+    scheduler.write_text(header("scheduler"))
+    assert recorder_heard(log, stderr).available
+    assert recorder_heard(log, stderr, connector=True).reason == (
+        "hook times are not known: the scheduler recorded none of the connector's hooks and no worker process recorded anything; "
+        "the engine says: no step records: x.KVConnectorFactory has no create_connector (process 7)"
+    )
+    scheduler.write_text(header("scheduler") + header("scheduler", "build_connector_meta"))
+    assert "no worker process recorded anything" in str(recorder_heard(log, stderr, connector=True).reason)
+    worker.write_text(header("worker"))
+    assert "the worker recorded none" in str(recorder_heard(log, stderr, connector=True).reason)
+    worker.write_text(header("worker", "get_finished"))
+    assert recorder_heard(log, stderr, connector=True).available

@@ -15,10 +15,11 @@ from cell_specs import cell_spec
 
 from connector_tax.config import CampaignConfig, load_campaign
 from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.engine import process
 from connector_tax.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.engine.gpus import Cards
 from connector_tax.engine.launch_words import fields
-from connector_tax.engine.logs import clean_logs, launch_secrets
+from connector_tax.engine.logs import CHUNK_CHARS, NEAR_CHARS, clean_logs, launch_secrets
 from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import measure_cell
@@ -141,6 +142,32 @@ def test_a_log_without_a_secret_is_left_alone(campaign: CampaignConfig, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == [log.name]
 
 
+def test_a_secret_at_the_end_of_a_piece_of_a_log_is_gone(tmp_path: Path) -> None:
+    """A log is gone through in pieces; none of them ends in the middle of a key, of a block or of a long line's secret."""
+    log, line = tmp_path / "vllm_stderr.log", "line of a log that says nothing at all\n"
+    body = (line * (CHUNK_CHARS // len(line) + 1))[: CHUNK_CHARS - NEAR_CHARS - 60] + "\n"
+    key = "-----BEGIN PRIVATE KEY-----\n" + "Zq8vT2xLk9Rw4n\n" * 20 + "-----END PRIVATE KEY-----\n"
+    block = "redis_password: |\n" + "  Zq8v T2xLk9Rw4n\n" * 20
+    for text in (key, block):
+        log.write_text(body + text + line * 3000)
+        clean_logs(tmp_path, frozenset())
+        assert "T2xLk9Rw4n" not in log.read_text() and log.read_text().endswith(line * 3000)
+    long = "a" * (CHUNK_CHARS - NEAR_CHARS - 6)
+    log.write_text(f"{long} Zq8vT2xLk9Rw4n{long} password=Zq8vT2x{long}\n")
+    clean_logs(tmp_path, frozenset(["Zq8vT2xLk9Rw4n"]))
+    assert log.read_text() == f"{long} {BLANKED}{long} password={BLANKED}\n"
+
+
+def test_the_end_of_a_log_begins_with_a_whole_line(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LOG_TAIL_BYTES", 40)
+    (tmp_path / "vllm_stderr.log").write_text(
+        "logging in with planted-3-planted-3\n" + "RuntimeError: no\n" * 2
+    )
+    assert process._tail(tmp_path / "vllm_stderr.log") == "RuntimeError: no\n" * 2
+
+
 def recorded(tmp_path: Path, *arguments: str, **variables: str) -> str:
     """``launch.sh`` of a launch by hand."""
     out = tmp_path / "launch.sh"
@@ -171,9 +198,8 @@ def test_a_runs_script_refers_to_the_variable_that_held_the_secret(tmp_path: Pat
     assert "open sesame" not in text and '"${MY_PW}"' in text
     refused = run_by_hand(tmp_path)
     assert refused.returncode != 0 and refused.stderr.strip().endswith("set MY_PW") and refused.stdout == ""
-    assert run_by_hand(tmp_path, MY_PW="it's $HOME `id`").stdout.strip().endswith(
-        '--seed 1 --kv-transfer-config {"kv_connector": "X", "redis": {"password": "it\'s $HOME `id`"}}'
-    )  # fmt: skip
+    given = '--kv-transfer-config={"kv_connector": "X", "redis": {"password": "it\'s $HOME `id`"}} --served'
+    assert given in run_by_hand(tmp_path, MY_PW="it's $HOME `id`").stdout
 
 
 def test_two_secrets_of_one_name_are_two_variables(tmp_path: Path) -> None:
@@ -190,6 +216,36 @@ def test_two_secrets_of_one_name_are_two_variables(tmp_path: Path) -> None:
     given = {"VLLM_API_KEY": "1", "ENGINE_HF_TOKEN": "2", "VLLM_API_KEY_2": "3"}
     done = run_by_hand(tmp_path, **given)
     assert '--api-key 1 --hf-token 2 --x {"api_key": "3"}' in done.stdout, done.stderr
+
+
+def test_a_known_secret_stands_nowhere_else_in_a_runs_script(tmp_path: Path) -> None:
+    """In a variable that is written out, in an argument, in the comment, and in a folder's name."""
+    secret = "Q7,T2xLk9Rw4nQw"
+    (tmp_path / secret).mkdir()
+    (tmp_path / secret / "python").symlink_to("/bin/echo")
+    given = {
+        "HF_ENDPOINT": f"http://mirror/{secret}/x",
+        "PYTHONPATH": f"/a/{secret}",
+        "REDIS_PASSWORD": secret,
+    }
+    given["ENGINE_PYTHON"] = str(tmp_path / secret / "python")
+    arguments = [f"--redis-password={secret}", "--remote", f"lm://h/{secret}"]
+    text = recorded(
+        tmp_path, *arguments, **given, RECORD_NEEDED="REDIS_PASSWORD", RECORD_PYTHON=sys.executable
+    )
+    assert "T2xLk9Rw4nQw" not in text and "ENGINE_REDIS" not in text
+    assert 'export HF_ENDPOINT=http://mirror/"${REDIS_PASSWORD}"/x\n' in text
+    done = run_by_hand(tmp_path, REDIS_PASSWORD="it's $HOME", ENGINE_PYTHON="echo")
+    assert done.stdout.strip().endswith("--redis-password=it's $HOME --remote lm://h/it's $HOME"), done.stderr
+
+
+def test_a_secret_that_was_inherited_is_asked_for_where_it_stands_elsewhere(tmp_path: Path) -> None:
+    text = recorded(
+        tmp_path, "--remote", "lm://h/T2xLk9Rw4nQw", HF_TOKEN="T2xLk9Rw4nQw", LMCACHE_X="T2xLk9Rw4nQw"
+    )
+    assert "T2xLk9Rw4nQw" not in text and ': "${HF_TOKEN:?' in text and "HF_TOKEN was set as well" not in text
+    assert 'export LMCACHE_X="${HF_TOKEN}"\n' in text
+    assert "lm://h/x" in run_by_hand(tmp_path, HF_TOKEN="x").stdout
 
 
 def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ def test_an_engine_is_launched_with_its_own_folder(tmp_path: Path) -> None:
         engine.wait_ready()
         assert (stores_folder() / "0").is_dir()
         command = engine.processes()["api_server"].cmdline()
-        assert json.loads(command[-1])["kv_connector_extra_config"] == {
+        kv = next(w for w in command if w.startswith("--kv-transfer-config="))
+        assert json.loads(kv.partition("=")[2])["kv_connector_extra_config"] == {
             "shared_storage_path": str(stores_folder() / "0")
         }
     assert not (stores_folder() / "0").exists()

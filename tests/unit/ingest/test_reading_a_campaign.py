@@ -315,8 +315,8 @@ def test_requests_are_the_ones_that_were_written(campaign: Campaign) -> None:
         ("shapes", {"256x16": {}}, "no shapes.256x16.rate_per_s"),
         ("load_shapes", {"256x16": {"rate_per_s": "4"}}, "load_shapes.256x16.rate_per_s is no int or float"),
         ("shapes", {"foo": {"rate_per_s": 4.0}}, "'foo' is no shape"),
-        ("shapes", {"256x16": {"rate_per_s": 0}}, "shapes.256x16.rate_per_s is 0, wanted is 1e-09 to 1e+09"),
-        ("ref_load_per_s", 0, "ref_load_per_s is 0, wanted is 1e-09 to 1e+09"),
+        ("shapes", {"256x16": {"rate_per_s": 0}}, "shapes.256x16.rate_per_s is 0, wanted is 1e-13 to 1e+09"),
+        ("ref_load_per_s", 0, "ref_load_per_s is 0, wanted is 1e-13 to 1e+09"),
     ],
 )
 def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(

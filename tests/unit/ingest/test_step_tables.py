@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -45,9 +46,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose JSONL was decoded."""
     names: list[str] = []
 
-    def noted(path: Path, window: object) -> StepTable:
+    def noted(path: Path, window: object, *, connector: bool) -> StepTable:
         names.append(path.name)
-        return read_steps(path, window)  # type: ignore[arg-type]
+        return read_steps(path, window, connector=connector)  # type: ignore[arg-type]
 
     monkeypatch.setattr(tables, "read_steps", noted)
     return names
@@ -79,6 +80,24 @@ def test_a_table_holds_every_column_to_the_last_digit(campaign: Campaign) -> Non
     assert np.array_equal(straight.hooks.calls, kept.hooks.calls, equal_nan=True)
 
 
+def test_a_hook_that_is_named_twice_keeps_both_of_its_columns(campaign: Campaign) -> None:
+    """As of a connector that was made twice in one process."""
+    cell = cell_of(campaign)
+    header, row = '"patch_sha256":"p"', '"decode_tokens":4}'
+    text = cell.engine_step.read_text().replace(header, header + ',"hooks":["h","h"]', 1)
+    cell.engine_step.write_text(text.replace(row, '"decode_tokens":4,"hooks":[1000,1,2000,2]}'))
+    reseal(cell)
+    records = next(
+        c.steps
+        for r in read_campaign(campaign.root).runs
+        for c in r.cells
+        if c.cell_id == cell.cell_id and c.config == "nixl_both"
+    )
+    assert records is not None
+    assert records.load().hooks.us[0].tolist() == [1.0, 2.0]
+    assert records.load().hooks.calls[0].tolist() == [1, 2]
+
+
 def _changed_source(campaign: Campaign, table: Path) -> None:
     cell = cell_of(campaign)
     text = cell.engine_step.read_text()
@@ -98,6 +117,18 @@ def _with_metadata(change: Callable[[dict[str, object]], None]) -> Callable[[Cam
         pq.write_table(found.replace_schema_metadata({tables.KEY: json.dumps(facts)}), table)
 
     return rewrite
+
+
+def _with_many_hooks(campaign: Campaign, table: Path) -> None:
+    """One pair of columns under a name that the metadata list a thousand times: columns for each would be made of it."""
+    found = pq.read_table(table)
+    facts = json.loads(found.schema.metadata[tables.KEY])
+    facts["hooks"] = ["h"] * 1000
+    for name in ("us:h", "calls:h", "us:0", "calls:0"):
+        found = found.append_column(name, pa.array(np.zeros(found.num_rows)))
+    pq.write_table(
+        found.replace_schema_metadata({tables.KEY: json.dumps(facts)}), table, write_page_checksum=True
+    )
 
 
 def _torn(campaign: Campaign, table: Path) -> None:
@@ -128,6 +159,7 @@ def _foreign(campaign: Campaign, table: Path) -> None:
         _with_metadata(lambda made_of: made_of.update(code_sha256="of an older reader")),
         _with_metadata(lambda made_of: made_of.update(window_ns=[0, 1])),
         _with_metadata(lambda made_of: made_of.update(source={"sha256": "of other records"})),
+        _with_many_hooks,
         _torn,
         _flipped,
         _of_another_cell,

@@ -260,3 +260,28 @@ def test_an_event_of_ten_megabytes_is_one_token(clock: Callable[[Callable[[], in
     _, flight = read([HEAD, event(0), *reads, end(2)], clock)
     assert (flight.status, flight.completion_tokens) == ("ok", 2)
     assert flight.t_last_token_ns == len(reads) + 2
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 500 X\r\ncontent-type: application/json\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n",
+    ],
+    ids=["error", "no stream", "no event"],
+)
+@pytest.mark.parametrize("kept", [200, 2000])
+def test_of_a_known_secret_no_half_is_kept(
+    head: bytes,
+    kept: int,
+    clock: Callable[[Callable[[], int]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server may repeat the key that it refused where its answer is cut."""
+    secret = "Zq8vT2xLk9Rw4nBd7fHsQ1"
+    monkeypatch.setenv("VLLM_API_KEY", secret)
+    said = b"data: {" + b"m" * (kept - 19) + b" " + secret.encode() + b" was refused\n\n"
+    wire = head + b"content-length: %d\r\n\r\n" % len(said) + said
+    _, flight = read([wire], clock)
+    assert flight.error is not None and "mmm" in flight.error and secret[:4] not in flight.error

@@ -39,6 +39,7 @@ class Counting:
     counts: bool = True
     labels: str = 'block_size="16",num_gpu_blocks="1000"'
     url: str = ""
+    says: str = "{}"
 
     def page(self) -> str:
         counted = {
@@ -79,7 +80,7 @@ def server() -> Iterator[Counting]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._answer(state.complete(body), "{}")
+            self._answer(state.complete(body), state.says)
 
         def _answer(self, code: int, text: str) -> None:
             self.send_response(code)
@@ -170,3 +171,11 @@ def test_the_size_of_a_cache_is_read_where_a_release_knows_it() -> None:
     page = '# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0\n'
     assert parse_cache_size(page) == {"block_size": 16}
     assert parse_cache_size("# TYPE vllm:x gauge\nvllm:x 1.0\n") == {}
+
+
+def test_of_a_known_secret_that_the_engine_repeats_no_half_is_kept(
+    server: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "Zq8vT2xLk9Rw4nBd7fHsQ1")
+    server.fails_at, server.says = 1, "m" * 290 + " Zq8vT2xLk9Rw4nBd7fHsQ1"
+    assert "Zq8v" not in prime(server)["failed"]

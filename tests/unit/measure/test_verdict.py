@@ -47,6 +47,7 @@ def test_a_client_that_was_the_bottleneck_spoils_the_cell() -> None:
 
 def test_missing_step_records_are_flagged() -> None:
     assert verdict(steps_agree=False).flags == ("step_records_incomplete",)
+    assert verdict(hooks_heard=False).flags == ("hook_times_unknown",)
 
 
 def test_a_dead_engine_spoils_the_cell() -> None:

@@ -161,6 +161,45 @@ sys.meta_path.append(Editable)
     assert [r["step_id"] for r in rows_of(tmp_path / "step.jsonl") if r["kind"] == "step"] == [1]
 
 
+PASSED_OVER = """
+class Six:  # before 1.16
+    def find_module(self, fullname, path=None): ...
+sys.meta_path.insert(1, Six())
+"""
+NOBODY_IN = """
+import importlib.machinery
+class Loader:
+    __slots__ = ("inner",)
+    def create_module(self, spec): return None
+    def exec_module(self, module): self.inner.exec_module(module)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if name.endswith("scheduler"):
+            loader = Loader()
+            loader.inner, spec.loader = spec.loader, loader
+        return spec
+sys.meta_path.insert(1, Finder())
+"""
+
+
+def test_a_finder_that_python_passes_over_is_passed_over(vllm: Path, tmp_path: Path) -> None:
+    done = engine(vllm, tmp_path / "step.jsonl", ONE_STEP, PASSED_OVER)
+    assert done.returncode == 0, done.stderr
+    assert "step timing wraps vllm.v1.core.sched.scheduler.Scheduler" in done.stderr
+
+
+def test_an_engine_starts_whose_modules_come_from_a_loader_that_cannot_be_followed(
+    vllm: Path, tmp_path: Path
+) -> None:
+    done = engine(vllm, tmp_path / "step.jsonl", ONE_STEP, NOBODY_IN)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "no step records: vllm.v1.core.sched.scheduler comes from a loader that cannot be followed"
+        in done.stderr
+    )
+
+
 def test_nothing_is_wrapped_without_a_log_path(vllm: Path, tmp_path: Path) -> None:
     said = engine(vllm, None, ONE_STEP + "\nassert not hasattr(s.schedule, '__wrapped__')")
     assert (said.returncode, said.stderr) == (0, "")

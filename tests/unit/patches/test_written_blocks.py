@@ -2,6 +2,7 @@
 
 import json
 import os
+import py_compile
 import shutil
 import signal
 import subprocess
@@ -246,6 +247,33 @@ def test_a_file_beside_that_only_looks_like_ours_stays(vllm: Path) -> None:
     assert ".connector_tax_ab12_x9z" not in tree(vllm)
 
 
+def test_compiled_code_of_a_written_file_goes_with_its_block(vllm: Path) -> None:
+    """Python loads code of an unchecked hash whatever the source says: the emitter's import would stay in the engine."""
+    write_blocks(vllm)
+    source = vllm / SCHEDULER
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    code = Path(str(py_compile.compile(str(source), doraise=True, invalidation_mode=unchecked)))
+    other = Path(
+        str(py_compile.compile(str(vllm / "__init__.py"), doraise=True, invalidation_mode=unchecked))
+    )
+    kept = code.read_bytes()
+    assert patcher(vllm, "--revert") == (0, patcher(vllm, "--status")[1] | {"action": "revert"})
+    assert not code.exists() and other.exists()
+    code.write_bytes(kept)
+    assert patcher(vllm, "--status")[1]["state"] == "half"
+    code_, report = patcher(vllm, "--revert")
+    assert (code_, report["state"], code.exists()) == (0, "unpatched", False)
+
+
+def test_compiled_code_that_python_checks_is_no_block(vllm: Path) -> None:
+    write_blocks(vllm)
+    code = Path(str(py_compile.compile(str(vllm / SCHEDULER), doraise=True)))
+    kept = code.read_bytes()
+    assert patcher(vllm, "--revert")[0] == 0
+    code.write_bytes(kept)
+    assert patcher(vllm, "--status")[1]["state"] == "unpatched"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 def test_root_leaves_a_file_to_its_owner(vllm: Path) -> None:
     write_blocks(vllm)
@@ -261,7 +289,11 @@ def test_root_leaves_a_file_to_its_owner(vllm: Path) -> None:
     [
         ("#!/bin/sh\nexit 127\n", "does not run Python code (exit status 127: it says nothing)"),
         ("#!/bin/sh\necho broken >&2\nexit 1\n", "does not run Python code (exit status 1: broken)"),
-        ("#!/bin/sh\n", "has no vllm"),
+        ('#!/bin/sh\necho "$3"\n', "has no vllm"),
+        (
+            "#!/bin/sh\necho Welcome\n",
+            "ran without an answer: is it a Python interpreter? It printed 'Welcome",
+        ),
         (None, "cannot be run"),
     ],
 )

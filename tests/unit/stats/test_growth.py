@@ -16,6 +16,7 @@ from connector_tax.enginemodel.costs import NO_CONNECTOR, load_costs
 from connector_tax.enginemodel.model import EngineModel
 from connector_tax.files import read_json, write_json
 from connector_tax.ingest import read_campaign
+from connector_tax.ingest.form import fault_of_cell
 from connector_tax.records.cell import Shape
 from connector_tax.stats.aggregate import aggregate
 from connector_tax.stats.growth import before_in_launch, cached_blocks, fit_plane
@@ -152,6 +153,23 @@ def test_an_engine_that_does_not_tell_its_block_size_leaves_no_slope_and_says_wh
     told = slope(entry, "build_meta_us")["per_1000_cached_blocks"]
     assert told["point"] is None
     assert "did not tell its block size" in told["reason"]
+
+
+def test_a_document_of_any_number_of_priming_prompts_is_no_list_of_them(tmp_path: Path) -> None:
+    campaign = measured(tmp_path)
+    cell = next(c for c in read_campaign(campaign.root).cells() if c.phase == "d")
+    cache = {"computed_tokens": 1600, "block_size": 16, "prompts": 10**12, "primed_tokens": 10**12}
+    assert cached_blocks(replace(cell, document={"cache": {**cache, "longest_prompt": 1}})) is not None
+
+
+def test_a_cell_whose_priming_prompts_are_no_number_costs_itself(tmp_path: Path) -> None:
+    campaign = measured(tmp_path)
+    document = read_json(campaign.run("mooncake_both", "d").finished_cells()[0].cell_json)
+    assert fault_of_cell(document) is None
+    for key in ("prompts", "primed_tokens", "longest_prompt"):
+        for value in (1.5, "x", -1, 10**13):
+            fault = fault_of_cell({**document, "cache": {**document["cache"], key: value}})
+            assert fault is not None and fault.startswith(f"cache.{key} is ")
 
 
 def test_a_campaign_without_phase_d_has_no_growth(tmp_path: Path) -> None:

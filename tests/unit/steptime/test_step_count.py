@@ -21,4 +21,4 @@ def test_rows_are_counted_by_their_tokens(tmp_path: Path) -> None:
     rows = [(0, 4), (8, 4), (8, 0), (0, 0)]
     lines = [f'{{"kind":"step","prefill_tokens":{p},"decode_tokens":{d}}}' for p, d in rows]
     path.write_text("\n".join(['{"kind":"header"}', *lines, '{"kind":"worker_step"}']) + "\n")
-    assert count_steps(path) == StepCount(decoding=2, with_tokens=3)
+    assert count_steps(path) == StepCount(decoding=2, with_tokens=3, of_workers=1)

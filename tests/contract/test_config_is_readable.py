@@ -1,0 +1,214 @@
+"""What the config's schema lets be measured the analysis can read: a campaign is refused before the first launch, or not at all.
+
+Every number of ``workflow/schemas/config.schema.yaml`` is put to its bounds and, where it has none, far beyond any; what the config
+takes then goes through the files of a campaign and is held against ``ingest/form.py``, as the analysis does.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import connector_tax.config.load
+from connector_tax.config import CampaignConfig, parse_campaign
+from connector_tax.config.checked import PROJECT_ROOT, SCHEMAS
+from connector_tax.errors import ConfigError
+from connector_tax.files import parse_json, to_json
+from connector_tax.ingest.belonging import Belonging
+from connector_tax.ingest.form import fault_of_campaign, fault_of_cell, fault_of_preflight, fault_of_rates
+from connector_tax.plan import campaign_document, cells_of
+from connector_tax.records.cell import CellSpec
+from connector_tax.records.rates import ReferenceRates
+from connector_tax.stats.reference import SMALLEST_FRACTION
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from builders import CODE, DATE, ENGINE, ROOT
+
+SCHEMA = yaml.safe_load((SCHEMAS / "config.schema.yaml").read_text())
+# Far beyond what a schema without a bound might have meant.
+HUGE_INT, HUGE_FLOAT, TINY = 10**30, 1e300, 1e-300
+Way = tuple[str | int, ...]
+
+# What another key must be for the config to take a value at its bounds.
+BESIDE: dict[str, dict[str, Any]] = {
+    "cell.gamma_shape": {"cell.arrival": "gamma"},
+    "cell.stop_half_width": {"cell.max_completed": 1_000_000_000},
+    "cell.max_completed": {"cell.stop_half_width": 0.1, "cell.min_completed": 1},
+    "cell.token_id_low": {"cell.token_id_high": 2_147_483_647},
+    "cell.token_id_high": {"cell.token_id_low": 0},
+    "cell.warmup_s": {"cell.max_cell_s": 1_000_000, "cell.duration_s": TINY},
+    "cell.max_cell_s": {"cell.warmup_s": 0, "cell.duration_s": TINY, "phase_d": {}},
+    "phase_d.running.0": {"cell.inflight_cap": 1_000_000},
+    "phase_d.warmup_s": {"cell.max_cell_s": 1_000_000, "phase_d.duration_s": TINY},
+    "phase_d.duration_s": {"cell.max_cell_s": 1_000_000, "phase_d.warmup_s": 0},
+    "cell.duration_s": {"cell.max_cell_s": 1_000_000, "cell.warmup_s": 0},
+}
+# At these bounds two keys exclude one another, and the config says so.
+EXCLUDED = {("cell.token_id_low", 2_147_483_647), ("cell.token_id_high", 1), ("cell.max_completed", 2)}
+
+
+def numbers(schema: dict[str, Any], way: Way = ()) -> Iterator[tuple[Way, dict[str, Any]]]:
+    """Every place in a config where a number may stand, and its schema."""
+    kinds = schema.get("type", ())
+    if {"number", "integer"} & {*([kinds] if isinstance(kinds, str) else kinds)}:
+        yield way, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from numbers(inner, (*way, name))
+    for index, inner in enumerate(schema.get("prefixItems", ())):
+        yield from numbers(inner, (*way, index))
+    if isinstance(schema.get("items"), dict):
+        yield from numbers(schema["items"], (*way, 0))
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from numbers(schema["additionalProperties"], (*way, "block_size"))
+
+
+def at_bounds(schema: dict[str, Any]) -> Iterator[Any]:
+    """The values at the ends, as whole numbers and, where they may be none, as others; null where that is one."""
+    whole = "integer" in schema["type"]
+    low, high = schema.get("minimum"), schema.get("maximum")
+    beyond = HUGE_INT if whole else HUGE_FLOAT
+    yield from (low, high) if low is not None and high is not None else (low,) if low is not None else ()
+    if high is None and "exclusiveMaximum" not in schema:
+        yield beyond
+    elif high is not None and low is None and "exclusiveMinimum" not in schema:
+        yield -beyond
+    if "exclusiveMinimum" in schema:
+        yield schema["exclusiveMinimum"] + (TINY if schema["exclusiveMinimum"] == 0 else 1e-9)
+    if "exclusiveMaximum" in schema:
+        yield schema["exclusiveMaximum"] - 1e-9
+    if "null" in schema["type"]:
+        yield None
+
+
+def place(way: Way) -> str:
+    return ".".join(map(str, way))
+
+
+CASES = {
+    f"{place(way)}: {value}": (way, value)
+    for way, schema in numbers(SCHEMA)
+    for value in at_bounds(schema)
+    if not (value is None and place(way) in BESIDE)
+}
+SPECIAL = {
+    **{f"{n}: {v}": (("engine", "args", n), v) for n in ("max_model_len", "max_num_seqs") for v in (-1, "auto", "32k", "32K", "512", None)},
+    **{f"max_num_batched_tokens: {v}": (("engine", "args", "max_num_batched_tokens"), v) for v in ("8k", "25.6k", 8192.0, "999999999999", "9999999T", "9" * 400)},
+    "max_model_len: 1T": (("engine", "args", "max_model_len"), "1t"),
+    "block_size: 16.0": (("engine", "args", "block_size"), 16.0),
+    "block_size: text": (("engine", "args", "block_size"), "16"),
+    "block_size: not a number": (("engine", "args", "block_size"), float("nan")),
+    "rates: whole": (("phase_a", "rates_per_s", 0), 1),
+}  # fmt: skip
+
+# Of those the ones that vLLM would not take either, or no file could hold.
+REFUSED = {
+    *(f"max_num_batched_tokens: {v}" for v in ("9999999T", "9" * 400)),
+    "block_size: not a number",
+}
+DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+CONNECTORS = {
+    PROJECT_ROOT / "config" / "connectors.yaml": yaml.safe_load(
+        (ROOT / "config" / "connectors.yaml").read_text()
+    )
+}
+
+
+def config_with(way: Way, value: Any) -> dict[str, Any]:
+    """The demo with every part that a campaign can have, and ``value`` in one place."""
+    config: dict[str, Any] = deepcopy(DEMO)
+    config["engine"] = {**config["engine"], "args": {}}
+    config["phase_a"] = {"rates_per_s": [2], "input_tokens": 64, "output_tokens": 8}
+    config["phase_b"] = {"input_tokens": [64], "output_tokens": [8]}
+    config["phase_b_prime"] = {"configs": ["plain"], "shapes": [[64, 8]]}
+    config["phase_d"] = {"cached_tokens": [1000], "running": [1], "warmup_s": 0.1, "duration_s": 0.1}
+    config["cell"] = {**config["cell"], "warmup_s": 0.1, "duration_s": 0.1, "min_completed": 1}
+    config["connectors"] = ["plain", "noop_connector"]
+    for other, wanted in BESIDE.get(place(way), {}).items():
+        put(config, tuple(other.split(".")), wanted)
+    put(config, way, value)
+    return config
+
+
+def put(config: dict[str, Any], way: Way, value: Any) -> None:
+    inner: Any = config
+    for step in way[:-1]:
+        inner = inner.setdefault(step, {}) if isinstance(inner, dict) else inner[int(step)]
+    last = int(way[-1]) if isinstance(inner, list) else way[-1]
+    inner[last] = deepcopy(value)
+
+
+@pytest.fixture(autouse=True)
+def connectors_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector_tax.config.load, "read_yaml", CONNECTORS.__getitem__)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SPECIAL])
+def test_what_the_config_takes_the_analysis_reads(name: str) -> None:
+    way, value = {**CASES, **SPECIAL}[name]
+    try:
+        config = parse_campaign(config_with(way, value), where="c.yaml")
+    except ConfigError as error:
+        beyond = value in (HUGE_INT, HUGE_FLOAT, -HUGE_INT, -HUGE_FLOAT)
+        assert name in REFUSED or beyond or (place(way), value) in EXCLUDED, error
+        return
+    document = read_again(campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
+    assert fault_of_campaign(document) is None
+    assert Belonging.to(document)[1] is None
+    for rates in reference_rates(config):
+        assert fault_of_rates(rates) is None
+        given = ReferenceRates.of_document(rates)
+        for phase in config.phases:
+            for spec in cells_of(config, "plain", phase, None if phase == "a" else given):
+                assert fault_of_cell(cell_document(spec)) is None
+    lengths = {str(s.input_tokens): 0.1 for s in cells_of(config, "plain", "a")}
+    assert fault_of_preflight({"configs": {"plain": {"decision": "include", "prompt_s": lengths}}}) is None
+
+
+def read_again(document: Any) -> Any:
+    return parse_json(to_json(document).encode())
+
+
+def reference_rates(config: CampaignConfig) -> Iterator[Any]:
+    """The highest that can come out of Phase A, and the lowest of a shape."""
+    rates = config.phase_a_rates_per_s
+    for rate, fraction in ((max(rates), 1.0), (min(rates), 2.0**-SMALLEST_FRACTION)):
+        shapes = {str(config.phase_a_shape): {"rate_per_s": rate * fraction}}
+        found = {"ref_safe_per_s": rate, "ref_load_per_s": rate, "b_prime_needed": True}
+        yield read_again({**found, "flags": [], "shapes": shapes, "load_shapes": shapes})
+
+
+def cell_document(spec: CellSpec) -> Any:
+    """``cell.json`` as far as the config decides it."""
+    window = dict.fromkeys(("t0_ns", "window_start_ns", "t_stop_ns", "drained_ns"), 0)
+    length_ns = round(1e9 * (spec.warmup_s + spec.max_cell_s + spec.drain_timeout_s))
+    clock = {"monotonic_ns": 10**18, "utc_ns": 2 * 10**18}
+    document = {
+        "engine": ENGINE,
+        "code": CODE,
+        "verdict": "valid",
+        "reasons": [],
+        "flags": [],
+        "health": {},
+        "cpu": {},
+        "files": {},
+        "clock": clock,
+        "spec": spec.to_json(),
+        "window": {**window, "drained_ns": 10**18 + length_ns},
+    }
+    tokens = spec.cached_tokens
+    if tokens is not None:
+        document["cache"] = {
+            "prompts": tokens,
+            "primed_tokens": tokens,
+            "longest_prompt": 2048,
+            "computed_tokens": tokens,
+            "block_size": 16,
+            "kv_blocks": None,
+            "counters": {},
+        }
+    return read_again(json.loads(json.dumps(document)))
