@@ -111,6 +111,8 @@ REFUSED = {
     "block_size: not a number",
 }
 DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+GPU = {"gpu": "h200", "kv_cache_bytes": 10**9}
+GPU |= {"step": {"base_us": 1, "per_prefill_token_us": 1, "per_decode_seq_us": 1, "per_context_token_us": 1}}
 CONNECTORS = {
     PROJECT_ROOT / "config" / "connectors.yaml": yaml.safe_load(
         (ROOT / "config" / "connectors.yaml").read_text()
@@ -128,6 +130,9 @@ def config_with(way: Way, value: Any) -> dict[str, Any]:
     config["phase_d"] = {"cached_tokens": [1000], "running": [1], "warmup_s": 0.1, "duration_s": 0.1}
     config["cell"] = {**config["cell"], "warmup_s": 0.1, "duration_s": 0.1, "min_completed": 1}
     config["connectors"] = ["plain", "noop_connector"]
+    if way[:2] == ("engine", "virtual_gpu"):
+        config["engine"] |= {"kind": "virtual_gpu", "python": sys.executable, "virtual_gpu": deepcopy(GPU)}
+        del config["engine"]["model_file"]
     for other, wanted in BESIDE.get(place(way), {}).items():
         put(config, tuple(other.split(".")), wanted)
     put(config, way, value)
@@ -144,7 +149,10 @@ def put(config: dict[str, Any], way: Way, value: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def connectors_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connector_tax.config.load, "read_yaml", CONNECTORS.__getitem__)
+    read = connector_tax.config.load.read_yaml
+    monkeypatch.setattr(
+        connector_tax.config.load, "read_yaml", lambda path: CONNECTORS.get(path) or read(path)
+    )
 
 
 @pytest.mark.parametrize("name", [*CASES, *SPECIAL])

@@ -18,6 +18,7 @@ from connector_tax.config import parse_campaign
 from connector_tax.engine.supervised import start_supervised
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import write_json
+from connector_tax.measure import has_model
 from connector_tax.measure import preflight as preflight_module
 from connector_tax.measure import run as measure_module
 from connector_tax.measure.preflight import run_preflight
@@ -125,6 +126,6 @@ def test_an_interpreter_without_vllm_is_told_before_anything_is_downloaded(
     def fetch(engine: object) -> None:
         raise AssertionError("a model is downloaded for an interpreter that cannot serve it")
 
-    monkeypatch.setattr(preflight_module, "fetch_model", fetch)
+    monkeypatch.setattr(has_model, "fetch_model", fetch)
     with pytest.raises(ConfigError, match="this interpreter has no vLLM"):
         run_preflight(campaign.campaign_file)
