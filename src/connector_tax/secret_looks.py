@@ -5,7 +5,7 @@ Source of the token shapes: the default rules of gitleaks 8, and what vendors do
 
 import re
 
-AUTH_SCHEME = r"(?:basic|bearer|digest|negotiate|token)"
+AUTH_SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|splunk|ntlm|oauth|hawk|ssws)"
 # Names and values of a text. Every repetition is bounded or begins where no name was under way, so a line of any length is read once.
 _INLINE = r"(?:\\?[ \t]){0,40}+"
 BLANKS = _INLINE + r"(?:[^\S \t]{1,3}+[ \t]{0,200}+){0,2}+"

@@ -146,6 +146,8 @@ def test_an_ordinary_setting_is_left_as_it_is(name: str) -> None:
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", BLANKED),
         ("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", f"a {BLANKED} b"),
         ("Authorization: Bearer abc.def-123", f"Authorization: {BLANKED}"),
+        ("Authorization: ApiKey Zq8vT2xLk9Rw4n", f"Authorization: {BLANKED}"),
+        ("Authorization: Splunk Zq8vT2xLk9Rw4n", f"Authorization: {BLANKED}"),
         ("sent 'Bearer abcdef123'", f"sent 'Bearer {BLANKED}'"),
         ("redis://user:p%40ss@host:6379/0", f"redis://{BLANKED}@host:6379/0"),
         ("redis://:pa/ss@host", f"redis://{BLANKED}@host"),
