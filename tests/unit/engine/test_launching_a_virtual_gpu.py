@@ -284,7 +284,7 @@ def test_identity_may_be_asked_before_the_model_is_there(tmp_path: Path) -> None
     """Preflight looks for vLLM in the interpreter before it fetches a model."""
     python = tmp_path / "python"
     python.write_text(
-        '#!/bin/sh\necho \'{"packages": [], "cuda": null, "python": "3.11", "vllm": "0.32.0"}\'\n'
+        '#!/bin/sh\necho "$3"\'{"packages": [], "cuda": null, "python": "3.11", "vllm": "0.32.0"}\'\n'
     )
     python.chmod(0o755)
     engine = clocked_campaign(tmp_path / "nowhere", python=str(python)).engine
