@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -189,6 +190,8 @@ def assert_private_and_ours(engine: RunningEngine) -> None:
     found = [x for x in listeners() if x.pid in ours]
     assert {x.address for x in found if x.port == engine.port} == {"127.0.0.1"}
     assert not {x.address for x in found} & {"0.0.0.0", "::"}, found
+    # One scheduling group with the client, where the kernel makes one per session.
+    assert {os.getsid(pid) for pid in ours} == {os.getsid(0)}
     processes = engine.processes()
     titled = {processes[role].pid for role in ("engine_core", "worker")}
     assert titled <= Marked("the mark of another launch", engine.request.folder).living().ticks.keys()
@@ -206,9 +209,13 @@ def test_an_answer_of_500_after_a_killed_worker_names_the_signal(
         engine.wait_ready()
         assert ask(engine, config, 16, output_tokens=2, timeout_s=60).fault is None
         answer = pool.submit(ask, engine, config, 16, output_tokens=4000, timeout_s=120)
-        while scrape_once(engine.base_url)["num_requests_running"] == 0:
-            assert not answer.done()
-        engine.processes()["worker"].send_signal(signal.SIGILL)
+        # /metrics may be answered only once all 4,000 tokens are out (about 8 s): what tells is the worker's own work.
+        worker = engine.processes()["worker"]
+        start_s = worker.cpu_times().user
+        while worker.cpu_times().user < start_s + 0.5:
+            assert not answer.done(), answer.result()
+            time.sleep(0.05)
+        worker.send_signal(signal.SIGILL)
         fault = answer.result().fault
         # vLLM asks for the exit code the moment the worker's sentinel fires; the kernel may not have it yet ("None").
         told = "exit code: -4" in engine.log_text()

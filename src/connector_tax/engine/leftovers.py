@@ -1,7 +1,7 @@
 """Engine processes that nobody looks after any more: found by the launch's mark, and ended.
 
 The supervisor ends its engine in every case but one: being killed itself with SIGKILL. What it launched then lives on, in its
-session or outside of it, and is found by what ``engine.pid.json`` says of the launch; see ``marks.py``.
+process group or outside of it, and is found by what ``engine.pid.json`` says of the launch; see ``marks.py``.
 """
 
 import os

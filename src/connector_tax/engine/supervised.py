@@ -37,7 +37,8 @@ def start_supervised(
         stdout=stdout,
         stderr=stderr,
         env={**environment, VARIABLE: mark},
-        start_new_session=True,
+        # A group, for Ctrl-C to reach us alone; not a session: see docs/decisions/0024.
+        process_group=0,
     )
     record_supervisor(folder, supervisor.pid, mark)
     return supervisor

@@ -1,9 +1,9 @@
 """``python -m connector_tax.engine.supervisor GRACE_S COMMAND...``: a command that cannot outlive us.
 
-Runs COMMAND in a session of its own and ends it, with every descendant it ever had, when standard
+Runs COMMAND in a process group of its own and ends it, with every descendant it ever had, when standard
 input reaches its end or SIGTERM arrives. Standard input is a pipe from the measuring script: the
 kernel closes it however that script ends, ``kill -9`` included. As a child subreaper this process
-also inherits grandchildren that left the session, so they are found and ended as well.
+also inherits grandchildren that left the group, so they are found and ended as well.
 
 Standard library only; it must start in a few milliseconds.
 """
