@@ -6,6 +6,8 @@ only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its sch
 ``x.worker.<pid>.jsonl``: headers, and lists of rows as they are here. The pipeline makes the rows of
 ``docs/formats.md`` of them later (``steptime/raw.py``), since formatting in here would hold the GIL.
 
+The CPU time of hooks is asked of the kernel in one step of ``CPU_EVERY``: it takes a system call, and wall time takes none.
+
 On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A file that
 cannot be written ends the recording, never the engine. All clocks are CLOCK_MONOTONIC.
 
@@ -15,6 +17,7 @@ While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then sh
 import atexit
 import functools
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -23,6 +26,7 @@ import time
 from collections import deque
 
 SCHEMA = 2
+CPU_EVERY = 16
 # Writing a list holds the GIL; small ones keep the longest pause of the engine near 0.1 ms.
 BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
@@ -47,6 +51,7 @@ parallel_config.data_parallel_size parallel_config.distributed_executor_backend
 """.split()
 
 now_ns = time.monotonic_ns
+cpu_ns = time.thread_time_ns
 
 
 class Meter:
@@ -54,12 +59,14 @@ class Meter:
 
     ``values[0]`` is the time in hooks so far; what it grows by while a hook is under way is that of hooks called
     from it (a MultiConnector's children), and counts there alone. Then nanoseconds and calls, in the order of ``names``.
+    ``cpu`` holds whether CPU time is measured now, then that of all hooks, then of each, likewise its own.
     """
 
     def __init__(self):
         self.names = []
         self.values = [0]
         self.zeros = [0]
+        self.cpu = [False, 0]
         self.wrapped = []
 
     def wrap(self, connector, hooks, prefix=""):
@@ -71,7 +78,8 @@ class Meter:
                 self.names.append(prefix + hook)
                 self.values += [0, 0]
                 self.zeros += [0, 0]
-                put(self.wrapped, connector, hook, timed(method, self.values, slot))
+                self.cpu.append(0)
+                put(self.wrapped, connector, hook, timed(method, self.values, slot, self.cpu))
         for index, child in enumerate(getattr(connector, "_connectors", None) or ()):
             self.wrap(child, hooks, "%s%d:%s/" % (prefix, index, type(child).__name__))
 
@@ -80,13 +88,27 @@ class Meter:
         self.values[:] = self.zeros
         return taken
 
+    def take_cpu(self):
+        """CPU nanoseconds of each hook since the last ``take``; None where they were not measured all the time."""
+        if not self.cpu[0]:
+            return None
+        taken = tuple(self.cpu[2:])
+        self.cpu[:] = [False] + [0] * (len(self.cpu) - 1)
+        return taken
 
-def timed(hook, values, slot):
-    calls, clock = slot + 1, now_ns  # what lies in a closure is found faster than a global
+    def measure_cpu(self):
+        """From here to ``take_cpu``; not where hooks have run since the last ``take``, whose CPU time nobody knows."""
+        self.cpu[0] = bool(self.names) and not self.values[0]
+
+
+def timed(hook, values, slot, cpu):
+    # What lies in a closure is found faster than a global.
+    calls, own, clock = slot + 1, slot // 2 + 2, now_ns
 
     @functools.wraps(hook)
     def call(*args, **kwargs):
-        before_ns = values[0]
+        before_ns, cpu_before_ns = values[0], cpu[1]
+        cpu_start_ns = cpu_ns() if cpu[0] else None
         start_ns = clock()
         try:
             return hook(*args, **kwargs)
@@ -95,6 +117,10 @@ def timed(hook, values, slot):
             values[slot] += spent_ns - (values[0] - before_ns)
             values[calls] += 1
             values[0] = before_ns + spent_ns
+            if cpu_start_ns is not None:
+                cpu_spent_ns = cpu_ns() - cpu_start_ns
+                cpu[own] += cpu_spent_ns - (cpu[1] - cpu_before_ns)
+                cpu[1] = cpu_before_ns + cpu_spent_ns
 
     return call
 
@@ -151,7 +177,8 @@ class Recorder:
             "pid": self.pid,
             "source": "patch",
         }
-        line |= {"monotonic_ns": now_ns(), "utc_ns": time.time_ns(), "engine_version": engine_version()}
+        version = getattr(sys.modules.get("vllm.version"), "__version__", None)
+        line |= {"monotonic_ns": now_ns(), "utc_ns": time.time_ns(), "engine_version": version}
         line |= {"patch_sha256": own_sha256(), "hooks": self.meter.names, **self.facts()}
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self.file.flush()
@@ -222,6 +249,8 @@ def install_scheduler(cls):
     @functools.wraps(schedule)
     def timed_schedule(self, *args, **kwargs):
         step_id = steps.step_id = steps.step_id + 1
+        if step_id % CPU_EVERY == 0:
+            meter.measure_cpu()
         entry_ns = now_ns()
         output = schedule(self, *args, **kwargs)
         schedule_ns = now_ns() - entry_ns
@@ -233,33 +262,46 @@ def install_scheduler(cls):
         steps.last_entry_ns = entry_ns
         if len(pending) > 64:  # outputs that never came back, as after an aborted step
             pending.clear()
-        pending[id(output)] = (
+        opened = (
             *(step_id, entry_ns, schedule_ns, None if last_ns is None else entry_ns - last_ns),
             meter.take() if meter.names else (),
             *self.get_request_counts(),
             *(prefill, total - prefill),
         )
+        pending[id(output)] = opened, meter.take_cpu() if meter.cpu[0] else None
         return output
 
     @functools.wraps(update)
     def timed_update(self, scheduler_output, *args, **kwargs):
+        opened, earlier_cpu = pending.pop(id(scheduler_output), (None, None))
+        if earlier_cpu is not None:
+            meter.measure_cpu()
         entry_ns = now_ns()
         result = update(self, scheduler_output, *args, **kwargs)
         exit_ns = now_ns()
-        opened = pending.pop(id(scheduler_output), None)
         if opened is not None:
             # From the later of "this step began" and "the one before ended": under asynchronous
             # scheduling two steps overlap, and counting both in full would count time twice.
             last_ns = steps.last_exit_ns
             began_ns = opened[1] if opened[1] > last_ns else last_ns
             hooks = meter.take() if meter.names else ()
-            row = (opened, entry_ns, exit_ns - entry_ns, exit_ns - began_ns, hooks)
+            cpu = None if earlier_cpu is None else sum_of(earlier_cpu, meter.take_cpu())
+            row = (opened, entry_ns, exit_ns - entry_ns, exit_ns - began_ns, hooks, cpu)
             scheduler_side.rows(lambda: settings_of(self)).append(row)
         steps.last_exit_ns = exit_ns
         return result
 
     put(scheduler_side.meter.wrapped, cls, "schedule", timed_schedule)
     put(scheduler_side.meter.wrapped, cls, "update_from_output", timed_update)
+
+
+def sum_of(earlier, later):
+    """Per hook; None where the later is not known. A connector may have come into being between the two."""
+    return (
+        None
+        if later is None
+        else [ns + (earlier[k] if k < len(earlier) else 0) for k, ns in enumerate(later)]
+    )
 
 
 def prefill_tokens(requests, per_request):
@@ -314,11 +356,15 @@ def wrap_worker_side(connector):
     meter.wrap(connector, WORKER_HOOKS)
     bind, clear = connector.bind_connector_metadata, connector.clear_connector_metadata
     step = {}
+    # From one end to the next: some hooks are called before metadata are bound.
+    ends = itertools.count()
 
     def end():
         if step:
-            row = (step.pop("id"), step["t_ns"], now_ns() - step.pop("t_ns"), meter.take())
+            row = (step.pop("id"), step["t_ns"], now_ns() - step.pop("t_ns"), meter.take(), meter.take_cpu())
             side.rows(lambda: {"async_scheduling": None}).append(row)
+            if next(ends) % CPU_EVERY == 0:
+                meter.measure_cpu()
 
     def noted_bind(metadata, *args, **kwargs):
         end()
@@ -352,11 +398,3 @@ def settings_of(scheduler):
 def own_sha256():
     with open(__file__, "rb") as source:
         return hashlib.sha256(source.read()).hexdigest()
-
-
-def engine_version():
-    try:
-        from vllm.version import __version__
-    except ImportError:
-        return None
-    return __version__

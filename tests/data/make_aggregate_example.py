@@ -313,6 +313,7 @@ def attribution() -> list[dict[str, Any]]:
                         "us_per_step": hooks * 0.7,
                         "us_per_call": hooks * 0.7,
                         "us_per_token": hooks * 0.7 / 12.4,
+                        "cpu_us_per_step": hooks * 0.2,
                     }
                 ],
                 "in_hooks_share": hooks / extra,

@@ -13,7 +13,7 @@ from connector_tax.stats.step_slopes import LOADS, PER_LAYER
 
 NOT_SHOWN = (
     "The device is a clock: kernels, memory traffic, transfers and what a GPU's runner prepares on the host are not in these numbers.\n"
-    "Wall times of hooks are this host's."
+    "Wall times of hooks are this host's; their CPU times carry over to hosts with such cores."
 )
 COLUMNS = {
     "per_running_request": "running request",
@@ -119,7 +119,7 @@ def _processes(mode: ModeFindings, findings: Findings) -> Iterator[str]:
 def _hooks(mode: ModeFindings) -> Iterator[str]:
     if not mode.hooks:
         return
-    yield f"{'hook, wall us per step at the middle load':48} {'mean':>8}  {'[95%]':18} {'p99':>8} {'calls':>7} {'per call':>9}"
+    yield f"{'hook, us per step at the middle load':48} {'wall':>8}  {'[95%]':18} {'p99':>8} {'CPU':>8} {'calls':>7} {'per call':>9}"
     for hook in mode.hooks:
         mean: Estimate = hook["us_per_step"]
         low, high = mean.interval(CONFIDENCE)
@@ -127,7 +127,8 @@ def _hooks(mode: ModeFindings) -> Iterator[str]:
             continue
         ends = f"[{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
         yield (
-            f"{hook['hook']:48} {mean.point:>8.1f}  {ends:18} {hook['p99_us']:>8.1f} {hook['calls_per_step']:>7.2f} "
+            f"{hook['hook']:48} {mean.point:>8.1f}  {ends:18} {hook['p99_us']:>8.1f} "
+            f"{'-' if hook['cpu_us_per_step'] is None else format(hook['cpu_us_per_step'], '.1f'):>8} {hook['calls_per_step']:>7.2f} "
             f"{'-' if hook['us_per_call'] is None else format(hook['us_per_call'], '.2f'):>9}"
         )
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from connector_tax.errors import ArtifactError
 from connector_tax.records.cell import CellWindow
-from connector_tax.steptime import StepColumns, read_step_columns, words
+from connector_tax.steptime import HookLists, StepColumns, read_step_columns, words
 from connector_tax.steptime.heard import NO_ROWS
 
 Floats = NDArray[np.float64]
@@ -32,11 +32,13 @@ class Hooks:
         names: ``scheduler/build_connector_meta``, ``worker/0:NixlConnector/get_finished``; shape (k,).
         us: microseconds, shape (n, k); NaN where the worker's row is missing.
         calls: shape (n, k).
+        cpu_us: microseconds of CPU time of the thread that ran it, shape (n, k); NaN but in the few steps that measured it.
     """
 
     names: tuple[str, ...]
     us: Floats
     calls: Floats
+    cpu_us: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,4 +299,12 @@ def _hooks(found: StepColumns, rows: Ints, parts: _WorkerParts) -> Hooks:
     row = parts.row[rows]
     table[row >= 0, first:] = theirs[row[row >= 0]]
     table[np.isnan(parts.total_us[rows]), first:] = np.nan
-    return Hooks(names, table[:, ::2] / 1e3, table[:, 1::2])
+    cpu = np.full((rows.size, len(names)), np.nan)
+    cpu[:, : first // 2] = _cpu_us(found.steps.cpu, first // 2)[rows]
+    cpu[row >= 0, first // 2 :] = _cpu_us(found.workers.cpu, (last - first) // 2)[row[row >= 0]]
+    return Hooks(names, table[:, ::2] / 1e3, table[:, 1::2], cpu)
+
+
+def _cpu_us(lists: HookLists, width: int) -> Floats:
+    """Shape (rows, width); a row that has none is all NaN."""
+    return np.where(lists.lengths[:, None] > 0, lists.padded(width) / 1e3, np.nan)

@@ -9,6 +9,7 @@ import io
 import json
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from connector_tax.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_ste
 from connector_tax.opening import MOST_STREAM_BYTES, open_regular
 from connector_tax.records.cell import CellWindow
 
-SCHEMA = 2
+SCHEMA = 3
 KEY = b"connector_tax"
 COLUMNS = (
     *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
     *("start_load_kv_us", "connector_total_us", "tokens", "kind"),
 )
+HOOK_COLUMNS = {"us": attrgetter("us"), "calls": attrgetter("calls"), "cpu_us": attrgetter("cpu_us")}
 COUNTS = ("n_empty", "n_unjoined", "n_joined_by_order", "torn")
 FACTS: Form = {
     "made_of": dict,
@@ -137,7 +139,7 @@ def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
     columns = {name: getattr(steps, name) for name in COLUMNS}
     # By number: a connector that is made twice has each of its hooks twice.
     for k in range(len(names)):
-        columns |= {f"us:{k}": steps.hooks.us[:, k], f"calls:{k}": steps.hooks.calls[:, k]}
+        columns |= {f"{what}:{k}": of(steps.hooks)[:, k] for what, of in HOOK_COLUMNS.items()}
     facts = {"made_of": made_of, "n": steps.n, "hooks": names, "unheard": steps.unheard} | {
         k: getattr(steps, k) for k in COUNTS
     }
@@ -158,7 +160,7 @@ def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if misfit(found, FACTS) or found["made_of"] != made_of or metadata.num_rows != found["n"]:
         return None
-    if metadata.num_columns != len(COLUMNS) + 2 * len(found["hooks"]):
+    if metadata.num_columns != len(COLUMNS) + len(HOOK_COLUMNS) * len(found["hooks"]):
         return None
     # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
     most = MOST_PER_BYTE * made_of["source"]["bytes"]
@@ -171,7 +173,7 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     if facts is None:
         return None
     names = tuple(facts["hooks"]) if hooks else ()
-    wanted = [*COLUMNS, *(f"{what}:{k}" for what in ("us", "calls") for k in range(len(names)))]
+    wanted = [*COLUMNS, *(f"{what}:{k}" for what in HOOK_COLUMNS for k in range(len(names)))]
     try:
         # One thread: every process of the analysis reads a table of its own.
         with open_regular(path, MOST_STREAM_BYTES) as file:
@@ -183,11 +185,12 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     if any(c.dtype != kinds[name] or np.isinf(c).any() for name, c in columns.items()):
         return None
     shape = (facts["n"], len(names))
-    us, calls = np.empty(shape), np.empty(shape)
-    for k in range(len(names)):
-        us[:, k], calls[:, k] = columns[f"us:{k}"], columns[f"calls:{k}"]
+    of_hooks = {what: np.empty(shape) for what in HOOK_COLUMNS}
+    for what, values in of_hooks.items():
+        for k in range(len(names)):
+            values[:, k] = columns[f"{what}:{k}"]
     return StepTable(
         **{name: columns[name] for name in COLUMNS},
-        hooks=Hooks(names, us, calls),
+        hooks=Hooks(names, **of_hooks),
         **{name: facts[name] for name in (*COUNTS, "unheard")},
     )

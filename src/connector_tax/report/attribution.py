@@ -33,6 +33,7 @@ def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
                 "us": _us(h.get("us_per_step")),
                 "call": _us(h.get("us_per_call")),
                 "token": _us(h.get("us_per_token")),
+                "cpu": "–" if h.get("cpu_us_per_step") is None else _us(h.get("cpu_us_per_step")),
             }
             for h in hooks[:MAX_HOOKS]
         ],

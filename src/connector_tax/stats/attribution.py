@@ -139,9 +139,16 @@ def _means(columns: Floats, rng: np.random.Generator, factor: float) -> Means:
     return Means(point, point + factor * small_sample_factor(n, length) * (replicates - point), n)
 
 
+def mean_of_known(values: Floats) -> float | None:
+    """Of what is not NaN; None where everything is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
+
+
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
     """Per hook, those that were called at all, dearest first."""
     us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
+    cpu = [mean_of_known(column) for column in table.hooks.cpu_us[rows].T]
     found = [
         {
             "hook": name,
@@ -149,6 +156,7 @@ def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dic
             "us_per_step": float(us[k]),
             "us_per_call": float(us[k] / calls[k]),
             "us_per_token": float(us[k] / tokens),
+            "cpu_us_per_step": cpu[k],
         }
         for k, name in enumerate(table.hooks.names)
         if calls[k] > 0

@@ -20,6 +20,7 @@ from connector_tax.ingest.steps import StepLoads, StepTable, read_loads
 from connector_tax.intervals.bootstrap import Estimate, block_length, small_sample_factor, unavailable
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
+from connector_tax.stats.attribution import mean_of_known
 
 DRAWS = 1000
 # Columns of ``CellSteps.at``, and what one unit of each is.
@@ -45,13 +46,14 @@ class CellSteps:
 
     Attributes:
         launch: cells of one launch share a level.
-        us, calls: by hook, each of shape (n,).
+        us, calls, cpu_us: by hook, each of shape (n,); CPU time is NaN but in the few steps that measured it.
         at: loads of each step in the order of ``LOADS``, shape (n, 5).
     """
 
     launch: str
     us: dict[str, Floats]
     calls: dict[str, Floats]
+    cpu_us: dict[str, Floats]
     at: Floats
 
     @property
@@ -75,8 +77,9 @@ def cell_steps(cell: CellData, computed_tokens: float) -> CellSteps | None:
     hooks = _with_sums(table)
     return CellSteps(
         f"{cell.config} {cell.phase} {cell.document.get('attempt')}",
-        {name: us[keep] for name, (us, _) in hooks.items()},
-        {name: calls[keep] for name, (_, calls) in hooks.items()},
+        {name: us[keep] for name, (us, _, _) in hooks.items()},
+        {name: calls[keep] for name, (_, calls, _) in hooks.items()},
+        {name: cpu[keep] for name, (_, _, cpu) in hooks.items()},
         at[keep],
     )
 
@@ -96,15 +99,15 @@ def launch_steps(cells: Sequence[CellData]) -> list[CellSteps]:
     return found
 
 
-def _with_sums(table: StepTable) -> dict[str, tuple[Floats, Floats]]:
-    """Hook -> (microseconds, calls); each side's sum first."""
-    names, us, calls = table.hooks.names, table.hooks.us, table.hooks.calls
+def _with_sums(table: StepTable) -> dict[str, tuple[Floats, Floats, Floats]]:
+    """Hook -> (microseconds, calls, microseconds of CPU time); each side's sum first."""
+    names, us, calls, cpu = table.hooks.names, table.hooks.us, table.hooks.calls, table.hooks.cpu_us
     found = {}
     for side in ("scheduler", "worker"):
         own = [n.startswith(f"{side}/") for n in names]
         if any(own):
-            found[f"{side} side"] = us[:, own].sum(axis=1), calls[:, own].sum(axis=1)
-    return found | {n: (us[:, k], calls[:, k]) for k, n in enumerate(names) if calls[:, k].any()}
+            found[f"{side} side"] = us[:, own].sum(axis=1), calls[:, own].sum(axis=1), cpu[:, own].sum(axis=1)
+    return found | {n: (us[:, k], calls[:, k], cpu[:, k]) for k, n in enumerate(names) if calls[:, k].any()}
 
 
 def _loads(cell: CellData, loads: StepLoads, block: int, computed_tokens: float) -> Floats:
@@ -150,6 +153,7 @@ def hook_costs(steps: CellSteps, seed: int) -> list[dict[str, Any]]:
                 "p99_us": float(np.percentile(steps.us[name], 99)),
                 "calls_per_step": calls,
                 "us_per_call": mean / calls if calls else None,
+                "cpu_us_per_step": mean_of_known(steps.cpu_us[name]),
             }
         )
     return sorted(found, key=lambda h: -h["us_per_step"].point)

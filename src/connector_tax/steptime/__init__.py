@@ -1,6 +1,6 @@
 """Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch; the clock's."""
 
-from connector_tax.steptime.columns import StepColumns, read_step_columns
+from connector_tax.steptime.columns import HookLists, StepColumns, read_step_columns
 from connector_tax.steptime.device_clock import NO_RECORD, ClockHealth, clock_health, cut_clock
 from connector_tax.steptime.heard import unheard, words
 from connector_tax.steptime.raw import headers_of
@@ -10,6 +10,7 @@ from connector_tax.steptime.switch import recording
 __all__ = [
     "NO_RECORD",
     "ClockHealth",
+    "HookLists",
     "StepColumns",
     "StepCount",
     "clock_health",

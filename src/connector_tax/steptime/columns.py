@@ -52,6 +52,7 @@ class _Step(msgspec.Struct, tag_field="kind", tag="step", gc=False):
     get_finished_us: float | None = None
     num_running: int | None = None
     hooks: list[int] | None = None
+    hooks_cpu_ns: list[int] | None = None
 
 
 class _WorkerStep(msgspec.Struct, tag_field="kind", tag="worker_step", gc=False):
@@ -61,6 +62,7 @@ class _WorkerStep(msgspec.Struct, tag_field="kind", tag="worker_step", gc=False)
     start_load_kv_us: float | None
     get_finished_us: float | None
     hooks: list[int] | None = None
+    hooks_cpu_ns: list[int] | None = None
 
 
 _Row = _Header | _Step | _WorkerStep
@@ -77,7 +79,7 @@ WORKER_FLOATS = ("start_load_kv_us", "get_finished_us")
 
 @dataclass(frozen=True, slots=True)
 class HookLists:
-    """The ``hooks`` of many rows: nanoseconds and calls in turn.
+    """The ``hooks`` of many rows, nanoseconds and calls in turn; or their ``hooks_cpu_ns``.
 
     Attributes:
         values: all lists one after the other.
@@ -95,7 +97,7 @@ class HookLists:
         """
         if self.lengths.size and self.lengths.max() > width:
             raise ArtifactError(
-                f"a row has {self.lengths.max() // 2} hooks, its process's header names {width // 2}"
+                f"a row has {self.lengths.max()} numbers of hooks, its process's header has names for {width}"
             )
         if (self.lengths == width).all():
             return self.values.reshape(self.lengths.size, width)
@@ -111,11 +113,13 @@ class Rows:
     Attributes:
         ints, floats: by name, each of shape (rows,); NaN where a float is null.
         hooks: of each row.
+        cpu: CPU nanoseconds of each hook; empty in rows that have none.
     """
 
     ints: dict[str, Ints]
     floats: dict[str, Floats]
     hooks: HookLists
+    cpu: HookLists
 
     @property
     def n(self) -> int:
@@ -188,7 +192,7 @@ def read_step_columns(path: Path) -> StepColumns:
 
 def _refuse_beyond(rows: Rows, path: Path) -> None:
     """Sums of what is beyond these would be no number any more."""
-    ints = [*rows.ints.values(), rows.hooks.values]
+    ints = [*rows.ints.values(), rows.hooks.values, rows.cpu.values]
     if any(c.size and (c.min() < 0 or c.max() >= MOST_NS) for c in ints) or any(
         (np.abs(c) > MOST_US).any() for c in rows.floats.values()
     ):
@@ -243,14 +247,18 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _rows(rows: Sequence[_Step | _WorkerStep], ints: tuple[str, ...], floats: tuple[str, ...]) -> Rows:
-    lists = [r.hooks or () for r in rows]
     return Rows(
         {name: np.array([getattr(r, name) or 0 for r in rows], dtype=np.int64) for name in ints},
         {name: np.array([*map(attrgetter(name), rows)], dtype=np.float64) for name in floats},
-        HookLists(
-            np.fromiter(chain.from_iterable(lists), dtype=np.int64),
-            np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)),
-        ),
+        _hook_lists([r.hooks or () for r in rows]),
+        _hook_lists([r.hooks_cpu_ns or () for r in rows]),
+    )
+
+
+def _hook_lists(lists: Sequence[Sequence[int]]) -> HookLists:
+    return HookLists(
+        np.fromiter(chain.from_iterable(lists), dtype=np.int64),
+        np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)),
     )
 
 
@@ -260,9 +268,12 @@ def _joined(parts: list[Rows], ints: tuple[str, ...], floats: tuple[str, ...]) -
     return Rows(
         {name: np.concatenate([none, *(p.ints[name] for p in parts)]) for name in ints},
         {name: np.concatenate([no_float, *(p.floats[name] for p in parts)]) for name in floats},
-        HookLists(
-            np.concatenate([none, *(p.hooks.values for p in parts)]),
-            np.concatenate([none, *(p.hooks.lengths for p in parts)]),
+        *(
+            HookLists(
+                np.concatenate([none, *(lists(p).values for p in parts)]),
+                np.concatenate([none, *(lists(p).lengths for p in parts)]),
+            )
+            for lists in (attrgetter("hooks"), attrgetter("cpu"))
         ),
     )
 

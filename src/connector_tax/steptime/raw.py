@@ -20,13 +20,13 @@ _FINISHED = ("get_finished", "get_transfer_results")
 # A row of a cell's file.
 WORKER = (
     '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,"span_us":%.3f,'
-    '"start_load_kv_us":%.3f,"get_finished_us":%.3f,"hooks":%s}'
+    '"start_load_kv_us":%.3f,"get_finished_us":%.3f,"hooks":%s%s}'
 )
 SCHEDULER = (
     '{"kind":"step","process":"scheduler","pid":%d,"step_id":%d,"t_ns":%d,"schedule_us":%.3f,'
     '"t_update_ns":%d,"update_us":%.3f,"step_duration_us":%.3f,"step_interval_us":%s,"round_trip_us":%.3f,'
     '"build_meta_us":%.3f,"get_finished_us":null,"start_load_kv_us":null,'
-    '"num_running":%d,"num_waiting":%d,"prefill_tokens":%d,"decode_tokens":%d,"hooks":%s}'
+    '"num_running":%d,"num_waiting":%d,"prefill_tokens":%d,"decode_tokens":%d,"hooks":%s%s}'
 )
 
 
@@ -49,10 +49,11 @@ def rows_of(line: str, header: Header) -> Iterator[tuple[int, str]]:
 
 
 def _worker_row(row: list[Any], header: Header) -> str:
-    step_id, t_ns, span_ns, hooks = row
+    step_id, t_ns, span_ns, hooks, cpu = row
     return WORKER % (
         *(header["pid"], "null" if step_id is None else step_id, t_ns, span_ns / 1e3),
         *(_sum_us(hooks[1:], header, _LOAD), _sum_us(hooks[1:], header, _FINISHED), _list(hooks[1:])),
+        _cpu(cpu),
     )
 
 
@@ -63,6 +64,7 @@ def _scheduler_row(row: list[Any], header: Header) -> str:
         update_ns,
         duration_ns,
         hooks,
+        cpu,
     ) = row
     # A connector may have come into being between the two; what it has more of is 0 in the earlier one.
     total = [a + b for a, b in zip_longest(hooks[1:], earlier[1:], fillvalue=0)]
@@ -70,13 +72,18 @@ def _scheduler_row(row: list[Any], header: Header) -> str:
     trip_us = (duration_ns - schedule_ns - update_ns) / 1e3
     times = (schedule_ns / 1e3, t_update_ns, update_ns / 1e3, duration_ns / 1e3, interval, trip_us)
     build_us = _sum_us(total, header, _BUILD)
-    return SCHEDULER % (header["pid"], step_id, t_ns, *times, build_us, *counts, _list(total))
+    return SCHEDULER % (header["pid"], step_id, t_ns, *times, build_us, *counts, _list(total), _cpu(cpu))
 
 
 def _sum_us(hooks: list[int], header: Header, wanted: tuple[str, ...]) -> float:
     """Over hooks of these names; a row older than its header may have fewer."""
     names = header["hooks"][: len(hooks) // 2]
     return sum(hooks[2 * i] for i, name in enumerate(names) if name.rsplit("/", 1)[-1] in wanted) / 1e3
+
+
+def _cpu(values: list[int] | None) -> str:
+    """Measured in one step of many; the others' rows do without the key."""
+    return "" if values is None else f',"hooks_cpu_ns":{_list(values)}'
 
 
 def _list(values: list[int]) -> str:

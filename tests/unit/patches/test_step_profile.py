@@ -96,6 +96,76 @@ def test_a_hook_that_raises_is_counted_and_raises(profile: ModuleType, clock: Cl
     assert meter.take()[1:] == (4 * MS, 1)
 
 
+def test_cpu_time_is_a_hooks_own_and_measured_all_the_way_or_not_at_all(
+    profile: ModuleType, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of every millisecond on a core: 1, 2, 3 and 5 ms of wall time."""
+    monkeypatch.setattr(profile, "cpu_ns", lambda: clock() // 2)
+    meter, connector = profile.Meter(), Multi(clock)
+    meter.wrap(connector, ["get_transfer_results", "get_finished"])
+    meter.measure_cpu()
+    connector.get_transfer_results()
+    assert meter.take_cpu() == (MS // 2, MS, 3 * MS // 2, 5 * MS // 2)
+    assert meter.take()[1:] == (1 * MS, 1, 2 * MS, 1, 3 * MS, 1, 5 * MS, 1), "wall time is what it is without"
+    assert meter.take_cpu() is None
+    connector.get_finished()
+    meter.measure_cpu()
+    connector.get_finished()
+    assert meter.take_cpu() is None, "the first call's is not known"
+
+
+def test_one_step_in_sixteen_tells_the_cpu_time_of_its_hooks(
+    profile: ModuleType, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under asynchronous scheduling: step k + 1 is scheduled before what k gave comes back."""
+    monkeypatch.setattr(profile, "cpu_ns", lambda: clock() // 4)
+
+    class Connector:
+        def build_connector_meta(self) -> SimpleNamespace:
+            clock.ms += 8
+            return SimpleNamespace()
+
+        def take_events(self) -> None:
+            clock.ms += 4
+
+        def bind_connector_metadata(self, metadata: object) -> None: ...
+
+        def get_finished(self) -> None:
+            clock.ms += 12
+
+        def clear_connector_metadata(self) -> None: ...
+
+    own, workers = Connector(), Connector()
+
+    class Scheduler(scheduler_class(clock)):  # type: ignore[misc]
+        def schedule(self) -> SimpleNamespace:
+            own.build_connector_meta()
+            return super().schedule()  # type: ignore[no-any-return]
+
+        def update_from_output(self, output: object, result: object) -> None:
+            own.take_events()
+
+    profile.install_scheduler(Scheduler)
+    profile.wrap_scheduler_side(own)
+    profile.wrap_worker_side(workers)
+    scheduler = Scheduler()
+    waiting = scheduler.schedule()
+    for _ in range(48):
+        workers.bind_connector_metadata(SimpleNamespace())
+        workers.get_finished()
+        workers.clear_connector_metadata()
+        waiting, before = scheduler.schedule(), waiting
+        scheduler.update_from_output(before, None)
+    for process, of_step, own_us in (("scheduler", 3, [2000, 1000]), ("worker", 3, [0, 3000, 0])):
+        (log,) = tmp_path.glob(f"step.{process}.*.jsonl")
+        until(lambda log=log: len(rows(log)) == 49)  # type: ignore[misc]
+        header, *found = rows(log)
+        told = [row for row in found if "hooks_cpu_ns" in row]
+        assert len(told) == of_step
+        by_name = dict(zip(header["hooks"], told[-1]["hooks_cpu_ns"], strict=True))
+        assert [by_name[n] / 1e3 for n in header["hooks"]] == own_us
+
+
 def scheduler_class(clock: Clock) -> type:
     class Scheduler:
         requests: dict[str, object] = {}  # noqa: RUF012 - as vLLM's

@@ -126,7 +126,9 @@ def test_slopes_that_one_load_cannot_tell_apart_are_not_given(tmp_path: Path) ->
     (one,) = launch_steps([cell(tmp_path, "e", Shape(256, 16), 0.0, lambda *_: 0.0)]) or [None]
     assert one is None  # no step had a token
     steady = cells(tmp_path, lambda *_: 0.0)[0]
-    still = CellSteps(steady.launch, steady.us, steady.calls, np.tile(steady.at[:1], (steady.n, 1)))
+    still = CellSteps(
+        steady.launch, steady.us, steady.calls, steady.cpu_us, np.tile(steady.at[:1], (steady.n, 1))
+    )
     entry = slopes([still], seed=7)[0]
     assert all(entry[name].point is None and "same" in entry[name].reason for name in LOADS)
 

@@ -23,7 +23,7 @@ WORKER = {
 def test_a_schedulers_row() -> None:
     """What the step spent in hooks before update_from_output() and in it is one list; three hooks, the last one new."""
     opened = [5, 1_000, 40_000, 2_000_000, [9, 3_000, 1, 500, 1], 12, 3, 100, 11]
-    line = json.dumps([[opened, 900_000, 20_000, 960_000, [9, 0, 0, 700, 1, 1_000, 1]]])
+    line = json.dumps([[opened, 900_000, 20_000, 960_000, [9, 0, 0, 700, 1, 1_000, 1], None]])
     ((t_ns, text),) = rows_of(line, SCHEDULER)
     row = json.loads(text)
     assert t_ns == row["t_ns"] == 1_000
@@ -37,20 +37,25 @@ def test_a_schedulers_row() -> None:
 
 def test_a_workers_row_and_one_older_than_its_header() -> None:
     line = json.dumps(
-        [[5, 2_000, 800_000, [9, 300, 1, 4_000, 1, 500, 1, 60, 2]], [None, 3_000, 1, [0, 300, 1]]]
+        [
+            [5, 2_000, 800_000, [9, 300, 1, 4_000, 1, 500, 1, 60, 2], [200, 900, 500, 60]],
+            [None, 3_000, 1, [0, 300, 1], None],
+        ]
     )
     (_, whole), (_, short) = rows_of(line, WORKER)
     row = json.loads(whole)
     assert (row["step_id"], row["span_us"]) == (5, 800)
     assert (row["start_load_kv_us"], row["get_finished_us"]) == (0.3, 4.5)
     assert row["hooks"] == [300, 1, 4_000, 1, 500, 1, 60, 2]
+    assert row["hooks_cpu_ns"] == [200, 900, 500, 60]
+    assert "hooks_cpu_ns" not in json.loads(short)
     assert json.loads(short)["step_id"] is None
     assert (json.loads(short)["start_load_kv_us"], json.loads(short)["get_finished_us"]) == (0.3, 0)
 
 
 def test_rows_in_lists_are_cut_by_time_and_a_torn_list_is_left_out(tmp_path: Path) -> None:
     raw = tmp_path / "engine_step.worker.8.jsonl"
-    lists = [json.dumps([[k, 1_000 * k, 1, [0]] for k in ks]) + "\n" for ks in ((1, 2), (3, 4), (5,))]
+    lists = [json.dumps([[k, 1_000 * k, 1, [0], None] for k in ks]) + "\n" for ks in ((1, 2), (3, 4), (5,))]
     raw.write_text(json.dumps(WORKER, separators=(",", ":")) + "\n" + "".join(lists) + "[[6,6000,1,[0")
     out = tmp_path / "cell.jsonl"
     assert cut([raw], 2_000, 5_000, out) == 3

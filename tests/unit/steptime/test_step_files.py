@@ -47,10 +47,10 @@ def test_the_emulator_writes_the_very_keys_of_the_patch() -> None:
         "pid": 1,
         "hooks": ["build_connector_meta", "0:Child/build_connector_meta"],
     }
-    ((_, line),) = rows_of(json.dumps([[opened, 4, 5, 6, [0, 500, 1, 700, 2]]]), scheduler)
+    ((_, line),) = rows_of(json.dumps([[opened, 4, 5, 6, [0, 500, 1, 700, 2], None]]), scheduler)
     patch_step = json.loads(line)
     ((_, line),) = rows_of(
-        json.dumps([[1, 2, 3, [0, 4000, 1]]]), {"process": "worker", "pid": 1, "hooks": ["x"]}
+        json.dumps([[1, 2, 3, [0, 4000, 1], None]]), {"process": "worker", "pid": 1, "hooks": ["x"]}
     )
     patch_worker = json.loads(line)
     assert list(patch_step) == list(json.loads(step(1, 2)))
@@ -113,7 +113,9 @@ def test_a_whole_last_line_that_is_wrong_is_not_called_torn(tmp_path: Path) -> N
 def test_more_hooks_than_names_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER + step(1, 10))
-    with pytest.raises(ArtifactError, match="a row has 1 hooks, its process's header names 0"):
+    with pytest.raises(
+        ArtifactError, match="a row has 2 numbers of hooks, its process's header has names for 0"
+    ):
         read_step_columns(path).steps.hooks.padded(0)
 
 
