@@ -36,6 +36,7 @@ from connector_tax.measure import checks
 from connector_tax.measure.checks import Finding
 from connector_tax.measure.failure import blame_the_host
 from connector_tax.measure.has_model import identity_with_model
+from connector_tax.measure.host_notes import cpu_by_session
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import engine_diff, matched_launch
 from connector_tax.measure.recorders import STEP_LOG, recorders_heard
@@ -102,8 +103,8 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     folder.refuse_links()
     check_model(config.engine)
     cards = cards_of(config.engine)
-    if cards.note:
-        print(f"preflight: {cards.note}")
+    for note in filter(None, (cards.note, cpu_by_session())):
+        print(f"preflight: {note}")
     identity = identity_with_model(config.engine, cards)
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:

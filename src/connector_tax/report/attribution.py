@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
+from connector_tax.figures.words import clean
+from connector_tax.report.mechanism import mechanism
 
 Text = dict[str, Any]
 MAX_HOOKS = 12
@@ -24,6 +26,7 @@ def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
         "plain_step": _us(entry.get("plain_step_us")),
         "n": f"{number(entry.get('n_steps')) or 0:,.0f} and {number(entry.get('n_plain_steps')) or 0:,.0f}",
         "difference": _with_range(mapping(entry.get("difference_us"))),
+        "why": [clean(sentence) for sentence in mechanism(aggregate, entry)],
         "share": "" if share is None else f"{share:.0%} of the difference is spent in hooks",
         "parts": [{"label": str(p.get("label")), "us": _with_range(p)} for p in rows(entry.get("parts"))],
         "hooks": [

@@ -1,0 +1,84 @@
+"""Why a connector's steps take longer, in sentences: its hooks on and off the CPU, its threads, and what only this host shows."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from connector_tax.figures.lookup import (
+    PLAIN,
+    Aggregate,
+    all_cells,
+    mapping,
+    number,
+    reference_rate,
+    rows,
+    usable,
+    valid_cells,
+)
+from connector_tax.report.device import clock_of
+
+# A difference of lateness below it is the host's mood.
+LATE_POINTS = 0.005
+
+
+def mechanism(aggregate: Aggregate, entry: Mapping[str, Any]) -> list[str]:
+    """Of one entry of ``attribution``; empty where nothing can be said."""
+    config = str(entry.get("config"))
+    return [*_hooks(entry), *_threads(aggregate, config), *_clock(aggregate, config)]
+
+
+def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
+    known = [
+        (str(h.get("hook")), wall, cpu)
+        for h in rows(entry.get("hooks"))
+        if (wall := number(h.get("us_per_step"))) is not None
+        and (cpu := number(h.get("cpu_us_per_step"))) is not None
+    ]
+    if not known:
+        return
+    wall_us, cpu_us = sum(w for _, w, _ in known), sum(c for _, _, c in known)
+    name, dearest_us, dearest_cpu_us = max(known, key=lambda hook: hook[1])
+    yield (
+        f"Its hooks take {wall_us:,.0f} µs of a step, {cpu_us:,.0f} µs of that on the CPU; the dearest is {name} with "
+        f"{dearest_us:,.0f} µs, {dearest_cpu_us:,.0f} µs on the CPU."
+    )
+
+
+def _threads(aggregate: Aggregate, config: str) -> Iterator[str]:
+    """Threads that plain does not have, since vLLM has some of its own."""
+    plain = _spinning(aggregate, PLAIN)
+    for (process, thread), share in _spinning(aggregate, config).items():
+        if (process, thread) not in plain:
+            yield (
+                f"While nobody asks, its thread {thread} of the process {process} takes {share:.0%} of a core: on a host with few cores "
+                f"the engine and the client have that much less."
+            )
+
+
+def _spinning(aggregate: Aggregate, config: str) -> dict[tuple[str, str], float]:
+    at = reference_rate(aggregate, "ref_safe")
+    return {
+        (str(s.get("process")), str(s.get("thread"))): number(s.get("share")) or 0.0
+        for cell in valid_cells(aggregate, "a", config)
+        if number(cell.get("rate_per_s")) == at
+        for s in rows(mapping(cell.get("cpu")).get("spinning"))
+    }
+
+
+def _clock(aggregate: Aggregate, config: str) -> Iterator[str]:
+    """Waiting for a step ended late by a share of the device's time that differs from plain's: no GPU would show that."""
+    own, plain = (_late(aggregate, c) for c in (config, PLAIN))
+    if own is not None and plain is not None and own - plain > LATE_POINTS:
+        yield (
+            f"The clock ran late by up to {own:.1%} of the device's time with it and {plain:.1%} with plain, because the waiting thread "
+            f"found no free core: a tax of that size is this host's and says nothing of a GPU's."
+        )
+
+
+def _late(aggregate: Aggregate, config: str) -> float | None:
+    found = [
+        late
+        for cell in all_cells(aggregate)
+        if cell.get("config") == config and usable(cell)
+        if (late := number(clock_of(cell).get("late_share"))) is not None
+    ]
+    return max(found, default=None)
