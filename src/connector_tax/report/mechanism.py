@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import (
-    PLAIN,
     Aggregate,
     all_cells,
     mapping,
@@ -16,6 +15,7 @@ from connector_tax.figures.lookup import (
 )
 from connector_tax.report.device import clock_of
 
+PLAIN = "plain"
 # A difference of lateness below it is the host's mood.
 LATE_POINTS = 0.005
 

@@ -1,6 +1,7 @@
 """The virtual GPU's own arithmetic: what a step has to do, how long it takes, and when it is done. Without vLLM."""
 
 import json
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from virtual_gpu.batches import Batches
-from virtual_gpu.clock import Clock
+from virtual_gpu.clock import Clock, keep_cpus_awake
 from virtual_gpu.device import Step, read_device
 from virtual_gpu.registration import VARIABLE, platform
 
@@ -139,3 +140,16 @@ def test_the_device_is_read_whole_or_refused(tmp_path: Path, monkeypatch: pytest
             read_device()
     monkeypatch.delenv(VARIABLE)
     assert platform() is None
+
+
+def test_a_host_that_lets_its_cpus_sleep_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only root may keep them awake; everybody else's clock runs later, and the log says why."""
+    assert keep_cpus_awake(tmp_path / "cpu_dma_latency") is None
+    assert "cpu_dma_latency: No such file or directory" in capsys.readouterr().err
+    device = tmp_path / "device"
+    device.touch()
+    descriptor = keep_cpus_awake(device)
+    assert descriptor is not None and device.read_bytes() == bytes(4)
+    os.close(descriptor)
