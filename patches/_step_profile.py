@@ -6,8 +6,6 @@ only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its sch
 ``x.worker.<pid>.jsonl``: headers, and lists of rows as they are here. The pipeline makes the rows of
 ``docs/formats.md`` of them later (``steptime/raw.py``), since formatting in here would hold the GIL.
 
-The CPU time of hooks is asked of the kernel in one step of ``CPU_EVERY``: it takes a system call, and wall time takes none.
-
 On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A file that
 cannot be written ends the recording, never the engine. All clocks are CLOCK_MONOTONIC.
 
@@ -26,27 +24,26 @@ import time
 from collections import deque
 
 SCHEMA = 2
-CPU_EVERY = 16
+CPU_EVERY = 16  # steps; asking for CPU time takes a system call
 # Writing a list holds the GIL; small ones keep the longest pause of the engine near 0.1 ms.
 BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
 SCHEDULER_HOOKS = """
-on_new_request get_num_new_matched_tokens update_state_after_alloc build_connector_meta update_connector_output
-request_finished request_finished_all_groups take_events get_kv_connector_stats get_loaded_kv_cache_group_ids
-get_external_cache_hit_sources register_finished_partial_tail has_pending_block_frees has_pending_push_work reset_cache
+on_new_request get_num_new_matched_tokens update_state_after_alloc build_connector_meta update_connector_output request_finished
+request_finished_all_groups take_events get_kv_connector_stats get_loaded_kv_cache_group_ids get_external_cache_hit_sources
+register_finished_partial_tail has_pending_block_frees has_pending_push_work reset_cache
 """.split()
 WORKER_HOOKS = """
 handle_preemptions bind_connector_metadata start_load_kv wait_for_layer_load save_kv_layer finish_forward wait_for_save
-get_transfer_results get_finished get_block_ids_with_load_errors get_kv_connector_stats
-get_kv_connector_kv_cache_events build_connector_worker_meta clear_connector_metadata
+get_transfer_results get_finished get_block_ids_with_load_errors get_kv_connector_stats get_kv_connector_kv_cache_events
+build_connector_worker_meta clear_connector_metadata
 """.split()
 SETTINGS = """
 model_config.dtype model_config.max_model_len model_config.enforce_eager model_config.seed cache_config.block_size
-cache_config.num_gpu_blocks cache_config.cache_dtype cache_config.enable_prefix_caching
-cache_config.gpu_memory_utilization scheduler_config.max_num_batched_tokens scheduler_config.max_num_seqs
-scheduler_config.enable_chunked_prefill scheduler_config.async_scheduling scheduler_config.policy
-scheduler_config.disable_hybrid_kv_cache_manager compilation_config.mode compilation_config.backend
-compilation_config.cudagraph_mode parallel_config.tensor_parallel_size parallel_config.pipeline_parallel_size
+cache_config.num_gpu_blocks cache_config.cache_dtype cache_config.enable_prefix_caching cache_config.gpu_memory_utilization
+scheduler_config.max_num_batched_tokens scheduler_config.max_num_seqs scheduler_config.enable_chunked_prefill
+scheduler_config.async_scheduling scheduler_config.policy scheduler_config.disable_hybrid_kv_cache_manager compilation_config.mode
+compilation_config.backend compilation_config.cudagraph_mode parallel_config.tensor_parallel_size parallel_config.pipeline_parallel_size
 parallel_config.data_parallel_size parallel_config.distributed_executor_backend
 """.split()
 
@@ -101,9 +98,19 @@ class Meter:
         self.cpu[0] = bool(self.names) and not self.values[0]
 
 
+def cost_of_asking_ns():
+    """What two readings of the CPU time are apart with nothing but the clock's two between them: it is in every reading."""
+    costs = []
+    for _ in range(99):
+        start_ns = cpu_ns()
+        now_ns(), now_ns()
+        costs.append(cpu_ns() - start_ns)
+    return min(costs)
+
+
 def timed(hook, values, slot, cpu):
     # What lies in a closure is found faster than a global.
-    calls, own, clock = slot + 1, slot // 2 + 2, now_ns
+    calls, own, clock, asking_ns = slot + 1, slot // 2 + 2, now_ns, cost_of_asking_ns()
 
     @functools.wraps(hook)
     def call(*args, **kwargs):
@@ -118,7 +125,7 @@ def timed(hook, values, slot, cpu):
             values[calls] += 1
             values[0] = before_ns + spent_ns
             if cpu_start_ns is not None:
-                cpu_spent_ns = cpu_ns() - cpu_start_ns
+                cpu_spent_ns = max(0, cpu_ns() - cpu_start_ns - asking_ns)
                 cpu[own] += cpu_spent_ns - (cpu[1] - cpu_before_ns)
                 cpu[1] = cpu_before_ns + cpu_spent_ns
 
@@ -170,16 +177,10 @@ class Recorder:
 
     def _write_header(self):
         self.n_names = len(self.meter.names)
-        line = {
-            "kind": "header",
-            "schema": SCHEMA,
-            "process": self.process,
-            "pid": self.pid,
-            "source": "patch",
-        }
+        line = {"kind": "header", "schema": SCHEMA, "process": self.process, "pid": self.pid}
         version = getattr(sys.modules.get("vllm.version"), "__version__", None)
         line |= {"monotonic_ns": now_ns(), "utc_ns": time.time_ns(), "engine_version": version}
-        line |= {"patch_sha256": own_sha256(), "hooks": self.meter.names, **self.facts()}
+        line |= {"patch_sha256": own_sha256(), "source": "patch", "hooks": self.meter.names, **self.facts()}
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self.file.flush()
 
@@ -230,9 +231,7 @@ class Side:
 class Steps:
     """The scheduler's steps that are under way."""
 
-    step_id = 0
-    last_entry_ns = None
-    last_exit_ns = 0
+    step_id, last_entry_ns, last_exit_ns = 0, None, 0
 
 
 scheduler_side = Side("scheduler")
