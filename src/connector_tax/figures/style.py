@@ -63,6 +63,8 @@ _LOOKS = {
     "decode_bench": Look("#5E4FA2", ">", "OO"),
     "multi_noop_example": Look("#A6761D", "h", "**"),
     "nixl_cpu": Look("#3A6EA5", "p", "\\|"),
+    "nixl_virtual": Look("#0072B2", "P", "--"),
+    "multi_mooncake_nixl": Look("#CC79A7", "*", "++"),
 }
 _OTHER_COLOURS = ("#1B7837", "#762A83", "#B2182B", "#35978F", "#BF812D", "#4D4D4D", "#C51B7D", "#2166AC")
 _OTHER_MARKERS = ("8", "d", "H", "^", "v", "<", ">", "s", "D", "p", "P")
