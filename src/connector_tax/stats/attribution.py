@@ -139,16 +139,19 @@ def _means(columns: Floats, rng: np.random.Generator, factor: float) -> Means:
     return Means(point, point + factor * small_sample_factor(n, length) * (replicates - point), n)
 
 
-def mean_of_known(values: Floats) -> float | None:
-    """Of what is not NaN; None where everything is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None
+def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
+    """Over the steps that measured it; None where the hook was called in none of them, of which 0 would say something."""
+    known = ~np.isnan(cpu_us)
+    return float(cpu_us[known].mean()) if calls[known].any() else None
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
     """Per hook, those that were called at all, dearest first."""
     us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
-    cpu = [mean_of_known(column) for column in table.hooks.cpu_us[rows].T]
+    cpu = [
+        mean_cpu_us(*columns)
+        for columns in zip(table.hooks.cpu_us[rows].T, table.hooks.calls[rows].T, strict=True)
+    ]
     found = [
         {
             "hook": name,

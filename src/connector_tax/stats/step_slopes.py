@@ -20,7 +20,7 @@ from connector_tax.ingest.steps import StepLoads, StepTable, read_loads
 from connector_tax.intervals.bootstrap import Estimate, block_length, small_sample_factor, unavailable
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
-from connector_tax.stats.attribution import mean_of_known
+from connector_tax.stats.attribution import mean_cpu_us
 
 DRAWS = 1000
 # Columns of ``CellSteps.at``, and what one unit of each is.
@@ -153,7 +153,7 @@ def hook_costs(steps: CellSteps, seed: int) -> list[dict[str, Any]]:
                 "p99_us": float(np.percentile(steps.us[name], 99)),
                 "calls_per_step": calls,
                 "us_per_call": mean / calls if calls else None,
-                "cpu_us_per_step": mean_of_known(steps.cpu_us[name]),
+                "cpu_us_per_step": mean_cpu_us(steps.cpu_us[name], steps.calls[name]),
             }
         )
     return sorted(found, key=lambda h: -h["us_per_step"].point)

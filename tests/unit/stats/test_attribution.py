@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from connector_tax.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
-from connector_tax.stats.attribution import attribute
+from connector_tax.stats.attribution import attribute, mean_cpu_us
 
 N = 400
 
@@ -112,3 +112,12 @@ def test_only_steps_that_decode_count() -> None:
     )
     none = table(step=1, schedule=1, update=0, hooks={}, kind=np.full(N, MIXED, dtype=np.int8))
     assert attribute(none, PLAIN, seed=1, name="x", confidence=0.95) is None
+
+
+def test_a_hook_that_was_called_in_no_step_that_measured_cpu_time_has_none() -> None:
+    """Rare hooks, such as those of a request's end, miss one step in 16."""
+    cpu_us, calls = np.full(64, np.nan), np.zeros(64)
+    cpu_us[::16], calls[5] = 0.0, 1.0
+    assert mean_cpu_us(cpu_us, calls) is None
+    cpu_us[16], calls[16] = 8.0, 2.0
+    assert mean_cpu_us(cpu_us, calls) == 2.0
