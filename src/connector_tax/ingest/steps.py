@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
-# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and two per hook that its header names.
+# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and three per hook that its header names.
 MOST_PER_BYTE = 8
 # Every step that was written has them.
 TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")

@@ -27,19 +27,21 @@ def mechanism(aggregate: Aggregate, entry: Mapping[str, Any]) -> list[str]:
 
 
 def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
-    known = [
-        (str(h.get("hook")), wall, cpu)
+    hooks = [
+        (str(h.get("hook")), wall, number(h.get("cpu_us_per_step")))
         for h in rows(entry.get("hooks"))
         if (wall := number(h.get("us_per_step"))) is not None
-        and (cpu := number(h.get("cpu_us_per_step"))) is not None
     ]
-    if not known:
+    known_us = [cpu for _, _, cpu in hooks if cpu is not None]
+    if not known_us:
         return
-    wall_us, cpu_us = sum(w for _, w, _ in known), sum(c for _, _, c in known)
-    name, dearest_us, dearest_cpu_us = max(known, key=lambda hook: hook[1])
+    # A rare hook may miss every step that measures CPU time.
+    least = "" if len(known_us) == len(hooks) else "at least "
+    name, dearest_us, dearest_cpu_us = max(hooks, key=lambda hook: hook[1])
+    own = "" if dearest_cpu_us is None else f", {dearest_cpu_us:,.0f} µs on the CPU"
     yield (
-        f"Its hooks take {wall_us:,.0f} µs of a step, {cpu_us:,.0f} µs of that on the CPU; the dearest is {name} with "
-        f"{dearest_us:,.0f} µs, {dearest_cpu_us:,.0f} µs on the CPU."
+        f"Its hooks take {sum(wall for _, wall, _ in hooks):,.0f} µs of a step, {least}{sum(known_us):,.0f} µs of that on the CPU; the "
+        f"dearest is {name} with {dearest_us:,.0f} µs{own}."
     )
 
 

@@ -46,6 +46,14 @@ def test_hooks_are_split_into_what_ran_and_what_waited(aggregate: dict[str, Any]
     )
 
 
+def test_a_hook_whose_cpu_time_is_not_known_still_takes_its_wall_time(aggregate: dict[str, Any]) -> None:
+    rare = {"hook": "scheduler/request_finished", "us_per_step": 3.0, "cpu_us_per_step": None}
+    first = mechanism(aggregate, {**ENTRY, "hooks": [*HOOKS, rare]})[0]
+    assert first.startswith(
+        "Its hooks take 757 µs of a step, at least 71 µs of that on the CPU; the dearest is worker/get_finished"
+    )
+
+
 def test_a_thread_is_named_that_plain_does_not_have(aggregate: dict[str, Any]) -> None:
     _, threads, clock = mechanism(aggregate, ENTRY)
     assert "its thread nixl of the process engine_core takes 99% of a core" in threads
