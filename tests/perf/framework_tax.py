@@ -1,6 +1,7 @@
-"""What vLLM's connector framework costs on real vLLM (CPU): the no-op connector against plain, in interleaved blocks.
+"""What vLLM's connector framework costs on real vLLM: the no-op connector against plain, in interleaved blocks.
 
     ENGINE_PYTHON=... TINY_MODEL=... .venv/bin/python tests/perf/framework_tax.py [--blocks 10]
+    ENGINE_PYTHON=... MODEL_FOLDER=... .venv/bin/python tests/perf/framework_tax.py --config config/virtual-gpu-sync.yaml --rate 8
 
 Every block launches both afresh, in random order, and loads each with the same requests; a block's difference is one
 observation, so launches differ as they do. Prints the mean over blocks with its 95 % interval (Student's t): decode step and
@@ -31,10 +32,16 @@ PARTS = ("step", "schedule", "update", "between", "hooks")
 
 
 def launch(
-    config: CampaignConfig, connector_id: str, folder: Path, seed: int, duration_s: float
+    config: CampaignConfig,
+    connector_id: str,
+    folder: Path,
+    seed: int,
+    rate_per_s: float | None,
+    duration_s: float,
 ) -> dict[str, float]:
     """Medians of one launch: microseconds of a decode-only step and its parts, TPOT in microseconds."""
     cell = replace(cells_of(config, "plain", "a")[0], seed=seed, duration_s=duration_s)
+    cell = replace(cell, rate_per_s=rate_per_s or cell.rate_per_s, max_cell_s=duration_s + 60)
     step_log = folder / "steps" / "engine_step.jsonl"
     with running_engine(
         LaunchRequest(config.engine, config.connector(connector_id), folder, step_log)
@@ -63,17 +70,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--config", type=Path, default=PROJECT_ROOT / "config" / "vllm-cpu.yaml")
     parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--rate", type=float, help="requests per second; the campaign's lowest by default")
     parser.add_argument("--duration", type=float, default=12.0, help="seconds of window per launch")
     args = parser.parse_args()
-    config = load_campaign(PROJECT_ROOT / "config" / "vllm-cpu.yaml")
+    config = load_campaign(args.config)
     order = random.Random(1)
     blocks: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory() as name:
         for k in range(args.blocks):
             ids = ["plain", "noop_connector"]
             order.shuffle(ids)
-            blocks.append({i: launch(config, i, Path(name) / f"{k}_{i}", k, args.duration) for i in ids})
+            blocks.append(
+                {i: launch(config, i, Path(name) / f"{k}_{i}", k, args.rate, args.duration) for i in ids}
+            )
             plain, noop = blocks[-1]["plain"], blocks[-1]["noop_connector"]
             print(
                 f"block {k + 1}: step {plain['step']:7.0f} {noop['step']:7.0f}  TPOT {plain['tpot']:7.0f} {noop['tpot']:7.0f}",

@@ -1,6 +1,7 @@
 """What the connector framework costs, free of what launches differ by: the no-op connector taken out of a running vLLM.
 
     ENGINE_PYTHON=... TINY_MODEL=... .venv/bin/python tests/perf/paired_toggling.py [--pairs 24]
+    ENGINE_PYTHON=... MODEL_FOLDER=... .venv/bin/python tests/perf/paired_toggling.py --config config/virtual-gpu-sync.yaml --rate 8
 
 Research, for vLLM 0.32 alone, and only right because nothing is ever transferred. Two launches: one in which the connector
 is taken out and put back, and one in which the switch is thrown and nothing else happens, which must come out as nothing.
@@ -24,8 +25,8 @@ from connector_tax.plan import cells_of
 SETTLE_S = 0.3
 
 
-def toggle(pairs: int, slice_s: float, rate_per_s: float, *, nothing: bool) -> Paired:
-    config = load_campaign(PROJECT_ROOT / "config" / "vllm-cpu.yaml")
+def toggle(campaign: Path, pairs: int, slice_s: float, rate_per_s: float, *, nothing: bool) -> Paired:
+    config = load_campaign(campaign)
     duration_s = 2 * pairs * (slice_s + SETTLE_S)
     cell = replace(
         cells_of(config, "plain", "a")[0],
@@ -63,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--config", type=Path, default=PROJECT_ROOT / "config" / "vllm-cpu.yaml")
     parser.add_argument("--pairs", type=int, default=24, help="pairs of slices")
     parser.add_argument("--slice", type=float, default=2.5, help="seconds")
     parser.add_argument("--rate", type=float, default=16.0, help="requests per second")
@@ -70,7 +72,7 @@ def main() -> None:
     for nothing in (False, True):
         what = "the switch alone" if nothing else "the no-op connector"
         print(
-            f"{what}: {toggle(args.pairs, args.slice, args.rate, nothing=nothing)} of {args.slice:g} s",
+            f"{what}: {toggle(args.config, args.pairs, args.slice, args.rate, nothing=nothing)} of {args.slice:g} s",
             flush=True,
         )
 

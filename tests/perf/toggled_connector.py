@@ -51,6 +51,9 @@ def _install_scheduler(connector: Any) -> None:
 
 
 def _install_worker(connector: Any) -> None:
+    if os.environ.get("CONNECTOR_TAX_VIRTUAL_GPU"):
+        _install_virtual_gpu()
+        return
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     execute = GPUModelRunner.execute_model
@@ -60,3 +63,16 @@ def _install_worker(connector: Any) -> None:
         return execute(self, scheduler_output, *args, **kwargs)
 
     GPUModelRunner.execute_model = switched
+
+
+def _install_virtual_gpu() -> None:
+    """Model runner V2, whose connector has a switch of its own."""
+    from virtual_gpu.runner import ClockModelRunner
+
+    execute = ClockModelRunner.execute_model
+
+    def switched(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        self._connector.set_disabled(scheduler_output.kv_connector_metadata is None)
+        return execute(self, scheduler_output, *args, **kwargs)
+
+    ClockModelRunner.execute_model = switched

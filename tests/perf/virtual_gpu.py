@@ -2,7 +2,7 @@
 
     export ENGINE_PYTHON=... MODEL_FOLDER=...
     .venv/bin/python tests/perf/virtual_gpu.py pairs [--pairs 5] [--duration-s 12] [--sync]
-    .venv/bin/python tests/perf/virtual_gpu.py truth [--duration-s 12] [--sync] [--burn-us 200 1000]
+    .venv/bin/python tests/perf/virtual_gpu.py truth [--blocks 3] [--duration-s 12] [--sync] [--burn-us 200 1000]
 
 ``pairs`` launches plain vLLM twice a pair and prints by how much TPOT p50 and TTFT p90 differ. ``truth`` launches connectors that burn a
 known time in one hook (tests/vllm/plugins/burning_connector.py) and prints what the step records say of that hook, by how much what
@@ -13,13 +13,15 @@ a launch depends on where in a step its requests happen to arrive: 100 of them, 
 import argparse
 import json
 import os
+import random
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from connector_tax.artifacts.layout import DEVICE_CLOCK
 from connector_tax.config import CampaignConfig, load_campaign
@@ -146,24 +148,50 @@ def pairs(config: CampaignConfig, root: Path, count: int, duration_s: float) -> 
         )
 
 
-def truth(config: CampaignConfig, root: Path, burns_us: list[float], sync: bool, duration_s: float) -> None:
+def truth(
+    config: CampaignConfig, root: Path, burns_us: list[float], sync: bool, duration_s: float, blocks: int
+) -> None:
+    """Every block launches a connector that burns nothing and every burn, in an order of its own; a difference is one of a block."""
     plain = config.connector("plain")
-    base = launch(config, burning(plain, PLACES["scheduler"], 0.0), root / "base", 1, duration_s)
-    print(
-        f"no burn: exposed {base.exposed_us:.0f} us a step, hooks {base.hooks_us:.0f} us, slack {base.slack_p50_us:.0f} us, "
-        f"TPOT p50 {base.tpot_p50_ms:.3f} ms",
-        flush=True,
-    )
-    for place, hook in PLACES.items():
+    order = random.Random(1)
+    burns = [(place, burn_us) for place in PLACES for burn_us in burns_us]
+    found: dict[tuple[str, float], list[tuple[Launch, Launch]]] = {burn: [] for burn in burns}
+    bases = []
+    for block in range(blocks):
+        order.shuffle(burns)
+        launches = {}
+        for place, burn_us in [("scheduler", 0.0), *burns]:
+            folder = root / f"{block}{PLACES[place]}{burn_us:g}"
+            spec = burning(plain, PLACES[place], burn_us)
+            launches[place, burn_us] = launch(config, spec, folder, block, duration_s)
+        base = launches.pop(("scheduler", 0.0))
+        bases.append(base)
+        print(
+            f"block {block + 1}, no burn: exposed {base.exposed_us:.0f} us a step, hooks {base.hooks_us:.0f} us, "
+            f"slack {base.slack_p50_us:.0f} us, TPOT p50 {base.tpot_p50_ms:.3f} ms",
+            flush=True,
+        )
+        for burn, one in launches.items():
+            found[burn].append((base, one))
+            print(f"  {burn[0]}, {burn[1]:g} us: {asdict(one)}", flush=True)
+    slack_us = statistics.median(base.slack_p50_us for base in bases)
+    print(f"{'us, over ' + str(blocks) + ' blocks':26} {'hooks':>24} {'exposed':>27} predicted")
+    for place in PLACES:
         for burn_us in burns_us:
-            found = launch(config, burning(plain, hook, burn_us), root / f"{hook}{burn_us:g}", 1, duration_s)
-            expected = predicted_us(place, burn_us, base.slack_p50_us, sync)
-            print(
-                f"{place:18} {burn_us:5.0f} us: hooks {found.hooks_us - base.hooks_us:+8.1f} us, "
-                f"exposed {found.exposed_us - base.exposed_us:+8.1f} us (predicted {expected:+8.1f}), "
-                f"TPOT p50 {found.tpot_p50_ms / base.tpot_p50_ms - 1:+.2%}, clock late {found.late_share:.2%}",
-                flush=True,
-            )
+            pairs = found[place, burn_us]
+            hooks = _over_blocks([one.hooks_us - base.hooks_us for base, one in pairs])
+            exposed = _over_blocks([one.exposed_us - base.exposed_us for base, one in pairs])
+            expected = predicted_us(place, burn_us, slack_us, sync)
+            print(f"{place:18} {burn_us:7.0f} {hooks:>24} {exposed:>27} {expected:+9.1f}", flush=True)
+
+
+def _over_blocks(values: list[float]) -> str:
+    """The mean with its 95 % interval by Student's t."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:+.1f}"
+    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
 def main() -> None:
@@ -173,6 +201,7 @@ def main() -> None:
     parser.add_argument("what", choices=("pairs", "truth"))
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--burn-us", type=float, nargs="+", default=[50.0, 200.0, 1000.0])
+    parser.add_argument("--blocks", type=int, default=3, help="of truth")
     parser.add_argument("--duration-s", type=float, default=12.0)
     parser.add_argument("--sync", action="store_true", help="synchronous scheduling")
     args = parser.parse_args()
@@ -185,7 +214,7 @@ def main() -> None:
         if args.what == "pairs":
             pairs(config, Path(name), args.pairs, args.duration_s)
         else:
-            truth(config, Path(name), args.burn_us, args.sync, args.duration_s)
+            truth(config, Path(name), args.burn_us, args.sync, args.duration_s, args.blocks)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def test_a_check_of_the_no_op_connector_answers_every_question(
     """A busy host may lose a cell and then judges nothing; it says so with its own code."""
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     # Three launches, however busy the host is.
-    monkeypatch.setattr("connector_tax.check.run.RETRY_WITHIN_S", 0.0)
+    monkeypatch.setattr("connector_tax.check.run.PROMISED_S", 0.0)
     (tmp_path / "small.json").write_text(json.dumps(SHAPE))
     name, model = model_folder(str(tmp_path / "small.json"), engine_python)
     entry, notes = entry_by_id("noop_connector")

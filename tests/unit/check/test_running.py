@@ -53,6 +53,9 @@ def test_preflight_without_launches_includes_what_nothing_speaks_against(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first measured launch is the trial; a module that is missing is known without one."""
+    monkeypatch.setenv(
+        "CONNECTOR_TAX_CACHE", str(tmp_path / "cache")
+    )  # a campaign of this host is none of its business
     stand_in = request(tmp_path)
     stand_in.entry["modules"] = [{"module": "no_such_module", "install": "pip install it"}]
     campaigns = write_campaigns(stand_in, tmp_path)
@@ -77,12 +80,20 @@ def test_a_folder_that_holds_something_is_not_measured_into(tmp_path: Path) -> N
         run_check(request(tmp_path), root=tmp_path, fail_above=None, explain=False, as_json=False)
 
 
-@pytest.mark.parametrize(("within_s", "launches"), [(1e6, 2), (0.0, 1)])
+def test_a_launch_is_made_once_more_only_where_the_check_still_ends_in_time() -> None:
+    assert run.once_more_fits(elapsed_s=37, made=1, left=6, blocks=1)
+    assert run.once_more_fits(elapsed_s=220, made=6, left=1, blocks=1)
+    assert not run.once_more_fits(elapsed_s=48, made=1, left=6, blocks=1), "launches are slow on this host"
+    assert not run.once_more_fits(elapsed_s=290, made=7, left=0, blocks=1), "it is late already"
+    assert run.once_more_fits(elapsed_s=290, made=7, left=13, blocks=3)
+
+
+@pytest.mark.parametrize(("promised_s", "launches"), [(1e6, 2), (0.0, 1)])
 def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float, launches: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promised_s: float, launches: int
 ) -> None:
     """The cells that count stay; a second loss, or one on a host that is busy all the time, is left to the verdict."""
-    monkeypatch.setattr(run, "RETRY_WITHIN_S", within_s)
+    monkeypatch.setattr(run, "PROMISED_S", promised_s)
     tries: list[set[str]] = []
 
     def measure(campaign_file: Path, config: str, phase: str) -> None:
