@@ -4,13 +4,16 @@ Results are sent around and read by others. What lies under ``results/`` may the
 pipe that never ends, or larger than memory. Whoever opens a file there, or one that a document names, does it here.
 """
 
+import gzip
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from connector_tax.errors import ArtifactError
 
@@ -22,6 +25,8 @@ MOST_STREAM_BYTES = 4 << 30
 MOST_LINES_BYTES = 1 << 30
 # File systems take no longer name.
 MOST_NAME_BYTES = 255
+# Of a published campaign's streams.
+PACKED = ".gz"
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CAMPAIGN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -109,6 +114,24 @@ def open_regular(path: Path, most_bytes: int) -> BinaryIO:
         raise
 
 
+@contextmanager
+def open_stream(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
+    """As ``open_regular``; what a name ending in ``.gz`` holds is unpacked while it is read. Whoever reads counts: a small file may hold any amount.
+
+    Raises:
+        ArtifactError: also where it is packed and damaged.
+    """
+    with open_regular(path, most_bytes) as file:
+        if path.suffix != PACKED:
+            yield file
+            return
+        try:
+            with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+                yield cast(BinaryIO, unpacked)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ArtifactError(f"{path}: cannot be unpacked ({error}).") from error
+
+
 def _refuse(path: Path, found: os.stat_result, most_bytes: int) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise ArtifactError(
@@ -141,13 +164,13 @@ def lines_of(content: bytes) -> list[str]:
 
 
 def each_line_of(path: Path, most_bytes: int) -> Iterator[bytes]:
-    """Lines of a file without their line feeds, one at a time; refuses as ``open_regular`` does.
+    """Lines of a file without their line feeds, one at a time; refuses as ``open_stream`` does.
 
     Raises:
         ArtifactError: also where it grows beyond ``most_bytes`` while it is read.
     """
     left = most_bytes
-    with open_regular(path, most_bytes) as handle:
+    with open_stream(path, most_bytes) as handle:
         while line := handle.readline(left + 1):
             left -= len(line)
             if left < 0:

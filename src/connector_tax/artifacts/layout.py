@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.errors import ArtifactError
-from connector_tax.opening import bare, is_bare, is_date, links_beneath, shown
+from connector_tax.opening import PACKED, bare, is_bare, is_date, links_beneath, shown
 from connector_tax.records.cell import Phase, is_phase, phase_label
 
 RUN_FILES = ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json")
@@ -59,7 +59,8 @@ class CampaignFolder:
 
     def step_table(self, cell: "CellFolder") -> Path:
         """Columns of a cell's step records; can be removed at any time and is made again from them."""
-        return (self.root / "tables" / cell.path.relative_to(self.root)).with_suffix(".parquet")
+        own = self.root / "tables" / cell.path.relative_to(self.root)
+        return own.with_name(own.name + ".parquet")  # the name of a cell may hold a dot of its own
 
     @property
     def report(self) -> Path:
@@ -243,4 +244,7 @@ class CellFolder:
         return self._stream("device_clock")
 
     def _stream(self, kind: str) -> Path:
-        return self.path / f"{kind}_{phase_label(self.phase)}_{self.cell_id}.jsonl"
+        """In a published campaign it may be packed."""
+        plain = self.path / f"{kind}_{phase_label(self.phase)}_{self.cell_id}.jsonl"
+        packed = plain.with_name(plain.name + PACKED)
+        return packed if packed.is_file() and not plain.is_file() else plain

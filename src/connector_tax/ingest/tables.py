@@ -24,11 +24,13 @@ from connector_tax.errors import ArtifactError
 from connector_tax.files import parse_json, write_bytes
 from connector_tax.forms import Form, misfit
 from connector_tax.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
-from connector_tax.opening import MOST_STREAM_BYTES, open_regular
+from connector_tax.opening import MOST_STREAM_BYTES, PACKED, open_regular
 from connector_tax.records.cell import CellWindow
 
 SCHEMA = 3
 KEY = b"connector_tax"
+# What deflate makes of a byte at most.
+MOST_UNPACKED_PER_BYTE = 1032
 COLUMNS = (
     *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
     *("start_load_kv_us", "connector_total_us", "tokens", "kind"),
@@ -164,6 +166,8 @@ def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
         return None
     # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
     most = MOST_PER_BYTE * made_of["source"]["bytes"]
+    if made_of["source"]["name"].endswith(PACKED):
+        most *= MOST_UNPACKED_PER_BYTE
     return dict(found) if metadata.num_rows * metadata.num_columns <= most else None
 
 

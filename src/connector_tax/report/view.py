@@ -341,6 +341,8 @@ def _provenance(
         extra.append(("created_utc", str(campaign["created_utc"])))
     if not any(n.startswith("order") for n in names):
         extra += _flat("order", campaign.get("order"))
+    if campaign.get("thinned"):
+        extra += _flat("thinned", campaign["thinned"])
     return [(name.replace("_", " "), value) for name, value in found + extra]
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from connector_tax.artifacts.layout import RUN_FILES
+from connector_tax.artifacts.thinning import LEFT_OUT
 from connector_tax.ingest import CampaignData
 from connector_tax.stats.hypotheses import NOT_TESTABLE, Verdict
 from connector_tax.stats.time_spent import time_spent
@@ -43,7 +44,7 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
             faults.append(f"{run.folder.connector_id} phase {run.folder.phase} has no receipt")
         elif run.receipt.status == "measured":
             checked += 1
-            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False}
+            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or LEFT_OUT in c.document}
             missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
             for entry in run.receipt.cells:
                 cell = run.folder.cell(entry["cell_id"])

@@ -5,7 +5,6 @@ Decoded in blocks of whole lines, so that nothing but the arrays grows with the 
 
 import gc
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.errors import ArtifactError
-from connector_tax.opening import MOST_STREAM_BYTES, open_regular
+from connector_tax.opening import MOST_STREAM_BYTES, open_stream
 from connector_tax.steptime.heard import unheard
 from connector_tax.units import MOST_NS
 
@@ -202,9 +201,9 @@ def _refuse_beyond(rows: Rows, path: Path) -> None:
 def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
     """(rows, whether the file ended inside a line) of each block."""
     done = number = 0
-    with open_regular(path, MOST_STREAM_BYTES) as file:
-        size = os.fstat(file.fileno()).st_size
-        while block := file.read(BLOCK_BYTES):
+    with open_stream(path, MOST_STREAM_BYTES) as file:
+        block = file.read(BLOCK_BYTES)
+        while block:
             rest = file.readline(MOST_LINE_BYTES)
             if len(rest) == MOST_LINE_BYTES:
                 raise ArtifactError(
@@ -212,12 +211,18 @@ def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
                 )
             block += rest
             done += len(block)
+            if done > MOST_STREAM_BYTES:
+                raise ArtifactError(
+                    f"{path}: holds over {MOST_STREAM_BYTES} bytes, at most so many are read of such a file."
+                )
+            following = file.read(BLOCK_BYTES)
             try:
                 rows, torn = _DECODER.decode_lines(block), False
             except (msgspec.DecodeError, RecursionError):
-                rows, torn = _up_to_a_torn_end(block, path, number, done >= size)
+                rows, torn = _up_to_a_torn_end(block, path, number, not following)
             yield rows, torn
             number += len(rows)
+            block = following
 
 
 def _up_to_a_torn_end(block: bytes, path: Path, before: int, last: bool) -> tuple[list[_Row], bool]:

@@ -1,5 +1,6 @@
 """What is opened, and what is refused in one sentence."""
 
+import gzip
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from connector_tax.errors import ArtifactError, ConfigError
 from connector_tax.files import _once, parse_json, parse_lines, read_json, sha256_of, write_text_if_changed
 from connector_tax.opening import (
     bare,
+    each_line_of,
     is_bare,
     is_campaign_name,
     is_date,
@@ -216,3 +218,24 @@ def test_every_link_is_found_and_none_followed(tmp_path: Path) -> None:
 def test_what_is_printed_moves_no_cursor_and_has_an_end() -> None:
     assert printable("a\x1b[2Jb\u202ec") == "a [2Jb c"
     assert printable("x" * 300_000, 10) == "xxxxxxxxxx... (300000 characters)"
+
+
+def test_a_packed_stream_is_unpacked_as_it_is_read(tmp_path: Path) -> None:
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"1\n2\n"))
+    assert list(each_line_of(packed, 100)) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("content", [b"1\n2\n", gzip.compress(b"1\n" * 5000)[:-12], b"\x1f\x8b" + bytes(40)])
+def test_a_packed_stream_that_is_none_or_was_cut_is_refused(tmp_path: Path, content: bytes) -> None:
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"a\.jsonl\.gz: cannot be unpacked"):
+        list(each_line_of(packed, 1 << 20))
+
+
+def test_a_small_file_that_holds_too_much_is_refused_before_it_is_in_memory(tmp_path: Path) -> None:
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(bytes(10 << 20)))
+    with pytest.raises(ArtifactError, match="grew beyond 1048576 bytes"):
+        list(each_line_of(packed, 1 << 20))

@@ -1,0 +1,103 @@
+"""A thinned campaign gives the numbers of the whole one, says what is not in it, and is read by everything that reads a campaign."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.artifacts.thinning import LEFT_OUT, RULE, thin
+from connector_tax.errors import ArtifactError
+from connector_tax.files import read_json, sha256_of
+from connector_tax.ingest import read_campaign
+from connector_tax.stats.aggregate import aggregate
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import Campaign
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    campaign = Campaign(tmp_path_factory.mktemp("whole"))
+    campaign.measure_everything()
+    return campaign
+
+
+@pytest.fixture(scope="module")
+def thinned(whole: Campaign, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("thinned") / "campaign"
+    thin(whole.root, target)
+    return target
+
+
+def _aggregate(root: Path) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(aggregate(read_campaign(root)))))
+
+
+def test_every_latency_and_verdict_is_that_of_the_whole_campaign(whole: Campaign, thinned: Path) -> None:
+    mine, its = _aggregate(thinned), _aggregate(whole.root)
+    assert mine["problems"] == its["problems"] == []
+    assert mine["hypotheses"] == its["hypotheses"]
+    assert mine["criteria"] == its["criteria"], "what was left out by the rule is not missing"
+    pairs = list(zip(mine["cells"], its["cells"], strict=True))
+    assert all(a[k] == b[k] for a, b in pairs for k in ("ttft_ms", "tpot_ms", "e2e_ms"))
+    kept = [(a, b) for a, b in pairs if a["step"]["available"]]
+    assert 0 < len(kept) < len(pairs)
+    assert all(a["step"] == b["step"] for a, b in kept)
+
+
+def test_step_records_are_kept_at_the_reference_rates_and_named_where_they_are_not(
+    whole: Campaign, thinned: Path
+) -> None:
+    rates = read_json(whole.folder.reference_rates)
+    kept = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
+    found = set()
+    for cell in thinned.glob("*/phase_*/cells/*/cell.json"):
+        document = read_json(cell)
+        is_kept = document["phase"] == "a" and document["spec"]["rate_per_s"] in kept
+        found.add(is_kept)
+        names = sorted(p.name for p in cell.parent.iterdir() if p.name != "cell.json")
+        assert names == sorted(document["files"])
+        assert any(n.startswith("engine_step") and n.endswith(".jsonl.gz") for n in names) == is_kept
+        assert [n for n in document[LEFT_OUT] if n.startswith("engine_step")] == [] or not is_kept
+    assert found == {True, False}
+
+
+def test_the_rule_and_checksums_of_the_source_stand_in_the_campaign(whole: Campaign, thinned: Path) -> None:
+    said = read_json(thinned / "campaign.json")["thinned"]
+    assert said["rule"] == RULE
+    for name, sha256 in said["source"].items():
+        assert sha256_of(whole.root / name) == sha256
+    assert len(said["source"]) == 1 + len(list(whole.root.glob("*/phase_*/receipt.json")))
+
+
+def test_what_was_edited_after_thinning_is_found_as_anywhere_else(thinned: Path, tmp_path: Path) -> None:
+    target = tmp_path / "again"
+    thin_of_thinned = next(thinned.glob("*/phase_a/cells/*/engine_step*.gz"))
+    content = thin_of_thinned.read_bytes()
+    try:
+        thin_of_thinned.write_bytes(content[:-9])
+        with pytest.raises(ArtifactError, match="differs from its checksum"):
+            thin(thinned, target)
+        problems = read_campaign(thinned).problems
+        assert any("differs from its checksum" in p.what for p in problems)
+    finally:
+        thin_of_thinned.write_bytes(content)
+
+
+def test_a_folder_that_holds_something_is_left_alone(whole: Campaign, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(ArtifactError, match="holds something already"):
+        thin(whole.root, tmp_path)
+
+
+def test_the_same_campaign_gives_the_same_bytes(whole: Campaign, thinned: Path, tmp_path: Path) -> None:
+    thin(whole.root, tmp_path / "b")
+    one = {
+        p.relative_to(thinned): sha256_of(p)
+        for p in thinned.rglob("*")
+        if p.is_file() and "tables" not in p.parts
+    }
+    other = {p.relative_to(tmp_path / "b"): sha256_of(p) for p in (tmp_path / "b").rglob("*") if p.is_file()}
+    assert one == other
