@@ -13,18 +13,19 @@ While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then sh
 """
 
 import atexit
+import contextlib
 import functools
 import hashlib
-import itertools
 import json
 import os
+import random
 import sys
 import threading
 import time
 from collections import deque
 
 SCHEMA = 2
-CPU_EVERY = 16  # steps; asking for CPU time takes a system call
+CPU_EVERY = 16  # steps on average; asking for CPU time takes a system call
 # Writing a list holds the GIL; small ones keep the longest pause of the engine near 0.1 ms.
 BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
@@ -49,6 +50,7 @@ parallel_config.data_parallel_size parallel_config.distributed_executor_backend
 
 now_ns = time.monotonic_ns
 cpu_ns = time.thread_time_ns
+draw = random.Random(16).random  # not vLLM's, whose samples it would shift
 
 
 class Meter:
@@ -60,11 +62,8 @@ class Meter:
     """
 
     def __init__(self):
-        self.names = []
-        self.values = [0]
-        self.zeros = [0]
-        self.cpu = [False, 0]
-        self.wrapped = []
+        self.names, self.wrapped = [], []
+        self.values, self.zeros, self.cpu = [0], [0], [False, 0]
 
     def wrap(self, connector, hooks, prefix=""):
         """Wrap what ``connector`` has of ``hooks``; then its children's, under ``0:Class/`` and so on."""
@@ -87,15 +86,14 @@ class Meter:
 
     def take_cpu(self):
         """CPU nanoseconds of each hook since the last ``take``; None where they were not measured all the time."""
-        if not self.cpu[0]:
-            return None
-        taken = tuple(self.cpu[2:])
-        self.cpu[:] = [False] + [0] * (len(self.cpu) - 1)
-        return taken
+        if self.cpu[0]:
+            taken = tuple(self.cpu[2:])
+            self.cpu[:] = [False] + [0] * (len(self.cpu) - 1)
+            return taken
 
     def measure_cpu(self):
-        """From here to ``take_cpu``; not where hooks have run since the last ``take``, whose CPU time nobody knows."""
-        self.cpu[0] = bool(self.names) and not self.values[0]
+        """From here to ``take_cpu``, unless it is under way; not where hooks have run since the last ``take``, whose CPU time nobody knows."""
+        self.cpu[0] = self.cpu[0] or bool(self.names) and not self.values[0]
 
 
 def cost_of_asking_ns():
@@ -155,16 +153,10 @@ class Recorder:
     def __init__(self, process, meter, facts):
         base = os.environ["AGENTIC_STEP_LOG_PATH"]
         stem = base[: -len(".jsonl")] if base.endswith(".jsonl") else base
-        self.process = process
-        self.meter = meter
-        self.facts = facts
-        self.pid = os.getpid()
+        self.process, self.meter, self.facts, self.pid = process, meter, facts, os.getpid()
         self.path = "%s.%s.%d.jsonl" % (stem, process, self.pid)
         self.off_path = base + ".off"
-        self.on = True
-        self.rows = deque()
-        self.lock = threading.Lock()
-        self.n_names = -1
+        self.on, self.rows, self.lock, self.n_names = True, deque(), threading.Lock(), -1
         try:
             self.file = open(self.path, "a", encoding="utf-8")
             self._write_header()
@@ -217,9 +209,7 @@ class Side:
     """What the wrappers of one side of one process share. vLLM has one scheduler per process."""
 
     def __init__(self, process):
-        self.process = process
-        self.meter = Meter()
-        self.recorder = None
+        self.process, self.meter, self.recorder = process, Meter(), None
 
     def rows(self, facts):
         """Made on first use: the process that imports vLLM's scheduler is not always the one that runs it."""
@@ -229,9 +219,14 @@ class Side:
 
 
 class Steps:
-    """The scheduler's steps that are under way."""
+    """The scheduler's steps that are under way; ``cpu_step`` is the next with CPU time, ``cpu_open`` how many of those want their update."""
 
-    step_id, last_entry_ns, last_exit_ns = 0, None, 0
+    step_id, last_entry_ns, last_exit_ns, cpu_step, cpu_open = 0, None, 0, 1, 0
+
+
+def next_cpu_step(step_id):
+    """At random: what a connector does in every 8th or 16th step would be met always or never."""
+    return step_id + 1 + int(draw() * (2 * CPU_EVERY - 1))
 
 
 scheduler_side = Side("scheduler")
@@ -245,10 +240,17 @@ def install_scheduler(cls):
     steps, meter, pending = Steps, scheduler_side.meter, {}
     schedule, update = cls.schedule, cls.update_from_output
 
+    def arm():
+        """After a ``take``: hooks of a step are called before it begins, too (``on_new_request``)."""
+        if steps.cpu_open or steps.step_id + 1 >= steps.cpu_step:
+            meter.measure_cpu()
+
     @functools.wraps(schedule)
     def timed_schedule(self, *args, **kwargs):
         step_id = steps.step_id = steps.step_id + 1
-        if step_id % CPU_EVERY == 0:
+        wants_cpu = step_id >= steps.cpu_step
+        if wants_cpu:
+            steps.cpu_step = next_cpu_step(step_id)
             meter.measure_cpu()
         entry_ns = now_ns()
         output = schedule(self, *args, **kwargs)
@@ -261,32 +263,34 @@ def install_scheduler(cls):
         steps.last_entry_ns = entry_ns
         if len(pending) > 64:  # outputs that never came back, as after an aborted step
             pending.clear()
+            steps.cpu_open = 0
         opened = (
             *(step_id, entry_ns, schedule_ns, None if last_ns is None else entry_ns - last_ns),
             meter.take() if meter.names else (),
             *self.get_request_counts(),
             *(prefill, total - prefill),
         )
-        pending[id(output)] = opened, meter.take_cpu() if meter.cpu[0] else None
+        taken_cpu = meter.take_cpu()
+        pending[id(output)] = opened, (cpu := taken_cpu if wants_cpu else None)
+        steps.cpu_open += cpu is not None
+        arm()
         return output
 
     @functools.wraps(update)
     def timed_update(self, scheduler_output, *args, **kwargs):
         opened, earlier_cpu = pending.pop(id(scheduler_output), (None, None))
-        if earlier_cpu is not None:
-            meter.measure_cpu()
+        steps.cpu_open -= earlier_cpu is not None
         entry_ns = now_ns()
         result = update(self, scheduler_output, *args, **kwargs)
         exit_ns = now_ns()
         if opened is not None:
-            # From the later of "this step began" and "the one before ended": under asynchronous
-            # scheduling two steps overlap, and counting both in full would count time twice.
-            last_ns = steps.last_exit_ns
-            began_ns = opened[1] if opened[1] > last_ns else last_ns
+            # From the later of "this step began" and "the one before ended": where two overlap, time would count twice.
+            began_ns = max(opened[1], steps.last_exit_ns)
             hooks = meter.take() if meter.names else ()
-            cpu = None if earlier_cpu is None else sum_of(earlier_cpu, meter.take_cpu())
+            cpu = sum_of(earlier_cpu, meter.take_cpu())
             row = (opened, entry_ns, exit_ns - entry_ns, exit_ns - began_ns, hooks, cpu)
             scheduler_side.rows(lambda: settings_of(self)).append(row)
+            arm()
         steps.last_exit_ns = exit_ns
         return result
 
@@ -295,12 +299,9 @@ def install_scheduler(cls):
 
 
 def sum_of(earlier, later):
-    """Per hook; None where the later is not known. A connector may have come into being between the two."""
-    return (
-        None
-        if later is None
-        else [ns + (earlier[k] if k < len(earlier) else 0) for k, ns in enumerate(later)]
-    )
+    """Per hook; None where one is not known. A connector may have come into being between the two."""
+    if earlier is not None and later is not None:
+        return [ns + (earlier[k] if k < len(earlier) else 0) for k, ns in enumerate(later)]
 
 
 def prefill_tokens(requests, per_request):
@@ -338,14 +339,13 @@ def wrap_scheduler_side(connector):
 
     def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
-        try:
+        with contextlib.suppress(AttributeError):  # a class with slots; the reader then joins by order
             setattr(meta, STEP_ATTRIBUTE, Steps.step_id)
-        except AttributeError:
-            pass  # a class with slots; the reader then joins by order
         return meta
 
-    # On top of the timer, so that naming the step is not counted as the connector's work.
-    put(scheduler_side.meter.wrapped, connector, "build_connector_meta", named_build)
+    put(
+        scheduler_side.meter.wrapped, connector, "build_connector_meta", named_build
+    )  # naming the step is not the connector's work
 
 
 def wrap_worker_side(connector):
@@ -355,15 +355,16 @@ def wrap_worker_side(connector):
     meter.wrap(connector, WORKER_HOOKS)
     bind, clear = connector.bind_connector_metadata, connector.clear_connector_metadata
     step = {}
-    # From one end to the next: some hooks are called before metadata are bound.
-    ends = itertools.count()
+    ends = {"n": 0, "cpu": 0}  # from one end to the next: some hooks are called before metadata are bound
 
     def end():
         if step:
             row = (step.pop("id"), step["t_ns"], now_ns() - step.pop("t_ns"), meter.take(), meter.take_cpu())
             side.rows(lambda: {"async_scheduling": None}).append(row)
-            if next(ends) % CPU_EVERY == 0:
+            if ends["n"] >= ends["cpu"]:
                 meter.measure_cpu()
+                ends["cpu"] = next_cpu_step(ends["n"])
+            ends["n"] += 1
 
     def noted_bind(metadata, *args, **kwargs):
         end()

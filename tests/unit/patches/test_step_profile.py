@@ -114,11 +114,12 @@ def test_cpu_time_is_a_hooks_own_and_measured_all_the_way_or_not_at_all(
     assert meter.take_cpu() is None, "the first call's is not known"
 
 
-def test_one_step_in_sixteen_tells_the_cpu_time_of_its_hooks(
+def test_one_step_in_sixteen_on_average_tells_the_cpu_time_of_its_hooks(
     profile: ModuleType, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under asynchronous scheduling: step k + 1 is scheduled before what k gave comes back."""
     monkeypatch.setattr(profile, "cpu_ns", lambda: clock() // 4)
+    monkeypatch.setattr(profile, "draw", lambda: 0.5)  # the next with CPU time is 16 steps on
 
     class Connector:
         def build_connector_meta(self) -> SimpleNamespace:
@@ -164,6 +165,73 @@ def test_one_step_in_sixteen_tells_the_cpu_time_of_its_hooks(
         assert len(told) == of_step
         by_name = dict(zip(header["hooks"], told[-1]["hooks_cpu_ns"], strict=True))
         assert [by_name[n] / 1e3 for n in header["hooks"]] == own_us
+
+
+@pytest.mark.parametrize("period", [2, 8, 16])
+def test_what_happens_in_every_so_many_steps_is_met_as_often_with_cpu_time(
+    profile: ModuleType, period: int
+) -> None:
+    """A block of 16 tokens fills in every 16th step of one request; a stride of 16 would meet that always or never."""
+    step, met = 1, [0] * period
+    for _ in range(4000):
+        step = profile.next_cpu_step(step)
+        met[step % period] += 1
+    assert step / 4000 == pytest.approx(16, rel=0.05)
+    assert min(met) > 0.75 * 4000 / period
+    assert max(met) < 1.25 * 4000 / period
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_step_in_which_a_request_begins_tells_its_cpu_time_as_others_do(
+    profile: ModuleType, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    """``on_new_request`` is called before the step is scheduled."""
+    monkeypatch.setattr(profile, "cpu_ns", lambda: clock() // 4)
+
+    class Connector:
+        def on_new_request(self) -> None:
+            clock.ms += 4
+
+        def build_connector_meta(self) -> SimpleNamespace:
+            clock.ms += 8
+            return SimpleNamespace()
+
+        def take_events(self) -> None:
+            clock.ms += 4
+
+    own = Connector()
+
+    class Scheduler(scheduler_class(clock)):  # type: ignore[misc]
+        def schedule(self) -> SimpleNamespace:
+            own.build_connector_meta()
+            return super().schedule()  # type: ignore[no-any-return]
+
+        def update_from_output(self, output: object, result: object) -> None:
+            own.take_events()
+
+    profile.install_scheduler(Scheduler)
+    profile.wrap_scheduler_side(own)
+    scheduler = Scheduler()
+    waiting = scheduler.schedule()
+    for _ in range(400):
+        own.on_new_request()
+        if ahead:
+            waiting, before = scheduler.schedule(), waiting
+            scheduler.update_from_output(before, None)
+        else:
+            scheduler.update_from_output(waiting, None)
+            own.on_new_request()
+            waiting = scheduler.schedule()
+    (log,) = tmp_path.glob("step.scheduler.*.jsonl")
+    until(lambda: len(rows(log)) == 401)
+    header, *found = rows(log)
+    told = [row for row in found if "hooks_cpu_ns" in row][1:]
+    assert len(told) > 15
+    for row in told:
+        wall, cpu = row["hooks"][::2], row["hooks_cpu_ns"]
+        assert [w / 4 for w in wall] == cpu, (
+            "all of what the step's hooks took, and nothing of another step's"
+        )
 
 
 def scheduler_class(clock: Clock) -> type:
