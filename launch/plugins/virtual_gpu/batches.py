@@ -32,31 +32,38 @@ class Batch:
 
 
 class Batches:
-    """The requests on the device, and how long their prompts are."""
+    """The requests on the device, and how many tokens each has to have computed before it gets a further one.
+
+    Those are the prompt's; of a request that was preempted and resumes, also those of its answer so far.
+    """
 
     def __init__(self) -> None:
-        self._prompt_tokens: dict[str, int] = {}
+        self._known_tokens: dict[str, int] = {}
 
     def batch(self, scheduled: Any) -> Batch:
         for request_id in scheduled.finished_req_ids:
-            self._prompt_tokens.pop(request_id, None)
+            self._known_tokens.pop(request_id, None)
         done = {}
         for request in scheduled.scheduled_new_reqs:
-            self._prompt_tokens[request.req_id] = len(request.prompt_token_ids)
+            # Under model runner V2 a request that resumes is a new one, which brings its answer so far.
+            known = getattr(request, "prefill_token_ids", None) or request.prompt_token_ids
+            self._known_tokens[request.req_id] = len(known)
             done[request.req_id] = request.num_computed_tokens
         cached = scheduled.scheduled_cached_reqs
         done.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        for request_id in cached.resumed_req_ids:  # under V1
+            self._known_tokens[request_id] = len(cached.all_token_ids[request_id])
         req_ids, sampled, positions, prefill, decode, context = [], [], [], 0, 0, 0
         for request_id, tokens in scheduled.num_scheduled_tokens.items():
-            computed, prompt = done[request_id], self._prompt_tokens[request_id]
+            computed, known = done[request_id], self._known_tokens[request_id]
             end = computed + tokens
-            if computed < prompt:
+            if computed < known:
                 prefill += tokens
             else:
                 decode += 1
             context += computed
             req_ids.append(request_id)
-            sampled.append(end >= prompt)
+            sampled.append(end >= known)
             positions.append(end)
         mapping = list(range(len(req_ids)))
         return Batch(

@@ -11,6 +11,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 
 HEADS = 1
 HEAD_SIZE = 8
+TWO_BYTES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "half": torch.float16}
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -33,12 +34,11 @@ def true_specs(vllm_config: Any) -> dict[str, Any]:
         raise RuntimeError(
             f"the virtual GPU knows full and sliding attention; this model has {', '.join(unknown)}"
         )
-    dtype = model.dtype if cache.cache_dtype == "auto" else torch.uint8
     shape = {
         "block_size": cache.block_size,
         "num_kv_heads": model.get_num_kv_heads(vllm_config.parallel_config),
         "head_size": model.get_head_size(),
-        "dtype": dtype,
+        "dtype": _cache_dtype(cache.cache_dtype, model.dtype),
     }
     window = getattr(text, "sliding_window", None)
     return {
@@ -47,6 +47,22 @@ def true_specs(vllm_config: Any) -> dict[str, Any]:
         else FullAttentionSpec(**shape)
         for i in range(layers)
     }
+
+
+def _cache_dtype(name: str, of_the_model: torch.dtype) -> torch.dtype:
+    """
+    Raises:
+        RuntimeError: a type of another size; names it.
+    """
+    if name == "auto":
+        return of_the_model
+    if name in TWO_BYTES:
+        return TWO_BYTES[name]
+    if name.startswith("fp8"):
+        return torch.uint8  # as vLLM keeps it
+    raise RuntimeError(
+        f"the virtual GPU knows KV caches of auto, fp8, {', '.join(TWO_BYTES)}; this one is of {name}"
+    )
 
 
 def narrow(specs: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from connector_tax.records.gpu import HostCosts, OperatingPoint, StepCosts, Virt
 # Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
 GPUS = PROJECT_ROOT.joinpath("config", "gpus")
 
+# vLLM's own default differs between releases (0.9, from 0.32 on 0.92), and the virtual GPU has to have the KV cache of one.
+UTILIZATION = 0.9
+
 
 def virtual_gpu(value: dict[str, Any], where: str) -> VirtualGpu:
     """The profile that ``value["gpu"]`` names, with the campaign's own numbers in place of the profile's.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
-from connector_tax.config.gpu import virtual_gpu
+from connector_tax.config.gpu import UTILIZATION, virtual_gpu
 from connector_tax.config.levels import check_phase_d
 from connector_tax.config.model import (
     AccuracyConfig,
@@ -141,10 +141,11 @@ def _engine(value: dict[str, Any], where: str) -> EngineConfig:
             f"{where}: engine.model_file: null, but engine.kind is emulator. Give a cost model, "
             "for instance config/engine_model_demo.yaml."
         )
+    told = {} if gpu is None else {"gpu_memory_utilization": UTILIZATION}
     return EngineConfig(
         **{
             **value,
-            "args": _with_counts(value["args"], f"{where}: engine.args"),
+            "args": _with_counts({**told, **value["args"]}, f"{where}: engine.args"),
             "python": None if python is None else _expand(python, f"{where}: engine.python"),
             "model": _expand(value["model"], f"{where}: engine.model"),
             "extra_args": tuple(value["extra_args"]),

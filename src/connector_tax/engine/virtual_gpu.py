@@ -23,6 +23,13 @@ from connector_tax.records.gpu import StepCosts, VirtualGpu
 VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
 SCHEMA = 1
 Document = dict[str, Any]
+_TWO_BYTES = ("auto", "bfloat16", "float16", "half")
+# Engine arguments that change how many bytes there are, and how the values begin that the roofline is right for.
+KNOWN_VALUES: dict[str, tuple[str, ...]] = {
+    "dtype": _TWO_BYTES,
+    "kv_cache_dtype": (*_TWO_BYTES, "fp8"),
+    **dict.fromkeys(("quantization", "cpu_offload_gb", "kv_cache_memory_bytes"), ()),
+}
 
 
 def gpu_document(engine: EngineConfig) -> Document | None:
@@ -106,11 +113,7 @@ def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts
         )
     if gpu.step is not None and gpu.kv_cache_bytes is not None:
         return gpu.step, gpu.kv_cache_bytes
-    if (dtype := str(engine.args.get("dtype") or "auto")) == "float32":
-        raise ConfigError(
-            f"engine.args.dtype: {dtype}: the roofline is of two-byte numbers. Leave it out, or give engine.virtual_gpu.step and "
-            "engine.virtual_gpu.kv_cache_bytes."
-        )
+    _refuse_what_the_roofline_is_not_of(engine)
     shape = _shape(engine)
     assert shape is not None
     utilization = float(engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION)
@@ -126,6 +129,17 @@ def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts
             round(line.per_context_token_us * narrow, 9),
         )
     return costs, kv_bytes
+
+
+def _refuse_what_the_roofline_is_not_of(engine: EngineConfig) -> None:
+    """Numbers of another size, and weights or a KV cache elsewhere than the roofline has them."""
+    for name, known in KNOWN_VALUES.items():
+        value = engine.args.get(name)
+        if value and not str(value).startswith(known):
+            raise ConfigError(
+                f"engine.args.{name}: {value}: the roofline is of weights of two bytes on the card and of a KV cache of two bytes or fp8. "
+                "Leave it out, or give engine.virtual_gpu.step and engine.virtual_gpu.kv_cache_bytes."
+            )
 
 
 def _shape(engine: EngineConfig, *, needed: bool = True) -> ModelShape | None:

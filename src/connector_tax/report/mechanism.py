@@ -72,7 +72,8 @@ def _clock(aggregate: Aggregate, config: str) -> Iterator[str]:
     if own is not None and plain is not None and own - plain > LATE_POINTS:
         yield (
             f"The clock ran late by up to {own:.1%} of the device's time with it and {plain:.1%} with plain, because the waiting thread "
-            f"found no free core: a tax of that size is this host's and says nothing of a GPU's."
+            f"found no free core, which is this host's, or waited for Python's interpreter lock, which a GPU's host would do as well: "
+            f"a tax of that size may be either."
         )
 
 

@@ -96,32 +96,34 @@ def _decoding(table: StepTable) -> NDArray[np.bool_]:
 def _columns(table: StepTable, rows: NDArray[np.bool_]) -> Floats:
     """Step, then the parts of ``PARTS``; shape (n, 6), microseconds."""
     hooks = table.hooks
-    by_side = {
-        side: hooks.us[rows][:, [n.startswith(side) for n in hooks.names]].sum(axis=1)
-        for side in ("scheduler/", "worker/")
-    }
-    in_update = np.zeros(int(rows.sum()))
+    of = {place: np.zeros(int(rows.sum())) for place in ("worker", "schedule", "update", "between")}
     for k, name in enumerate(hooks.names):
-        if name.startswith("scheduler/") and name.rsplit("/", 1)[-1] in UPDATE_HOOKS:
-            in_update += hooks.us[rows][:, k]
-    in_schedule = by_side["scheduler/"] - in_update
+        side, hook = name.split("/", 1)[0], name.rsplit("/", 1)[-1]
+        of[side if side == "worker" else _place_of(hook)] += hooks.us[rows][:, k]
     return np.column_stack(
         [
             table.step_duration_us[rows],
-            by_side["scheduler/"],
-            by_side["worker/"],
-            table.schedule_us[rows] - in_schedule,
-            table.update_us[rows] - in_update,
-            table.round_trip_us[rows] - by_side["worker/"],
+            of["schedule"] + of["update"],
+            of["worker"],
+            table.schedule_us[rows] - of["schedule"],
+            table.update_us[rows] - of["update"],
+            table.round_trip_us[rows] - of["worker"],
         ]
     )
+
+
+def _place_of(hook: str) -> str:
+    """Where the scheduler calls it from."""
+    return "between" if hook in BETWEEN_HOOKS else "update" if hook in UPDATE_HOOKS else "schedule"
 
 
 # Called from update_from_output(); the scheduler's other hooks run inside schedule().
 UPDATE_HOOKS = {
     *("update_connector_output", "request_finished", "request_finished_all_groups", "take_events"),
-    *("get_kv_connector_stats", "register_finished_partial_tail", "has_pending_push_work"),
+    *("get_kv_connector_stats", "register_finished_partial_tail"),
 }
+# Called between two steps, by add_request() and has_requests(): no part of a step's duration, and in no part of it.
+BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
 
 
 def _means(columns: Floats, rng: np.random.Generator, factor: float) -> Means:

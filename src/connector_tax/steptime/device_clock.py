@@ -49,7 +49,7 @@ class ClockHealth:
         return (
             f"the virtual GPU's clock ran late: results came {self.late_share:.1%} of the device's time after they were due "
             f"(p50 {self.lateness_us['p50']:.0f} us, p99 {self.lateness_us['p99']:.0f} us), {MAX_LATE_SHARE:.0%} is allowed; "
-            "something else takes the cores, or there are too few"
+            "something else takes the cores, there are too few, or another thread of the engine core keeps Python's interpreter lock"
         )
 
 

@@ -71,7 +71,12 @@ def test_a_cache_of_one_byte_is_read_in_half_the_time(model: Path) -> None:
     ("args", "words"),
     [
         ({"tensor_parallel_size": 2}, "multiply to 2, and a virtual GPU is one"),
-        ({"dtype": "float32"}, "the roofline is of two-byte numbers"),
+        ({"dtype": "float32"}, "engine.args.dtype: float32: the roofline is of weights of two bytes"),
+        ({"dtype": "float"}, "engine.args.dtype: float: the roofline is of weights of two bytes"),
+        ({"quantization": "fp8"}, "engine.args.quantization: fp8"),
+        ({"kv_cache_dtype": "int8_per_token_head"}, "engine.args.kv_cache_dtype: int8_per_token_head"),
+        ({"kv_cache_memory_bytes": 1 << 30}, "engine.args.kv_cache_memory_bytes: 1073741824"),
+        ({"cpu_offload_gb": 4}, "engine.args.cpu_offload_gb: 4"),
         ({"gpu_memory_utilization": 0.3}, "leave nothing for the KV cache"),
     ],
 )

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from connector_tax.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
 from connector_tax.stats.attribution import attribute, mean_cpu_us
@@ -73,6 +74,16 @@ def test_the_parts_add_up_to_the_difference() -> None:
     }
     assert sum(parts.values()) == entry["difference_us"]["point"] == 100.0
     assert entry["in_hooks_share"] == 0.38
+
+
+@pytest.mark.parametrize("hook", ["on_new_request", "has_pending_push_work"])
+def test_a_hook_between_two_steps_is_listed_and_in_no_part_of_a_step(hook: str) -> None:
+    """add_request() and has_requests() call it, before schedule() begins: the step does not hold it."""
+    entry = found(table(step=1000, schedule=40, update=30, hooks={f"scheduler/{hook}": (300.0, 1.0)}))
+    assert {p["part"]: p["point"] for p in entry["parts"]} == dict.fromkeys(
+        ("scheduler_hooks", "worker_hooks", "schedule", "update", "round_trip"), 0.0
+    )
+    assert entry["hooks"][0]["us_per_step"] == 300.0
 
 
 def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:

@@ -34,20 +34,54 @@ def scheduled(
     cached: dict[str, int],
     tokens: dict[str, int],
     finished: tuple[str, ...] = (),
+    *,
+    answered: dict[str, int] | None = None,
+    resumed: dict[str, int] | None = None,
 ) -> Any:
-    """A scheduler's output: (prompt tokens, computed) of new requests, computed of cached ones, and tokens of this step."""
+    """A scheduler's output: (prompt tokens, computed) of new requests, computed of cached ones, and tokens of this step.
+
+    Args:
+        answered: tokens of its answer that a new request brings, as one that resumes does under V2.
+        resumed: tokens, prompt and answer, of cached requests that resume, as under V1.
+    """
     return SimpleNamespace(
         scheduled_new_reqs=[
-            SimpleNamespace(req_id=r, prompt_token_ids=[0] * n, num_computed_tokens=done)
+            SimpleNamespace(
+                req_id=r,
+                prompt_token_ids=[0] * n,
+                prefill_token_ids=[0] * (n + (answered or {}).get(r, 0)),
+                num_computed_tokens=done,
+            )
             for r, (n, done) in new.items()
         ],
         scheduled_cached_reqs=SimpleNamespace(
-            req_ids=list(cached), num_computed_tokens=list(cached.values())
+            req_ids=list(cached),
+            num_computed_tokens=list(cached.values()),
+            resumed_req_ids=set(resumed or ()),
+            all_token_ids={r: [0] * n for r, n in (resumed or {}).items()},
         ),
         num_scheduled_tokens=tokens,
         total_num_scheduled_tokens=sum(tokens.values()),
         finished_req_ids=set(finished),
     )
+
+
+@pytest.mark.parametrize("runner", ["V1", "V2"])
+def test_a_preempted_request_gets_its_next_token_after_its_answer_was_computed_again(runner: str) -> None:
+    """It has a prompt of 100 tokens and an answer of 50 so far; each chunk of the replay is prompt work, and no CUDA graph of decodes."""
+    batches = Batches()
+    batches.batch(scheduled({"a": (100, 0)}, {}, {"a": 100}))
+    if runner == "V2":
+        first = batches.batch(scheduled({"a": (100, 0)}, {}, {"a": 120}, answered={"a": 50}))
+    else:
+        first = batches.batch(scheduled({}, {"a": 0}, {"a": 120}, resumed={"a": 150}))
+    second = batches.batch(scheduled({}, {"a": 120}, {"a": 30}))
+    third = batches.batch(scheduled({}, {"a": 150}, {"a": 1}))
+    assert [b.sampled for b in (first, second, third)] == [[False], [True], [True]]
+    assert [b.prefill_tokens for b in (first, second, third)] == [120, 30, 0]
+    assert [b.decode_seqs for b in (first, second, third)] == [0, 0, 1]
+    assert [b.uniform_decode for b in (first, second, third)] == [False, False, True]
+    assert second.positions == [150], "the token after the 150 known ones"
 
 
 def test_a_prompt_in_two_chunks_gets_its_token_after_the_second() -> None:
