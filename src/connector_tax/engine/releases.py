@@ -44,7 +44,7 @@ class Fit:
         serve: ``serves``, or what of ``launch/plugins/vllm_serve.py`` the release does not have.
         default_runner: which model runner a CUDA vLLM takes where nothing else is asked for (see ``_default_runner``).
         hook_order: ``fits``, or where the virtual GPU would call hooks that the release's own runners do not.
-        virtual_gpu: ``fits``, or what preflight would refuse the virtual GPU for.
+        virtual_gpu: ``there``, or what of it the virtual GPU lacks, for which preflight refuses it.
     """
 
     package: str
@@ -118,7 +118,7 @@ def fit(package: str, version: str) -> Fit:
             _serve(vllm),
             _default_runner(vllm),
             _hook_order(vllm),
-            misfit_of(vllm) or "fits",
+            misfit_of(vllm) or "there",
         )
 
 

@@ -35,8 +35,8 @@ def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
     if reason is not None:
         raise EngineError(
             f"engine.kind: virtual_gpu does not fit vLLM {version or 'of an unknown version'} in {folder}: {reason}. "
-            f"It was run on {RUN_ON[0]} to {RUN_ON[1]} (docs/releases.md): give engine.python one of these, or a real GPU "
-            "(engine.kind: vllm)."
+            f"It was run on {RUN_ON[0]} to {RUN_ON[1]} (docs/releases.md): give engine.python one of these, or measure on a "
+            "real GPU (engine.kind: vllm)."
         )
 
 
