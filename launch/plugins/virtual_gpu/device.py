@@ -8,6 +8,8 @@ from pathlib import Path
 from virtual_gpu.registration import VARIABLE
 
 SCHEMA = 1
+# Its module imports without CUDA, and its block sizes, layouts and CUDA-graph support are those of most GPUs.
+ATTENTION = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 
+from virtual_gpu.device import ATTENTION
+
 HEADS = 1
 HEAD_SIZE = 8
 TWO_BYTES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "half": torch.float16}
@@ -86,13 +88,44 @@ def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
     """Layer -> its tensor, placed by vLLM where this release has a function for it."""
     try:
         from vllm.v1.worker.utils import allocate_kv_cache
-    except ImportError:  # before 0.29: a tensor for each place, shared by the layers that are named
-        return {
-            name: torch.zeros(tensor.size, dtype=torch.int8)
-            .view(torch.bfloat16)
-            .view(2, kv_cache_config.num_blocks, -1, HEADS, HEAD_SIZE)
-            for tensor in kv_cache_config.kv_cache_tensors
-            for name in tensor.shared_by
-        }
+    except ImportError:  # before 0.29
+        from vllm.utils.import_utils import resolve_obj_by_qualname
+
+        backend = resolve_obj_by_qualname(ATTENTION)
+        return allocate_by_place(kv_cache_config, backend, vllm_config.cache_config.cache_dtype)
     layout = vllm_config.cache_config.get_resolved_kv_cache_layout()
     return allocate_kv_cache(kv_cache_config, torch.device("cpu"), layout)
+
+
+def allocate_by_place(kv_cache_config: Any, backend: Any, cache_dtype: str) -> dict[str, torch.Tensor]:
+    """As model runners before 0.29 do it: one piece of memory for each place, seen by all layers that share it.
+
+    Args:
+        backend: the attention backend, which says the cache's shape and in which order its dimensions lie in memory.
+
+    Raises:
+        RuntimeError: several layers are packed into one piece, each with a part of every block.
+    """
+    specs = {
+        name: getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(name, group.kv_cache_spec)
+        for group in kv_cache_config.kv_cache_groups
+        for name in group.layer_names
+    }
+    caches = {}
+    for place in kv_cache_config.kv_cache_tensors:
+        if getattr(place, "block_stride", 0):
+            raise RuntimeError("the virtual GPU cannot lay out KV caches that are packed block by block")
+        memory = torch.zeros(place.size, dtype=torch.int8)
+        for name in place.shared_by:
+            spec = specs[name]
+            shape = backend.get_kv_cache_shape(
+                place.size // spec.page_size_bytes,
+                spec.block_size,
+                spec.num_kv_heads,
+                spec.head_size,
+                cache_dtype_str=cache_dtype,
+            )
+            order = backend.get_kv_cache_stride_order()
+            in_memory = memory.view(spec.dtype).view([shape[i] for i in order])
+            caches[name] = in_memory.permute([order.index(i) for i in range(len(order))])
+    return caches

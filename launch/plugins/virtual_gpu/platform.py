@@ -9,12 +9,10 @@ from typing import Any
 from vllm.platforms.cpu import CpuPlatform
 from vllm.platforms.interface import DeviceCapability, PlatformEnum
 
-from virtual_gpu.device import read_device
+from virtual_gpu.device import ATTENTION, read_device
 
 BLOCK_SIZE = 16
 WORKER = "virtual_gpu.worker.VirtualGpuWorker"
-# Its module imports without CUDA, and its block sizes, layouts and CUDA-graph support are those of most GPUs.
-ATTENTION = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
 
 
 def let_runner_v2_be_chosen() -> None:

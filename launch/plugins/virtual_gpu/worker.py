@@ -12,10 +12,10 @@ import vllm
 from vllm.platforms import current_platform
 from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
 
-from virtual_gpu.device import read_device
+from virtual_gpu.device import ATTENTION, read_device
 from virtual_gpu.hook_order import fits
 from virtual_gpu.kv_cache import narrow_bytes
-from virtual_gpu.platform import ATTENTION, let_runner_v2_be_chosen
+from virtual_gpu.platform import let_runner_v2_be_chosen
 from virtual_gpu.runner import ClockModelRunner
 from virtual_gpu.stand_ins import stand_in_for_the_device
 

@@ -62,6 +62,20 @@ def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False)
     return StepTiming(silent is None, silent and f"{silent}; the engine says: {(refused or [last])[-1]}")
 
 
+def vllm_folder(engine: EngineConfig) -> Path:
+    """The folder of the package ``vllm`` that the engine's interpreter would import; it is not imported.
+
+    Raises:
+        EngineError: there is none, or the interpreter does not run.
+    """
+    report = _run(engine_python(engine), "--status")
+    if report["vllm"] is None:
+        raise EngineError(
+            f"engine.python: {report['reason']}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        )
+    return Path(report["vllm"])
+
+
 def revert(engine: EngineConfig) -> str:
     """Take out of vLLM's files what earlier versions wrote there; says in words what is there now.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.engine.patching import PATCHER
+from connector_tax.engine.virtual_gpu_fit import PLUGINS, misfit_of
 from connector_tax.errors import EngineError
 
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
@@ -26,9 +27,10 @@ NEEDED = (
     "vllm/distributed/kv_transfer/",
     "vllm/entrypoints/cli/",
     "vllm/config/vllm.py",
+    "vllm/forward_context.py",
+    "vllm/platforms/",
     "vllm/model_executor/layers/attention/kv_transfer_utils.py",
 )
-PLUGINS = PATCHER.parents[1] / "launch" / "plugins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Fit:
         serve: ``serves``, or what of ``launch/plugins/vllm_serve.py`` the release does not have.
         default_runner: which model runner a CUDA vLLM takes where nothing else is asked for (see ``_default_runner``).
         hook_order: ``fits``, or where the virtual GPU would call hooks that the release's own runners do not.
+        virtual_gpu: ``there``, or what of it the virtual GPU lacks, for which preflight refuses it.
     """
 
     package: str
@@ -52,6 +55,7 @@ class Fit:
     serve: str
     default_runner: str
     hook_order: str
+    virtual_gpu: str
 
     @property
     def ok(self) -> bool:
@@ -114,6 +118,7 @@ def fit(package: str, version: str) -> Fit:
             _serve(vllm),
             _default_runner(vllm),
             _hook_order(vllm),
+            misfit_of(vllm) or "there",
         )
 
 
@@ -207,10 +212,13 @@ def table(fits: list[Fit]) -> str:
 
 
 def hook_order_table(fits: list[Fit]) -> str:
-    """Which releases call their connectors where the virtual GPU does, from ``VIRTUAL_GPU_OLDEST`` on, as Markdown."""
-    rows = ["| release | order of hooks | model runner that CUDA takes |", "|---|---|---|"]
+    """What preflight says, and which releases call their connectors where the virtual GPU does, from ``VIRTUAL_GPU_OLDEST`` on."""
+    rows = [
+        "| release | what it is built on | order of hooks | model runner that CUDA takes |",
+        "|---|---|---|---|",
+    ]
     rows += [
-        f"| {f.package} {f.version} | {f.hook_order} | {f.default_runner} |"
+        f"| {f.package} {f.version} | {f.virtual_gpu} | {f.hook_order} | {f.default_runner} |"
         for f in fits
         if _key(f.version) >= VIRTUAL_GPU_OLDEST
     ]

@@ -15,7 +15,8 @@ from connector_tax.steptime import headers_of
 Settings = dict[str, Any]
 
 _LOGGED = {
-    "log.kv_cache_layout": re.compile(r"Using (\w+) KV cache layout"),
+    # Before 0.29 a connector or a variable that asks for a layout is told, and the default is not.
+    "log.kv_cache_layout": re.compile(r"Using (\w+) KV cache layout|[Ss]etting KV cache layout to (\w+)"),
     "log.attention_backend": re.compile(r"Using (\w+)(?: \w+)* (?:attention )?backend", re.IGNORECASE),
     "log.kv_cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
 }
@@ -29,7 +30,7 @@ def resolved_settings(step_files: list[Path], log_text: str) -> Settings:
             found |= {k: v for k, v in (header.get("settings") or {}).items() if v is not None}
     for name, pattern in _LOGGED.items():
         if match := pattern.search(log_text):
-            found[name] = match.group(1)
+            found[name] = match.group(match.lastindex or 1)
     return found
 
 

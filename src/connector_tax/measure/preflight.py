@@ -30,6 +30,7 @@ from connector_tax.engine.ports import first_port, free_port, is_taken, taken_wo
 from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.engine.settings import resolved_settings
 from connector_tax.engine.supervised import start_supervised, stop_supervised
+from connector_tax.engine.virtual_gpu_fit import note_on, refuse_misfit
 from connector_tax.errors import ConfigError, EngineError
 from connector_tax.files import hash_of, read_json, write_json, write_text
 from connector_tax.measure import checks
@@ -96,16 +97,18 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     Raises:
         ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
             ``max_model_len`` does not fit on the card, or a virtual GPU's step time cannot be worked out.
-        EngineError: ``plain`` cannot be measured.
+        EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
     """
     config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
     folder = CampaignFolder(campaign_file.parent)
     folder.refuse_links()
     check_model(config.engine)
     cards = cards_of(config.engine)
-    for note in filter(None, (cards.note, cpu_by_session())):
-        print(f"preflight: {note}")
     identity = identity_with_model(config.engine, cards)
+    release = identity["versions"].get("vllm")
+    refuse_misfit(config.engine, release)
+    for note in filter(None, (cards.note, cpu_by_session(), note_on(config.engine, release))):
+        print(f"preflight: {note}")
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:
         raise ConfigError(refusal)

@@ -64,6 +64,7 @@ def test_preflight_without_launches_includes_what_nothing_speaks_against(
         "connector_tax.measure.preflight.identity_with_model",
         lambda *a: {"versions": {"vllm": "0.32.0"}, "gpu": [], "cuda": None},
     )
+    monkeypatch.setattr("connector_tax.measure.preflight.refuse_misfit", lambda *a: None)
     monkeypatch.setattr("connector_tax.measure.preflight.too_large", lambda *a: None)
     monkeypatch.setattr("connector_tax.measure.preflight.missing_modules", lambda *a: {"no_such_module"})
     monkeypatch.setattr("connector_tax.measure.preflight._verify", lambda *a: pytest.fail("it was launched"))

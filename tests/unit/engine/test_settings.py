@@ -25,6 +25,14 @@ def test_settings_come_from_the_records_header_and_the_log(tmp_path: Path) -> No
     }
 
 
+def test_a_layout_that_a_connector_of_older_releases_asks_for_is_told() -> None:
+    """Up to 0.28 NIXL says it, and nobody says the default."""
+    said = "INFO [connector.py:159] NixlConnector setting KV cache layout to HND for better xfer performance."
+    assert resolved_settings([], said) == {"log.kv_cache_layout": "HND"}
+    by_variable = "`VLLM_KV_CACHE_LAYOUT` environment variable detected. Setting KV cache layout to NHD."
+    assert resolved_settings([], by_variable) == {"log.kv_cache_layout": "NHD"}
+
+
 def test_only_what_differs_is_a_difference() -> None:
     found = differences({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 9})
     assert found == {"b": {"plain": 2, "own": 9}, "c": {"plain": 3, "own": None}}

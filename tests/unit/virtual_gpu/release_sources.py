@@ -214,3 +214,93 @@ def release(folder: Path, **replaced: tuple[str, str]) -> Path:
         path.write_text(text.replace(old, new, 1) if old else text)
     assert not replaced, f"no such file: {sorted(replaced)}"
     return vllm
+
+
+# What else the virtual GPU is built on.
+EXECUTOR = """
+class UniProcExecutor(Executor):
+    def collective_rpc(self, method, timeout=None, args=(), kwargs=None, non_block=False):
+        pass
+
+    def execute_model(self, scheduler_output, non_block=False):
+        pass
+
+    def sample_tokens(self, grammar_output, non_block=False):
+        pass
+"""
+WORKER = """
+class Worker(WorkerBase):
+    def init_device(self): ...
+    def load_model(self, *, load_dummy_weights=False): ...
+    def determine_available_memory(self): ...
+    def initialize_from_config(self, kv_cache_config): ...
+    def compile_or_warm_up_model(self): ...
+    def execute_model(self, scheduler_output): ...
+    def sample_tokens(self, grammar_output): ...
+    def _maybe_get_memory_pool_context(self, tag): ...
+
+
+def init_worker_distributed_environment(vllm_config, rank, distributed_init_method=None, local_rank=-1, backend="nccl"):
+    pass
+"""
+PLATFORM = """
+class PlatformEnum(enum.Enum):
+    CUDA = enum.auto()
+    OOT = enum.auto()
+
+
+class DeviceCapability(NamedTuple):
+    major: int
+
+
+class Platform:
+    @classmethod
+    def check_and_update_config(cls, vllm_config): ...
+    @classmethod
+    def get_attn_backend_cls(cls, selected_backend, head_size): ...
+    @classmethod
+    def support_hybrid_kv_cache(cls): ...
+    @classmethod
+    def support_static_graph_mode(cls): ...
+"""
+OUTPUTS = """
+@dataclass
+class ModelRunnerOutput:
+    req_ids: list[str]
+
+
+class AsyncModelRunnerOutput(ABC):
+    def get_output(self): ...
+
+
+EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput(req_ids=[])
+"""
+AROUND = {
+    "v1/executor/uniproc_executor.py": EXECUTOR,
+    "v1/worker/gpu_worker.py": WORKER,
+    "platforms/interface.py": PLATFORM,
+    "platforms/cpu.py": "class CpuPlatform(Platform): ...",
+    "v1/outputs.py": OUTPUTS,
+    "v1/kv_cache_interface.py": "class FullAttentionSpec: ...\nclass SlidingWindowSpec: ...",
+    "v1/attention/backends/flash_attn.py": "class FlashAttentionBackend: ...",
+    "distributed/kv_transfer/kv_connector/utils.py": "def copy_kv_blocks(src_kv_caches, dst_kv_caches): ...",
+    "forward_context.py": "def set_forward_context(attn_metadata, vllm_config, num_tokens=None): ...",
+}
+
+
+def whole_release(folder: Path, **changes: tuple[str, str]) -> Path:
+    """As ``release``, with the files around the model runners; ``changes`` of these are by the file's name as well."""
+    around = {name: c for name, c in changes.items() if name not in {Path(f).stem for f in FILES}}
+    vllm = release(folder, **{name: c for name, c in changes.items() if name not in around})
+    connector = vllm / "v1/worker/gpu/kv_connector.py"
+    connector.write_text(
+        connector.read_text() + "\n\ndef get_kv_connector(vllm_config, kv_caches_dict): ...\n"
+    )
+    for file, source in AROUND.items():
+        before, after = around.pop(Path(file).stem, ("", ""))
+        assert before in source, before
+        path = vllm / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source.replace(before, after) if before else source)
+    assert not around, f"no such file: {around}"
+    return vllm

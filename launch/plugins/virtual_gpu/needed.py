@@ -1,0 +1,138 @@
+"""What of a vLLM release the virtual GPU is built on, looked for in its source; and whether its connectors can be called in its order.
+
+``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before an engine is launched, where each of these would
+be a traceback. Standard library only.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from virtual_gpu.hook_order import RUNNERS, fits
+
+# File -> functions, classes and their attributes; in parentheses what they are called with: their first parameters, by name.
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    # The engine core's side: two calls a step, of which the second gives a result that is waited for.
+    "v1/executor/uniproc_executor.py": (
+        "UniProcExecutor.execute_model(scheduler_output)",
+        "UniProcExecutor.sample_tokens(grammar_output)",
+        "UniProcExecutor.collective_rpc",
+    ),
+    "v1/outputs.py": ("AsyncModelRunnerOutput.get_output", "ModelRunnerOutput", "EMPTY_MODEL_RUNNER_OUTPUT"),
+    # The worker that VirtualGpuWorker is derived from.
+    "v1/worker/gpu_worker.py": (
+        "Worker.init_device",
+        "Worker.load_model",
+        "Worker.determine_available_memory",
+        "Worker.initialize_from_config",
+        "Worker.compile_or_warm_up_model",
+        "Worker.execute_model(scheduler_output)",
+        "Worker.sample_tokens(grammar_output)",
+        "Worker._maybe_get_memory_pool_context(tag)",
+        "init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank, backend)",
+    ),
+    # Connector code that ClockModelRunner turns to.
+    "v1/worker/kv_connector_model_runner_mixin.py": (
+        "KVConnectorModelRunnerMixin.maybe_get_kv_connector_output(scheduler_output)",
+        "KVConnectorModelRunnerMixin.kv_connector_no_forward(scheduler_output, vllm_config)",
+    ),
+    "model_executor/layers/attention/kv_transfer_utils.py": ("maybe_transfer_kv_layer",),
+    "distributed/kv_transfer/kv_connector/utils.py": ("copy_kv_blocks",),
+    "forward_context.py": ("set_forward_context(attn_metadata, vllm_config)",),
+    "v1/kv_cache_interface.py": ("FullAttentionSpec", "SlidingWindowSpec"),
+    # What the platform says.
+    "platforms/cpu.py": ("CpuPlatform",),
+    "platforms/interface.py": (
+        "PlatformEnum.OOT",
+        "DeviceCapability",
+        "Platform.check_and_update_config(vllm_config)",
+        "Platform.get_attn_backend_cls",
+        "Platform.support_hybrid_kv_cache",
+        "Platform.support_static_graph_mode",
+    ),
+    "v1/attention/backends/flash_attn.py": ("FlashAttentionBackend",),
+}
+# Of a release that has model runner V2 at all.
+NEEDED_FOR_V2: Mapping[str, tuple[str, ...]] = {
+    "v1/worker/gpu/kv_connector.py": (
+        "get_kv_connector(vllm_config)",
+        "ActiveKVConnector.pre_forward(scheduler_output)",
+        "ActiveKVConnector.post_forward(finished_req_ids)",
+        "ActiveKVConnector.no_forward(scheduler_output)",
+    ),
+}
+_WANTED = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>\w+)(?:\((?P<parameters>.*)\))?")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def lacks(vllm: Path) -> str | None:
+    """Why the virtual GPU cannot run in a release; None where its source has nothing against it.
+
+    Hooks that one of the two model runners calls elsewhere are no reason: the worker refuses when that runner is the one in use.
+
+    Args:
+        vllm: the folder ``vllm`` of an installation or an unpacked wheel.
+    """
+    needed = dict(NEEDED)
+    if (vllm / RUNNERS["V2"].file).is_file():
+        needed |= NEEDED_FOR_V2
+    missing = [words for file, wanted in needed.items() for words in _missing(vllm / file, file, wanted)]
+    if missing:
+        return "; ".join(missing)
+    reasons = [fits(vllm, runner) for runner in RUNNERS]
+    return None if None in reasons else " And: ".join(map(str, reasons))
+
+
+def _missing(path: Path, file: str, wanted: tuple[str, ...]) -> Iterator[str]:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        yield f"{file} is not there"
+        return
+    except SyntaxError as error:
+        yield f"{file} is not Python of this interpreter ({sys.version.split()[0]}): {error}"
+        return
+    for words in wanted:
+        match = _WANTED.fullmatch(words)
+        assert match is not None, words
+        owner, name, parameters = match["owner"], match["name"], match["parameters"]
+        names = _names(tree.body if owner is None else _class_body(tree, owner))
+        if name not in names:
+            yield f"{file} has no {words.partition('(')[0]}"
+            continue
+        found, expected = names[name], (parameters or "").split(", ")
+        if parameters and isinstance(found, _Function) and _parameters(found)[: len(expected)] != expected:
+            yield f"{file}: {owner + '.' if owner else ''}{name} takes ({', '.join(_parameters(found))}), not ({parameters})"
+
+
+def _class_body(tree: ast.Module, name: str) -> list[ast.stmt]:
+    return next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
+
+
+def _names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    """What a module or class defines or assigns itself."""
+    found: dict[str, ast.stmt] = {}
+    for node in body:
+        if isinstance(node, ast.ClassDef | _Function):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            found |= {t.id: node for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = node
+    return found
+
+
+def _parameters(function: _Function) -> list[str]:
+    names = [a.arg for a in function.args.posonlyargs + function.args.args]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def main() -> None:
+    print(json.dumps({"reason": lacks(Path(sys.argv[1]))}))
+
+
+if __name__ == "__main__":
+    main()
