@@ -90,6 +90,7 @@ class Meter:
             taken = tuple(self.cpu[2:])
             self.cpu[:] = [False] + [0] * (len(self.cpu) - 1)
             return taken
+        return None
 
     def measure_cpu(self):
         """From here to ``take_cpu``, unless it is under way; not where hooks have run since the last ``take``, whose CPU time nobody knows."""
@@ -259,8 +260,7 @@ def install_scheduler(cls):
         total = output.total_num_scheduled_tokens
         simple = total == len(per_request) and not output.scheduled_new_reqs
         prefill = 0 if simple else prefill_tokens(self.requests, per_request)
-        last_ns = steps.last_entry_ns
-        steps.last_entry_ns = entry_ns
+        last_ns, steps.last_entry_ns = steps.last_entry_ns, entry_ns
         if len(pending) > 64:  # outputs that never came back, as after an aborted step
             pending.clear()
             steps.cpu_open = 0
@@ -300,8 +300,8 @@ def install_scheduler(cls):
 
 def sum_of(earlier, later):
     """Per hook; None where one is not known. A connector may have come into being between the two."""
-    if earlier is not None and later is not None:
-        return [ns + (earlier[k] if k < len(earlier) else 0) for k, ns in enumerate(later)]
+    known = earlier is not None and later is not None
+    return [ns + (earlier[k] if k < len(earlier) else 0) for k, ns in enumerate(later)] if known else None
 
 
 def prefill_tokens(requests, per_request):
