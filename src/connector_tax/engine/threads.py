@@ -1,0 +1,147 @@
+"""Threads of a running engine, looked at and rearranged from outside: by thread id, through /proc and the scheduler's system calls.
+
+vLLM is told nothing of it. A thread in the class SCHED_IDLE runs only while a core is otherwise free; one that has a core of its own shares it
+with no other thread of the engine or of the client.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from connector_tax.engine.process import RunningEngine
+from connector_tax.engine.supervisor import descendants
+from connector_tax.engine.usage import thread_name
+
+# (role of the process, the thread's name) -> how many there are.
+Census = dict[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """
+    Attributes:
+        process: its role, such as ``engine_core``.
+        name: as the kernel names it.
+        cpu_s: user plus system time since it started.
+    """
+
+    process: str
+    name: str
+    pid: int
+    tid: int
+    cpu_s: float
+
+    @property
+    def is_main(self) -> bool:
+        return self.tid == self.pid
+
+
+def threads_of(engine: RunningEngine) -> tuple[Thread, ...]:
+    """Every thread of the engine's processes; none of an engine that is gone."""
+    found = []
+    if engine.supervisor.poll() is None:
+        for role, process in engine.processes().items():
+            # A process may end between the listing and the question; it then has no threads.
+            with suppress(psutil.Error):
+                found += [
+                    Thread(
+                        role, thread_name(process.pid, t.id), process.pid, t.id, t.user_time + t.system_time
+                    )
+                    for t in process.threads()
+                ]
+    return tuple(found)
+
+
+def census(threads: Sequence[Thread]) -> Census:
+    return dict(Counter((t.process, t.name) for t in threads))
+
+
+def helpers(threads: Sequence[Thread], plain: Census) -> tuple[Thread, ...]:
+    """Those that plain's engine has not, told by name and number; a main thread is none.
+
+    Where plain has some of that name and this engine more, those that have run longest are taken: one that does not run is in
+    nobody's way.
+    """
+    found: list[Thread] = []
+    for key, number in census(threads).items():
+        more = number - plain.get(key, 0)
+        if more > 0:
+            alike = [t for t in threads if (t.process, t.name) == key and not t.is_main]
+            found += sorted(alike, key=lambda t: -t.cpu_s)[:more]
+    return tuple(found)
+
+
+def only_on_free_cores(threads: Sequence[Thread]) -> tuple[Thread, ...]:
+    """Put ``threads`` into SCHED_IDLE; returns those that it was done to.
+
+    There is no way back: without privileges a thread may enter that class and not leave it.
+
+    Raises:
+        PermissionError: the threads are somebody else's.
+    """
+    done = []
+    for thread in threads:
+        with suppress(ProcessLookupError):  # it ended since it was listed
+            os.sched_setscheduler(thread.tid, os.SCHED_IDLE, os.sched_param(0))
+            done.append(thread)
+    return tuple(done)
+
+
+@contextmanager
+def alone_on(core: Collection[int], thread: Thread) -> Iterator[None]:
+    """``thread`` on ``core``, and every other thread of this process and of what it started on the CPUs that it may use beside those.
+
+    Args:
+        core: logical CPUs.
+
+    Raises:
+        ValueError: some thread could run nowhere else.
+    """
+    before = _affinities()
+    before.setdefault(thread.tid, frozenset(os.sched_getaffinity(thread.tid)))
+    after = {
+        tid: frozenset(core) if tid == thread.tid else cpus - frozenset(core) for tid, cpus in before.items()
+    }
+    if not all(after.values()):
+        raise ValueError(f"a thread may run on CPUs {sorted(core)} alone")
+    try:
+        _pin(after)
+        yield
+    finally:
+        # Threads that began meanwhile took over where their makers were.
+        widest = frozenset[int]().union(*before.values())
+        _pin({tid: before.get(tid, widest) for tid in {*_affinities(), *before}})
+
+
+def _affinities() -> dict[int, frozenset[int]]:
+    """Thread id -> CPUs, of this process and all that it started."""
+    found = {}
+    for pid in (os.getpid(), *descendants(os.getpid())):
+        with suppress(OSError):  # it ended since it was listed
+            for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names are all that is wanted
+                with suppress(OSError):
+                    found[int(name)] = frozenset(os.sched_getaffinity(int(name)))
+    return found
+
+
+def _pin(cpus: dict[int, frozenset[int]]) -> None:
+    for tid, wanted in cpus.items():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(tid, wanted)
+
+
+def physical_core(cpu: int, sysfs: Path = Path("/sys")) -> frozenset[int]:
+    """The logical CPUs of the core that ``cpu`` belongs to; itself alone where the kernel does not say."""
+    file = sysfs / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    if not file.exists():
+        return frozenset({cpu})
+    found: set[int] = set()
+    for part in file.read_text(encoding="utf-8").strip().split(","):
+        low, _, high = part.partition("-")
+        found |= set(range(int(low), int(high or low) + 1))
+    return frozenset(found)
