@@ -106,7 +106,9 @@ def rates_for(request: CheckRequest, costs: StepCosts, cores: int) -> tuple[tupl
     return tuple(float(f"{min(holds, host) * share:.2g}") for share in request.load_shares), host < holds
 
 
-def campaign_yaml(request: CheckRequest, mode: str, connectors: Path, rates: tuple[float, ...]) -> dict[str, Any]:
+def campaign_yaml(
+    request: CheckRequest, mode: str, connectors: Path, rates: tuple[float, ...]
+) -> dict[str, Any]:
     args = {
         "max_model_len": longest_model_len(request.model),
         "max_num_batched_tokens": 8192,

@@ -14,11 +14,13 @@ from connector_tax.check.findings import PLAIN, Findings
 from connector_tax.check.request import SYNC
 from connector_tax.check.verdict import judge
 from connector_tax.config import parse_campaign
+from connector_tax.engine.threads import Census
 from connector_tax.files import read_json, write_json
 from connector_tax.measure.arranged import (
     BUSY_BESIDE,
     ENGINE_ALONE,
     HELPERS_IDLE,
+    UNPINNED,
     UNTOUCHED,
     Arrangement,
     measure_arranged,
@@ -36,6 +38,7 @@ OF_PLAIN = {
 }
 OF_CONNECTOR = {
     UNTOUCHED: UNTOUCHED,
+    UNPINNED: UNPINNED,
     ENGINE_ALONE: ENGINE_ALONE,
     UNTOUCHED_AGAIN: UNTOUCHED,
     HELPERS_IDLE: HELPERS_IDLE,
@@ -91,7 +94,7 @@ def measure_experiments(experiments: Experiments, log: Path, label: str, say: Ca
     Raises:
         EngineError: another measurement runs.
     """
-    threads = {}
+    threads: Census = {}
     with open(log, "a", encoding="utf-8", errors="backslashreplace") as out:
         for config, changes in ((PLAIN, OF_PLAIN), (experiments.connector_id, OF_CONNECTOR)):
             name = "plain" if config == PLAIN else label

@@ -6,7 +6,7 @@ with no other thread of the engine or of the client.
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,29 +92,56 @@ def only_on_free_cores(threads: Sequence[Thread]) -> tuple[Thread, ...]:
     return tuple(done)
 
 
-@contextmanager
-def alone_on(core: Collection[int], thread: Thread) -> Iterator[None]:
-    """``thread`` on ``core``, and every other thread of this process and of what it started on the CPUs that it may use beside those.
+def kept(threads: Sequence[Thread]) -> dict[Thread, frozenset[int]]:
+    """Those that may not use every CPU that some thread among them may, with the CPUs of each."""
+    cpus = _cpus_of(threads)
+    return {thread: own for thread, own in cpus.items() if own != frozenset().union(*cpus.values())}
 
-    Args:
-        core: logical CPUs.
+
+@contextmanager
+def on_all_cpus(threads: Sequence[Thread]) -> Iterator[None]:
+    """Each of ``threads`` on every CPU that some thread among them may use."""
+    narrow = {thread.tid: cpus for thread, cpus in kept(threads).items()}
+    try:
+        _pin(dict.fromkeys(narrow, frozenset().union(*_cpus_of(threads).values())))
+        yield
+    finally:
+        _pin(narrow)
+
+
+def _cpus_of(threads: Sequence[Thread]) -> dict[Thread, frozenset[int]]:
+    found = {}
+    for thread in threads:
+        with suppress(ProcessLookupError):
+            found[thread] = frozenset(os.sched_getaffinity(thread.tid))
+    return found
+
+
+@contextmanager
+def alone_on_a_core(thread: Thread) -> Iterator[frozenset[int]]:
+    """``thread`` on a core, and every other thread of this process and of what it started elsewhere; yields the core's CPUs.
+
+    A hyper-thread is taken for a core where there is one physical core alone.
 
     Raises:
-        ValueError: some thread could run nowhere else.
+        ValueError: there is one CPU.
     """
     before = _affinities()
     before.setdefault(thread.tid, frozenset(os.sched_getaffinity(thread.tid)))
-    after = {
-        tid: frozenset(core) if tid == thread.tid else cpus - frozenset(core) for tid, cpus in before.items()
-    }
-    if not all(after.values()):
-        raise ValueError(f"a thread may run on CPUs {sorted(core)} alone")
+    widest = frozenset[int]().union(*before.values())
+    # The last: interrupts go to the first by default.
+    cpu = max(before[thread.tid])
+    core = physical_core(cpu) & widest
+    core = core if core < widest else frozenset({cpu})
+    if core == widest:
+        raise ValueError(f"engine and client may run on CPU {cpu} alone, and a second one is needed")
+    # Threads that are kept to that core must go as well.
+    after = {tid: core if tid == thread.tid else cpus - core or widest - core for tid, cpus in before.items()}
     try:
         _pin(after)
-        yield
+        yield core
     finally:
         # Threads that began meanwhile took over where their makers were.
-        widest = frozenset[int]().union(*before.values())
         _pin({tid: before.get(tid, widest) for tid in {*_affinities(), *before}})
 
 

@@ -23,11 +23,12 @@ from connector_tax.engine.process import LaunchError, RunningEngine
 from connector_tax.engine.threads import (
     Census,
     Thread,
-    alone_on,
+    alone_on_a_core,
     census,
     helpers,
+    kept,
+    on_all_cpus,
     only_on_free_cores,
-    physical_core,
     threads_of,
 )
 from connector_tax.files import read_json
@@ -40,12 +41,8 @@ from connector_tax.measure.standing import Run
 from connector_tax.plan import cells_of, config_of, read_campaign_file, spec_hash
 from connector_tax.records.cell import CellSpec
 
-UNTOUCHED, HELPERS_IDLE, ENGINE_ALONE, BUSY_BESIDE = (
-    "untouched",
-    "helpers_idle",
-    "engine_alone",
-    "busy_beside",
-)
+UNTOUCHED, UNPINNED, ENGINE_ALONE = "untouched", "unpinned", "engine_alone"
+HELPERS_IDLE, BUSY_BESIDE = "helpers_idle", "busy_beside"
 
 
 class NotPossible(Exception):
@@ -81,8 +78,20 @@ def _helpers_idle(engine: RunningEngine, plain: Census) -> Iterator[dict[str, An
     if not found:
         raise NotPossible("its engine has no thread that plain's has not")
     if os.sched_getscheduler(0) == os.SCHED_IDLE:
-        raise NotPossible("the check itself runs in the class SCHED_IDLE, and every thread of the engine with it")
+        raise NotPossible(
+            "the check itself runs in the class SCHED_IDLE, and every thread of the engine with it"
+        )
     yield {"threads": [_of(t) for t in only_on_free_cores(found)]}
+
+
+@contextmanager
+def _unpinned(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
+    threads = threads_of(engine)
+    found = kept(threads)
+    if not found:
+        raise NotPossible("every thread of the engine may use all its CPUs anyway")
+    with on_all_cpus(threads):
+        yield {"threads": [{**_of(t), "cpus": sorted(cpus)} for t, cpus in found.items()]}
 
 
 @contextmanager
@@ -90,14 +99,9 @@ def _engine_alone(engine: RunningEngine, plain: Census) -> Iterator[dict[str, An
     main = next((t for t in threads_of(engine) if t.process == "engine_core" and t.is_main), None)
     if main is None:
         raise NotPossible("the engine has no process of its own for its core")
-    allowed = os.sched_getaffinity(main.tid)
-    # The last: interrupts go to the first by default.
-    core = physical_core(max(allowed)) & allowed
-    if core == allowed:
-        raise NotPossible("the engine may use one physical core alone, and a second one is needed")
     try:
-        with alone_on(core, main):
-            yield {"threads": [_of(main)], "cpus": sorted(core)}
+        with alone_on_a_core(main) as core:
+            yield {"threads": [{**_of(main), "cpus": sorted(core)}]}
     except ValueError as error:
         raise NotPossible(str(error)) from error
 
@@ -115,6 +119,7 @@ def _busy_beside(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any
 
 CHANGES: dict[str, Change] = {
     UNTOUCHED: _untouched,
+    UNPINNED: _unpinned,
     HELPERS_IDLE: _helpers_idle,
     ENGINE_ALONE: _engine_alone,
     BUSY_BESIDE: _busy_beside,
