@@ -47,11 +47,13 @@ class Conclusion:
     """
     Attributes:
         subject: a hook, or the name of a tax.
+        before: what it is with nothing changed, a sentence.
         change: a key of ``CAUSES``.
-        words: one or more sentences.
+        words: what became of it, one or more sentences.
     """
 
     subject: str
+    before: str
     change: str
     outcome: str
     words: str
@@ -103,45 +105,46 @@ def outcome_of_busy(before: tuple[Estimate, Estimate], busy: Estimate, floor: fl
 
 def _of_hooks(results: Results) -> Iterator[Conclusion]:
     for hook in waiting_hooks(results):
-        before = [results.own[name].hooks[hook] for name in BOTH]
-        lead = f"{hook} waits: {_or(before, 'wall')} us of wall, {_or(before, 'cpu')} of CPU."
+        first, second = (results.own[name].hooks[hook] for name in BOTH)
+        before = (
+            f"{hook} waits {_us(first.wait)} and {_us(second.wait)} of a step: {_of_both(first, second)}."
+        )
         for change in OF_HOOKS:
             own = results.own[change]
-            if own.missing is not None:
-                words = f"{lead} Open with {_with(results, change)}: {own.missing}."
-                yield Conclusion(hook, change, OPEN, words)
-            elif hook not in own.hooks or own.hooks[hook].wait.point is None:
-                words = f"{lead} Open with {_with(results, change)}: it was hardly called."
-                yield Conclusion(hook, change, OPEN, words)
-            else:
-                wait = own.hooks[hook].wait
-                outcome = outcome_of((before[0].wait, before[1].wait), wait)
-                yield Conclusion(
-                    hook,
-                    change,
-                    outcome,
-                    f"{lead} With {_with(results, change)} it waits {_us(wait)} us, before {_or(before, 'wait')}. {_said(outcome, change)}",
-                )
+            times = own.hooks.get(hook)
+            if times is None or times.wait.point is None:
+                yield _open(results, hook, before, change, own.missing or "it was hardly called")
+                continue
+            outcome = outcome_of((first.wait, second.wait), times.wait)
+            words = f"With {_with(results, change)} it waits {_us(times.wait)}. {_said(outcome, change)}"
+            yield Conclusion(hook, before, change, outcome, words)
+
+
+def _of_both(first: HookTimes, second: HookTimes) -> str:
+    wall, cpu = ([f"{_point(getattr(t, what)):,.0f}" for t in (first, second)] for what in ("wall", "cpu"))
+    return f"{' and '.join(wall)} us of wall, {' and '.join(cpu)} of CPU"
 
 
 def _of_taxes(results: Results) -> Iterator[Conclusion]:
     for metric in standing_taxes(results):
-        before = tuple(results.tax(name, metric) for name in BOTH)
+        pair = (results.tax(UNTOUCHED, metric), results.tax(UNTOUCHED_AGAIN, metric))
         name, floor = METRIC_NAMES[metric], results.floor(metric)
-        assert floor is not None and len(before) == 2
-        lead = f"{name} costs {_ratio(before[0])} and {_ratio(before[1])}."
+        assert floor is not None, "a tax stands above a floor"
+        before = f"{name} costs {_ratio(pair[0])} and {_ratio(pair[1])}."
         for change in (*OF_HOOKS, BUSY_BESIDE):
             after = results.tax(change, metric)
             if after.point is None:
-                yield Conclusion(
-                    name, change, OPEN, f"{lead} Open with {_with(results, change)}: {after.reason}."
-                )
+                yield _open(results, name, before, change, after.reason or "not known")
                 continue
             busy = change == BUSY_BESIDE
-            outcome = outcome_of_busy(before, after, floor) if busy else outcome_of(before, after)
-            costs = "plain itself loses" if busy else "it costs"
-            words = f"{lead} With {_with(results, change)} {costs} {_ratio(after)}. {_said(outcome, change)}"
-            yield Conclusion(name, change, outcome, words)
+            outcome = outcome_of_busy(pair, after, floor) if busy else outcome_of(pair, after)
+            costs = "it loses" if busy else "the connector costs"
+            words = f"With {_with(results, change)} {costs} {_ratio(after)}. {_said(outcome, change)}"
+            yield Conclusion(name, before, change, outcome, words)
+
+
+def _open(results: Results, subject: str, before: str, change: str, reason: str) -> Conclusion:
+    return Conclusion(subject, before, change, OPEN, f"With {_with(results, change)}: open, {reason}.")
 
 
 def _said(outcome: str, change: str) -> str:
@@ -160,14 +163,11 @@ def _with(results: Results, change: str) -> str:
     return WITH[change]
 
 
-def _or(before: list[HookTimes], what: str) -> str:
-    values = [_point(getattr(times, what)) for times in before]
-    return f"{min(values):,.0f} to {max(values):,.0f}"
-
-
 def _us(estimate: Estimate) -> str:
     low, high = estimate.interval(CONFIDENCE)
-    return f"{_point(estimate):,.0f}" + ("" if low is None or high is None else f" [{low:,.0f}, {high:,.0f}]")
+    return f"{_point(estimate):,.0f} us" + (
+        "" if low is None or high is None else f" [{low:,.0f}, {high:,.0f}]"
+    )
 
 
 def _ratio(estimate: Estimate) -> str:

@@ -1,6 +1,8 @@
 """What is printed of the experiments: a table against plain, hooks that a change changed, conclusions."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from connector_tax.check.campaigns import mode_words
@@ -61,7 +63,8 @@ def concluding(results: Results) -> Iterator[str]:
         yield "No tax above the noise floor was there to remove."
     if not waiting_hooks(results):
         yield f"No hook is known to wait for {LEAST_WAIT_US:g} us of a step or longer."
-    yield from (c.words for c in conclusions(results))
+    for before, found in groupby(conclusions(results), key=lambda c: c.before):
+        yield " ".join([before, *(c.words for c in found)])
 
 
 def _row(results: Results, name: str) -> Iterator[str]:
@@ -83,7 +86,7 @@ def _changed(results: Results, name: str) -> Iterator[str]:
         return
     before = [results.own[n] for n in BOTH]
     lines = [
-        f"{WORDS[name]}: {hook}: {what} {_us(getattr(times, what))} us, before {' and '.join(_us(getattr(b.hooks[hook], what)) for b in before)}"
+        f"{WORDS[name]}: {hook}: {what} {_us(getattr(times, what))}, before {' and '.join(_us(getattr(b.hooks[hook], what)) for b in before)}"
         for hook, times in own.hooks.items()
         if all(hook in b.hooks for b in before)
         for what in ("wall", "cpu")
@@ -115,10 +118,7 @@ def confirm_json(results: Results) -> dict[str, Any]:
         "taxes": {n: {m: results.tax(n, m).to_json(CONFIDENCE) for m in METRICS} for n in names},
         "plain": {n: _measured(m) for n, m in results.plain.items()},
         "connector": {n: _measured(m) for n, m in results.own.items()},
-        "conclusions": [
-            {"subject": c.subject, "change": c.change, "outcome": c.outcome, "words": c.words}
-            for c in conclusions(results)
-        ],
+        "conclusions": [asdict(c) for c in conclusions(results)],
         "words": list(concluding(results)),
     }
 
@@ -149,7 +149,9 @@ def _us(estimate: Estimate) -> str:
     low, high = estimate.interval(CONFIDENCE)
     if estimate.point is None:
         return "not known"
-    return f"{estimate.point:,.1f}" + ("" if low is None or high is None else f" [{low:,.1f}, {high:,.1f}]")
+    return f"{estimate.point:,.1f} us" + (
+        "" if low is None or high is None else f" [{low:,.1f}, {high:,.1f}]"
+    )
 
 
 def _number(value: float | None) -> str:
