@@ -5,7 +5,6 @@ with no other thread of the engine or of the client.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,8 +16,24 @@ from connector_tax.engine.process import RunningEngine
 from connector_tax.engine.supervisor import descendants
 from connector_tax.engine.usage import thread_name
 
-# (role of the process, the thread's name) -> how many there are.
-Census = dict[tuple[str, str], int]
+# A thread that ran so many times as long as any of that name in plain's engine is none of those.
+RAN_LONGER = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Threads of one name in one process, the main thread apart.
+
+    Attributes:
+        longest_s: CPU seconds of the one that ran most.
+    """
+
+    number: int
+    longest_s: float
+
+
+# (role of the process, the thread's name) -> what there is of it.
+Census = dict[tuple[str, str], Alike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +73,27 @@ def threads_of(engine: RunningEngine) -> tuple[Thread, ...]:
 
 
 def census(threads: Sequence[Thread]) -> Census:
-    return dict(Counter((t.process, t.name) for t in threads))
+    found: dict[tuple[str, str], list[float]] = {}
+    for thread in threads:
+        if not thread.is_main:
+            found.setdefault((thread.process, thread.name), []).append(thread.cpu_s)
+    return {key: Alike(len(cpu_s), max(cpu_s)) for key, cpu_s in found.items()}
 
 
 def helpers(threads: Sequence[Thread], plain: Census) -> tuple[Thread, ...]:
     """Those that plain's engine has not, told by name and number; a main thread is none.
 
-    Where plain has some of that name and this engine more, those that have run longest are taken: one that does not run is in
-    nobody's way.
+    Native threads and Python's have their process's name where nobody gave them one, so vLLM's own are among those of that name. Where plain
+    has some and this engine more, those are taken, as many as there are more, that ran much longer than any of plain's: one that hardly runs
+    is in nobody's way.
     """
     found: list[Thread] = []
-    for key, number in census(threads).items():
-        more = number - plain.get(key, 0)
-        if more > 0:
-            alike = [t for t in threads if (t.process, t.name) == key and not t.is_main]
-            found += sorted(alike, key=lambda t: -t.cpu_s)[:more]
+    for key, own in census(threads).items():
+        known = plain.get(key, Alike(0, 0.0))
+        alike = [t for t in threads if (t.process, t.name) == key and not t.is_main]
+        if known.number:
+            alike = [t for t in alike if t.cpu_s > RAN_LONGER * known.longest_s]
+        found += sorted(alike, key=lambda t: -t.cpu_s)[: max(0, own.number - known.number)]
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ from connector_tax.engine.leftovers import end_all_leftovers
 from connector_tax.engine.lifeline import killed_with_parent
 from connector_tax.engine.process import LaunchError, RunningEngine
 from connector_tax.engine.threads import (
+    Alike,
     Census,
     Thread,
     alone_on_a_core,
@@ -76,7 +77,7 @@ def _helpers_idle(engine: RunningEngine, plain: Census) -> Iterator[dict[str, An
     """It is not undone; see ``engine.threads``. So nothing comes after it in a launch."""
     found = helpers(threads_of(engine), plain)
     if not found:
-        raise NotPossible("its engine has no thread that plain's has not")
+        raise NotPossible("its engine has no busy thread that plain's has not")
     if os.sched_getscheduler(0) == os.SCHED_IDLE:
         raise NotPossible(
             "the check itself runs in the class SCHED_IDLE, and every thread of the engine with it"
@@ -188,7 +189,11 @@ def measure_arranged(arrangements: Sequence[Arrangement], connector_id: str, pla
 
 
 def _most(some: Census, others: Census) -> Census:
-    return {key: max(some.get(key, 0), others.get(key, 0)) for key in {*some, *others}}
+    nothing = Alike(0, 0.0)
+    pairs = {key: (some.get(key, nothing), others.get(key, nothing)) for key in {*some, *others}}
+    return {
+        key: Alike(max(a.number, b.number), max(a.longest_s, b.longest_s)) for key, (a, b) in pairs.items()
+    }
 
 
 def _run(campaign_file: Path, connector_id: str) -> Run:

@@ -22,7 +22,7 @@ from connector_tax.check.confirm import (
 from connector_tax.check.experiments import STEP, read_experiments
 from connector_tax.check.findings import read_findings
 from connector_tax.check.request import ASYNC, GIVEN, SYNC
-from connector_tax.engine.threads import Census
+from connector_tax.engine.threads import Alike, Census
 from connector_tax.files import read_json, write_json
 from connector_tax.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED, Arrangement
 from connector_tax.plan import cells_of, config_of, read_campaign_file
@@ -65,14 +65,14 @@ def test_plain_comes_first_and_its_threads_are_handed_on(
 
     def measure(arrangements: list[Arrangement], config: str, plain: Census) -> Census:
         made.append((config, [a.change for a in arrangements], plain))
-        return {("engine_core", "zmq"): 2}
+        return {("engine_core", "zmq"): Alike(2, 0.5)}
 
     monkeypatch.setattr(confirm, "measure_arranged", measure)
     said: list[str] = []
     measure_experiments(experiments, tmp_path / "log", "NIXL", said.append)
     assert made == [
         ("plain", list(OF_PLAIN.values()), {}),
-        (GIVEN, list(OF_CONNECTOR.values()), {("engine_core", "zmq"): 2}),
+        (GIVEN, list(OF_CONNECTOR.values()), {("engine_core", "zmq"): Alike(2, 0.5)}),
     ]
     assert len(said) == 2 and "NIXL" in said[1]
 

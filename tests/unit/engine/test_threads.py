@@ -10,6 +10,7 @@ import pytest
 
 from connector_tax.engine.process import LaunchRequest, RunningEngine
 from connector_tax.engine.threads import (
+    Alike,
     Thread,
     alone_on_a_core,
     census,
@@ -66,14 +67,21 @@ def test_helpers_are_the_threads_that_plain_has_not_by_name() -> None:
 def test_of_threads_with_one_name_those_that_ran_longest_are_the_helpers_and_never_the_main_one() -> None:
     """Native code names no threads: they have their process's name, as the main thread has, which runs most."""
     own = [thread("core", 1, 50.0), thread("core", 2, 0.1), thread("core", 3, 9.0), thread("core", 4, 3.0)]
-    assert [t.tid for t in helpers(own, {("engine_core", "core"): 2})] == [3, 4]
+    plain = {("engine_core", "core"): Alike(1, 0.2)}
+    assert [t.tid for t in helpers(own, plain)] == [3, 4]
     assert [t.tid for t in helpers(own, {})] == [3, 4, 2]
+
+
+def test_a_thread_that_ran_no_longer_than_plains_is_taken_for_one_of_vllms() -> None:
+    """Three more that sleep, and one that spins: vLLM's own of that name stay as they are."""
+    own = [thread("core", tid, cpu_s) for tid, cpu_s in ((1, 50.0), (2, 1.5), (3, 9.0), (4, 0.0), (5, 0.0))]
+    assert [t.tid for t in helpers(own, {("engine_core", "core"): Alike(1, 1.0)})] == [3]
 
 
 def test_helpers_of_another_process_are_not_plains(engine: RunningEngine) -> None:
     own = threads_of(engine)
     assert sorted(t.name == "helper" for t in own) == [False, True, True]
-    assert {t.name for t in helpers(own, {("api_server", "helper"): 2})} >= {"helper"}
+    assert {t.name for t in helpers(own, {("api_server", "helper"): Alike(2, 9.0)})} >= {"helper"}
 
 
 def test_idle_helpers_run_only_on_free_cores_and_the_others_stay_as_they_are(engine: RunningEngine) -> None:
