@@ -44,7 +44,7 @@ def confirm_text(results: Results) -> Iterator[str]:
     yield (
         f"{'':27}"
         + "".join(f"{METRIC_NAMES[m] + ' tax':27}" for m in METRICS)
-        + "decode step, us   slack, us"
+        + "step, us (plain)   slack (plain)"
     )
     for name in (*OF_CONNECTOR, BUSY_BESIDE):
         yield from _row(results, name)
@@ -68,13 +68,14 @@ def concluding(results: Results) -> Iterator[str]:
 
 
 def _row(results: Results, name: str) -> Iterator[str]:
-    own = results.plain[name] if name == BUSY_BESIDE else results.own[name]
+    own, plain = results.of(name), results.beside(name)
     if own.missing is not None:
         yield f"{WORDS[name]:27}not measured: {own.missing}"
         return
     taxes = "".join(f"{_ratio(results.tax(name, m)):27}" for m in METRICS)
-    slack = "-" if own.slack_us is None else f"{own.slack_us:,.0f}"
-    yield f"{WORDS[name]:27}{taxes}{_number(own.latency[STEP].point):>15}   {slack:>9}"
+    steps = _pair(*(side.latency[STEP].point if side.latency else None for side in (own, plain)))
+    slacks = _pair(own.slack_us, plain.slack_us)
+    yield f"{WORDS[name]:27}{taxes}{steps:>16}   {slacks:>13}"
     if own.threads:
         yield f"    rearranged: {', '.join(own.threads)}"
 
@@ -154,5 +155,7 @@ def _us(estimate: Estimate) -> str:
     )
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+def _pair(own: float | None, plain: float | None) -> str:
+    """``9,123 (9,011)``"""
+    words = ["-" if value is None else f"{value:,.0f}" for value in (own, plain)]
+    return f"{words[0]} ({words[1]})"

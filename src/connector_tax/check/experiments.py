@@ -15,8 +15,8 @@ from connector_tax.stats.step_slopes import launch_steps
 from connector_tax.stats.taxes import relative
 
 STEP = "step_p50"
-# What plain has no cell of is held against the cell with nothing changed that was measured nearest to it.
-NEAREST = {UNPINNED: UNTOUCHED, HELPERS_IDLE: UNTOUCHED_AGAIN}
+# Held against plain's cell with nothing changed that was measured nearest to it; all others against plain's under the same change.
+NEAREST = {UNPINNED: UNTOUCHED, HELPERS_IDLE: UNTOUCHED_AGAIN, BUSY_BESIDE: UNTOUCHED_AGAIN}
 METRICS = ("ttft_p90", "tpot_p90", "tpot_p50", STEP)
 
 
@@ -52,12 +52,16 @@ class Results:
     own: dict[str, Measured]
     floors: dict[str, float | None]
 
+    def of(self, name: str) -> Measured:
+        """What an arrangement is about: the connector's cell, or plain's with a busy process beside it."""
+        return self.plain[name] if name == BUSY_BESIDE else self.own[name]
+
+    def beside(self, name: str) -> Measured:
+        """Plain's cell that it is held against."""
+        return self.plain[NEAREST.get(name, name)]
+
     def tax(self, name: str, metric: str) -> Estimate:
-        """Of one arrangement against plain; of ``busy_beside`` plain itself against plain without it."""
-        if name == BUSY_BESIDE:
-            return _ratio(self.plain[BUSY_BESIDE], self.plain[UNTOUCHED_AGAIN], metric)
-        beside = NEAREST.get(name, name)
-        return _ratio(self.own[name], self.plain[beside], metric)
+        return _ratio(self.of(name), self.beside(name), metric)
 
     def floor(self, metric: str) -> float | None:
         """The largest difference between launches or cells that nothing distinguishes; None where none is known."""
