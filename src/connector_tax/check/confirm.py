@@ -114,6 +114,8 @@ def measure_experiments(experiments: Experiments, log: Path, label: str, say: Ca
                 with redirect_stdout(out), redirect_stderr(out):
                     found = measure_arranged(arranged, config, threads)
             threads = found
+            if not threads:
+                return  # no launch of plain's, and so nothing to hold the connector's against
 
 
 def _spoilt(experiments: Experiments, config: str) -> bool:

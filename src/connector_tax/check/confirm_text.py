@@ -1,5 +1,6 @@
 """What is printed of the experiments: a table against plain, hooks that a change changed, conclusions."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
@@ -77,7 +78,8 @@ def _row(results: Results, name: str) -> Iterator[str]:
     slacks = _pair(own.slack_us, plain.slack_us)
     yield f"{WORDS[name]:27}{taxes}{steps:>16}   {slacks:>13}"
     if own.threads:
-        yield f"    rearranged: {', '.join(own.threads)}"
+        counted = Counter(own.threads).items()
+        yield f"    rearranged: {', '.join(name if n == 1 else f'{n} x {name}' for name, n in counted)}"
 
 
 def _changed(results: Results, name: str) -> Iterator[str]:

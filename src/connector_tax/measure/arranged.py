@@ -75,6 +75,8 @@ def _untouched(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]
 @contextmanager
 def _helpers_idle(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
     """It is not undone; see ``engine.threads``. So nothing comes after it in a launch."""
+    if not plain:
+        raise NotPossible("plain's threads are not known, and so nobody's are told from them")
     found = helpers(threads_of(engine), plain)
     if not found:
         raise NotPossible("its engine has no busy thread that plain's has not")

@@ -77,6 +77,15 @@ def test_plain_comes_first_and_its_threads_are_handed_on(
     assert len(said) == 2 and "NIXL" in said[1]
 
 
+def test_without_a_launch_of_plain_the_connector_is_not_launched(
+    experiments: Experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(confirm, "measure_arranged", lambda a, config, plain: made.append(config) or {})
+    measure_experiments(experiments, tmp_path / "log", "NIXL", lambda line: None)
+    assert made == ["plain"]
+
+
 def test_a_launch_whose_unchanged_cells_do_not_count_is_made_once_more_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +100,7 @@ def test_a_launch_whose_unchanged_cells_do_not_count_is_made_once_more_and_not_f
         assert not folder.run(config, "a").finished_cells()
         spoilt = {"verdict": "invalid", "reasons": ["late"]} if config == GIVEN else {}
         folder.measure(config, **spoilt)
-        return {}
+        return {("engine_core", "zmq"): Alike(2, 0.5)}
 
     monkeypatch.setattr(confirm, "measure_arranged", measure)
     measure_experiments(experiments, tmp_path / "log", "NIXL", lambda line: None)

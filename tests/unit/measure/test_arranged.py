@@ -15,7 +15,7 @@ from builders import DATE, campaign_config
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import read_receipt
-from connector_tax.engine.threads import Thread
+from connector_tax.engine.threads import Alike, Thread
 from connector_tax.files import write_json
 from connector_tax.ingest import read_campaign
 from connector_tax.measure import arranged
@@ -30,6 +30,7 @@ from connector_tax.measure.arranged import (
 )
 from connector_tax.plan import campaign_document
 
+PLAIN = {("engine_core", "zmq"): Alike(1, 1.0)}
 ORDER = (UNTOUCHED, ENGINE_ALONE, BUSY_BESIDE)
 
 
@@ -124,6 +125,12 @@ def test_helpers_are_not_made_idle_by_a_check_that_is_idle_itself(monkeypatch: p
     monkeypatch.setattr(arranged, "only_on_free_cores", lambda threads: pytest.fail("it was done"))
     monkeypatch.setattr(arranged.os, "sched_getscheduler", lambda tid: os.SCHED_IDLE)
     with pytest.raises(NotPossible, match="itself runs in the class SCHED_IDLE"):
+        with arranged.CHANGES["helpers_idle"](SimpleNamespace(), PLAIN):  # type: ignore[arg-type]
+            pass
+
+
+def test_no_thread_is_taken_for_the_connector_s_where_plain_s_are_not_known() -> None:
+    with pytest.raises(NotPossible, match="plain's threads are not known"):
         with arranged.CHANGES["helpers_idle"](SimpleNamespace(), {}):  # type: ignore[arg-type]
             pass
 
@@ -138,5 +145,5 @@ def test_what_an_engine_has_nothing_of_is_not_changed(
     own = (Thread("engine_core", "main", os.getpid(), os.getpid(), 9.0),)
     monkeypatch.setattr(arranged, "threads_of", lambda engine: own)
     with pytest.raises(NotPossible, match=reason):
-        with arranged.CHANGES[change](SimpleNamespace(), {}):  # type: ignore[arg-type]
+        with arranged.CHANGES[change](SimpleNamespace(), PLAIN):  # type: ignore[arg-type]
             pass
