@@ -12,7 +12,12 @@ def main() -> None:
     args = parser(__doc__).parse_args()
     end_with_parent()
     printed = run_check(
-        request_of(args), root=args.root, fail_above=args.fail_above, explain=args.explain, as_json=args.json
+        request_of(args),
+        root=args.root,
+        fail_above=args.fail_above,
+        explain=args.explain,
+        as_json=args.json,
+        confirm=args.confirm,
     )
     print(printed.text)
     sys.exit(printed.exit_code)

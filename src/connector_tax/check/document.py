@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
+from connector_tax.check.confirm_text import confirm_json
+from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.text import tax_json
 from connector_tax.check.verdict import Verdict, judge, noise_floor
@@ -13,7 +15,11 @@ SCHEMA = 1
 
 
 def check_json(
-    findings: Findings, verdict: Verdict, fail_above: float | None, elapsed_s: float
+    findings: Findings,
+    verdict: Verdict,
+    fail_above: float | None,
+    elapsed_s: float,
+    results: Results | None = None,
 ) -> dict[str, Any]:
     """Everything that is printed, and the intervals that are not."""
     request = findings.campaigns.request
@@ -51,6 +57,7 @@ def check_json(
             ],
             "lost": list(findings.growth_lost),
         },
+        "experiments": None if results is None else confirm_json(results),
     }
 
 

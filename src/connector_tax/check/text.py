@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from connector_tax.check.campaigns import mode_words
+from connector_tax.check.confirm_text import confirm_text
+from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, LoadTax, ModeFindings
 from connector_tax.check.reasons import Switched
 from connector_tax.check.verdict import NAMES, Verdict, noise_floor
@@ -28,12 +30,14 @@ LEAST_US = 0.5
 LEAST_GROWTH_US = 2.0
 
 
-def check_text(findings: Findings, verdict: Verdict, *, explain: bool) -> str:
+def check_text(findings: Findings, verdict: Verdict, *, explain: bool, results: Results | None = None) -> str:
     lines = [*_head(findings)]
     for mode in findings.modes:
         lines += ["", *_mode(findings, mode, explain)]
     if findings.growth is not None:
         lines += ["", *_growth(findings)]
+    if results is not None:
+        lines += ["", *confirm_text(results)]
     return "\n".join([*lines, "", verdict.line])
 
 
