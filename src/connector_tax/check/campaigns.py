@@ -55,6 +55,11 @@ class Campaigns:
     rates_per_s: tuple[float, ...]
     lowered: bool
 
+    @property
+    def deciding_over_blocks(self) -> tuple[float, float]:
+        """The loads at which taxes over blocks are taken: the reference rates."""
+        return self.rates_per_s[len(self.rates_per_s) // 2], self.rates_per_s[-1]
+
     def launches(self) -> Iterator[Launch]:
         """In the order in which they are made: the connector lies between two of plain."""
         own = self.request.connector_id
