@@ -58,9 +58,9 @@ def run_check(
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         campaigns = write_campaigns(request, folder)
-        failed = measure_check(campaigns, folder / LOG, say_on_stderr)
+        measured = measure_check(campaigns, folder / LOG, say_on_stderr)
         say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
-        findings = read_findings(campaigns, failed)
+        findings = read_findings(campaigns, measured.failed, measured.deaths)
         results = _confirmed(findings, folder) if confirm else None
     found = verdict(findings, fail_above)
     elapsed_s = time.monotonic() - begun

@@ -47,7 +47,7 @@ def check_json(
             "output_tokens": request.output_tokens,
             "blocks": request.blocks,
         },
-        "modes": {mode.mode: _mode(mode) for mode in findings.modes},
+        "modes": {mode.mode: _mode(mode, request.connector_id) for mode in findings.modes},
         "growth": None
         if findings.growth is None
         else {
@@ -61,10 +61,11 @@ def check_json(
     }
 
 
-def _mode(mode: ModeFindings) -> dict[str, Any]:
+def _mode(mode: ModeFindings, own_id: str) -> dict[str, Any]:
     return {
-        "serves": mode.failure is None,
+        "serves": mode.failure is None and not mode.deaths_of(own_id, own=True),
         "failure": mode.failure,
+        "deaths": [asdict(died) for died in mode.deaths],
         "requests": {"answered": mode.answered[0], "sent": mode.answered[1]},
         "cells_lost": list(mode.lost),
         "engine_settings": [asdict(change) for change in mode.switched],

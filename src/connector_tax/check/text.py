@@ -8,7 +8,7 @@ from connector_tax.check.confirm_text import confirm_text
 from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, LoadTax, ModeFindings
 from connector_tax.check.reasons import Switched
-from connector_tax.check.verdict import NAMES, Verdict, noise_floor
+from connector_tax.check.verdict import NAMES, Verdict, died_words, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.step_slopes import LOADS, PER_LAYER
@@ -63,7 +63,14 @@ def _mode(findings: Findings, mode: ModeFindings, explain: bool) -> Iterator[str
         yield f"starts and serves: no: {mode.failure}"
         return
     ok, sent = mode.answered
-    yield f"starts and serves: {'yes' if ok and ok == sent else 'in part'}, {ok:,} of {sent:,} requests answered"
+    answered = f"{ok:,} of {sent:,} requests answered in the cells kept"
+    own_id = findings.campaigns.request.connector_id
+    if own := mode.deaths_of(own_id, own=True):
+        yield f"starts and serves: no: its engine {died_words(own)}; {answered}"
+    else:
+        yield f"starts and serves: {'yes' if ok and ok == sent else 'in part'}, {ok:,} of {sent:,} requests answered"
+    if plain := mode.deaths_of(own_id, own=False):
+        yield f"plain's engine {died_words(plain)}"
     yield from _settings(mode.switched, explain)
     yield from (f"cell lost: {lost}" for lost in mode.lost)
     yield from _taxes(mode)

@@ -6,11 +6,11 @@ largest such difference of that latency, in either direction, before anything is
 intervals hold what launches differ by, and stay as they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from connector_tax.check.campaigns import Campaigns, mode_words
-from connector_tax.check.findings import CONFIDENCE, Findings, LoadTax, ModeFindings
+from connector_tax.check.findings import CONFIDENCE, Died, Findings, LoadTax, ModeFindings
 from connector_tax.stats.repeats import MIN_BLOCKS
 from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH
 
@@ -63,6 +63,9 @@ def verdict(findings: Findings, fail_above: float | None) -> Verdict:
             return Verdict(
                 NOT_JUDGED, f"{label} does not serve with {mode_words(mode.mode)} scheduling: {mode.failure}"
             )
+    died = _died(findings, label)
+    if died is not None:
+        return Verdict(NOT_JUDGED, died)
     judged = [j for mode in findings.modes for j in judge(mode)]
     missing = [why for mode in findings.modes for why in _missing(mode, findings.campaigns)]
     if missing or not judged:
@@ -89,6 +92,21 @@ def verdict(findings: Findings, fail_above: float | None) -> Verdict:
     return Verdict(
         FINE, f"{label}: no tax found, {kind}{limit}; the intervals leave room up to {widest.words}"
     )
+
+
+def _died(findings: Findings, label: str) -> str | None:
+    """Of an engine that died while it served, the connector's first; None where none did."""
+    own_id = findings.campaigns.request.connector_id
+    for own, who in ((True, label), (False, f"{label}: not judged: plain vLLM")):
+        for mode in findings.modes:
+            if deaths := mode.deaths_of(own_id, own=own):
+                return f"{who} {died_words(deaths)} ({mode_words(mode.mode)} scheduling)"
+    return None
+
+
+def died_words(deaths: Sequence[Died]) -> str:
+    times = "" if len(deaths) == 1 else f" {len(deaths)} times, the first time"
+    return f"died while it served{times}: {deaths[0].cause}"
 
 
 def judge(mode: ModeFindings) -> list[Judged]:

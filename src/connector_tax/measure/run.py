@@ -23,7 +23,7 @@ from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.code_version import loadgen_sha256
-from connector_tax.measure.deaths import count_death, deaths, deaths_file
+from connector_tax.measure.deaths import Death, count_death, deaths, deaths_file
 from connector_tax.measure.failure import (
     PLAINS,
     ConfigurationFailed,
@@ -58,8 +58,11 @@ LAUNCH_TRIES = 2
 DEAD_CELLS = 2
 
 
-def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
+def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> tuple[Death, ...]:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
+
+    Returns:
+        Every death of its engine in a cell, those after which the cell was measured after all among them.
 
     Raises:
         EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
@@ -78,20 +81,20 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     if decision["decision"] != "include":
         progress.say(f"skipped: {decision['reason']}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
-        return
+        return ()
 
     failed_before = earlier_failure(folder, document["date"], connector_id, phase)
     if failed_before is not None:
         progress.say(f"not launched: {failed_before}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=failed_before)
-        return
+        return ()
 
     cells = _cells(folder, config, connector_id, phase)
     if not cells:
         reason = _why_not_needed(folder, config, connector_id)
         progress.say(f"not needed: {reason}")
         write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
-        return
+        return ()
 
     cards = cards_of(config.engine)
     if cards.note:
@@ -106,6 +109,7 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
             _fail(run, cells, str(failure))
         else:
             finish(run, _planned(run, cells))
+    return tuple(run.deaths)
 
 
 def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
@@ -262,6 +266,7 @@ def _measure_pending(
             run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
             blame_the_host(death, run.connector_id)
             count_death(run.run, cell)
+            run.deaths.append(Death(cell.cell_id, death))
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
 

@@ -22,6 +22,7 @@ from connector_tax.check.confirm import (
 from connector_tax.check.experiments import STEP, read_experiments
 from connector_tax.check.findings import read_findings
 from connector_tax.check.request import ASYNC, GIVEN, SYNC
+from connector_tax.check.run import Measured
 from connector_tax.engine.threads import Alike, Census
 from connector_tax.files import read_json, write_json
 from connector_tax.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED, Arrangement
@@ -168,7 +169,7 @@ def test_no_further_launch_is_made_unless_it_is_asked_for(
 ) -> None:
     made: list[str] = []
     monkeypatch.setattr(command, "write_campaigns", lambda asked, folder: measured(folder, own=TAXED))
-    monkeypatch.setattr(command, "measure_check", lambda *a: {})
+    monkeypatch.setattr(command, "measure_check", lambda *a: Measured({}, ()))
     monkeypatch.setattr(command, "measure_experiments", lambda e, *a: made.append(e.mode))
     printed = run_check(
         request(tmp_path),
