@@ -47,6 +47,8 @@ def run_check(
         EngineError: plain vLLM cannot be measured here.
     """
     begun = time.monotonic()
+    if root is not None and root.exists() and not root.is_dir():
+        raise ConfigError(f"--root {root}: is no folder. Give a new one.")
     if root is not None and root.exists() and any(root.iterdir()):
         raise ConfigError(
             f"--root {root}: holds something already; a check is measured anew. Give a new folder."
@@ -56,7 +58,10 @@ def run_check(
     )
     with place as name:
         folder = Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
         campaigns = write_campaigns(request, folder)
         measured = measure_check(campaigns, folder / LOG, say_on_stderr)
         say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
