@@ -145,17 +145,38 @@ def _hooks(mode: ModeFindings) -> Iterator[str]:
 
 
 def _growth(findings: Findings) -> Iterator[str]:
-    rows = list(_grown(findings.growth or []))
+    growth = findings.growth or []
+    rows, unknown = list(_grown(growth)), _not_grown(growth)
     yield (
         "how hooks grow, us of a step for each further ... (intervals of 95 % each; what is told apart from zero and moved a step by "
         f"{LEAST_GROWTH_US:g} us or more; all of it with --json):"
     )
     yield from rows
-    if not rows:
-        yield (
-            "    nothing" if findings.growth else "    not known: there are no step records of the connector"
-        )
+    if not growth:
+        yield "    not known: there are too few step records of the connector that count"
+    elif not rows and len(unknown) < len(LOADS):
+        yield "    nothing"
+    for reason, columns in _by_reason(unknown).items():
+        what = "" if len(unknown) == len(LOADS) else f" per {', '.join(columns)}"
+        yield f"    not known{what}: {reason}"
     yield from (f"cell lost: {lost}" for lost in findings.growth_lost)
+
+
+def _not_grown(growth: list[dict[str, Any]]) -> dict[str, str]:
+    """Load -> why no hook has an interval of its slope."""
+    found = {}
+    for load in LOADS if growth else ():
+        known = any(None not in entry[load].interval(CONFIDENCE) for entry in growth)
+        if not known:
+            found[load] = growth[0][load].reason or "the resamples leave it open"
+    return found
+
+
+def _by_reason(unknown: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for load, reason in unknown.items():
+        found.setdefault(reason, []).append(COLUMNS[load])
+    return found
 
 
 def _grown(growth: list[dict[str, Any]]) -> Iterator[str]:
