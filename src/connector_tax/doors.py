@@ -70,7 +70,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
+        print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
