@@ -5,18 +5,23 @@ import sys
 from connector_tax.check.arguments import parser, request_of
 from connector_tax.check.command import run_check
 from connector_tax.doors import run_door
-from connector_tax.engine.lifeline import end_with_parent
+from connector_tax.engine.lifeline import end_in_order
 
 
 def main() -> None:
     args = parser(__doc__).parse_args()
-    end_with_parent()
+    end_in_order()
     printed = run_check(
-        request_of(args), root=args.root, fail_above=args.fail_above, explain=args.explain, as_json=args.json
+        request_of(args),
+        root=args.root,
+        fail_above=args.fail_above,
+        explain=args.explain,
+        as_json=args.json,
+        confirm=args.confirm,
     )
     print(printed.text)
     sys.exit(printed.exit_code)
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_door(main, interrupted="nothing of a check is kept without --root")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from connector_tax.doors import log_to, run_door
-from connector_tax.engine.lifeline import end_with_parent
+from connector_tax.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.measure.run import measure_run
 from connector_tax.records.cell import is_phase
 
@@ -15,10 +15,15 @@ def main() -> None:
     parser.add_argument("--connector", required=True)
     parser.add_argument("--phase", required=True, help="a, b, b_prime, c, or a block of repeats: r1, r2, ...")
     parser.add_argument("--log", type=Path, help="everything printed also goes here")
+    parser.add_argument(
+        "--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs"
+    )
     args = parser.parse_args()
     if not is_phase(args.phase):
         parser.error(f"--phase {args.phase}: there is no such phase")
-    end_with_parent()
+    end_in_order()
+    if args.end_with_parent:
+        end_with_parent()
     log_to(args.log)
     measure_run(args.campaign_file, args.connector, args.phase)
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from connector_tax.doors import log_to, run_door
-from connector_tax.engine.lifeline import end_with_parent
+from connector_tax.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.measure.preflight import run_preflight
 
 
@@ -13,8 +13,13 @@ def main() -> None:
     parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
     parser.add_argument("--only", help="verify this configuration alone and print what was found")
     parser.add_argument("--log", type=Path, help="everything printed also goes here")
+    parser.add_argument(
+        "--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs"
+    )
     args = parser.parse_args()
-    end_with_parent()
+    end_in_order()
+    if args.end_with_parent:
+        end_with_parent()
     log_to(args.log)
     run_preflight(args.campaign_file, args.only)
 

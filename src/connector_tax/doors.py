@@ -5,6 +5,7 @@ and Snakemake, and the shell would not die with it.
 """
 
 import sys
+import traceback
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any, TextIO
 
 from connector_tax.errors import ConnectorTaxError
 from connector_tax.redaction import published_text
+
+# ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
+BUG = 70
 
 
 class _Words:
@@ -52,8 +56,12 @@ def log_to(path: Path | None) -> None:
     sys.stderr = _Words(sys.stderr, log)
 
 
-def run_door(main: Callable[[], None]) -> None:
-    """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback for what is a bug."""
+def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
+    """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
+
+    Args:
+        interrupted: what is said on Ctrl-C of what is kept.
+    """
     # To the end of the process: a traceback is printed after everything else.
     sys.stdout, sys.stderr = _Words(sys.stdout), _Words(sys.stderr)
     try:
@@ -62,5 +70,8 @@ def run_door(main: Callable[[], None]) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
+        print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
+    except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
+        traceback.print_exc()
+        sys.exit(BUG)

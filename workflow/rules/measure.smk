@@ -13,7 +13,7 @@ rule preflight:
     log:
         LOGS / "preflight.log",
     shell:
-        "exec python scripts/preflight.py --campaign-file {params.campaign:q} --log {log:q}"
+        "exec python scripts/preflight.py --end-with-parent --campaign-file {params.campaign:q} --log {log:q}"
 
 
 rule measure_a:
@@ -31,7 +31,7 @@ rule measure_a:
     log:
         LOGS / "measure_a_{connector}.log",
     shell:
-        "exec python scripts/measure.py --campaign-file {params.campaign:q}"
+        "exec python scripts/measure.py --end-with-parent --campaign-file {params.campaign:q}"
         " --connector {wildcards.connector:q} --phase {params.phase:q} --log {log:q}"
 
 

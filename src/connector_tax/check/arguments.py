@@ -62,6 +62,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     limit = "2%% or 0.02: exit code 1 where a tax of TTFT or TPOT p90 is above it"
     add("--fail-above", type=_ratio, metavar="TAX", help=limit)
     add("--explain", action="store_true", help="what vLLM's log says of each switched engine setting")
+    add(
+        "--confirm",
+        action="store_true",
+        help="two further launches with experiments that remove suspected causes",
+    )
     add("--json", action="store_true", help="one JSON object instead of text")
     add("--root", type=Path, help="keep the raw artifacts in this new folder")
     return found

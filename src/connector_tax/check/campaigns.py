@@ -55,6 +55,11 @@ class Campaigns:
     rates_per_s: tuple[float, ...]
     lowered: bool
 
+    @property
+    def deciding_over_blocks(self) -> tuple[float, float]:
+        """The loads at which taxes over blocks are taken: the reference rates."""
+        return self.rates_per_s[len(self.rates_per_s) // 2], self.rates_per_s[-1]
+
     def launches(self) -> Iterator[Launch]:
         """In the order in which they are made: the connector lies between two of plain."""
         own = self.request.connector_id
@@ -79,14 +84,14 @@ def write_campaigns(request: CheckRequest, root: Path) -> Campaigns:
     }
     connectors = root.absolute() / "connectors.yaml"
     write_text(connectors, yaml.safe_dump(entries, sort_keys=False))
-    first = parse_campaign(_campaign(request, request.modes[0], connectors, (1.0,)), "check")
+    first = parse_campaign(campaign_yaml(request, request.modes[0], connectors, (1.0,)), "check")
     costs = step_costs(first.engine)
     assert costs is not None, "the engine's kind is virtual_gpu"
     rates, lowered = rates_for(request, costs, len(os.sched_getaffinity(0)))
     folders = {}
     for mode in request.modes:
-        config = parse_campaign(_campaign(request, mode, connectors, rates), "check")
-        folders[mode] = _write(config, root, rates)
+        config = parse_campaign(campaign_yaml(request, mode, connectors, rates), "check")
+        folders[mode] = write_campaign(config, root, rates)
     return Campaigns(request, folders, rates, lowered)
 
 
@@ -106,7 +111,9 @@ def rates_for(request: CheckRequest, costs: StepCosts, cores: int) -> tuple[tupl
     return tuple(float(f"{min(holds, host) * share:.2g}") for share in request.load_shares), host < holds
 
 
-def _campaign(request: CheckRequest, mode: str, connectors: Path, rates: tuple[float, ...]) -> dict[str, Any]:
+def campaign_yaml(
+    request: CheckRequest, mode: str, connectors: Path, rates: tuple[float, ...]
+) -> dict[str, Any]:
     args = {
         "max_model_len": longest_model_len(request.model),
         "max_num_batched_tokens": 8192,
@@ -159,7 +166,7 @@ def _campaign(request: CheckRequest, mode: str, connectors: Path, rates: tuple[f
     }
 
 
-def _write(config: CampaignConfig, root: Path, rates: tuple[float, ...]) -> CampaignFolder:
+def write_campaign(config: CampaignConfig, root: Path, rates: tuple[float, ...]) -> CampaignFolder:
     folder = CampaignFolder(root / config.campaign)
     now = datetime.now(UTC)
     document = campaign_document(config, date=f"{now:%Y-%m-%d}", created_utc=f"{now:%Y-%m-%dT%H:%M:%SZ}")

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.check.campaigns import write_campaigns
+from connector_tax.check.confirm import dearest_mode, measure_experiments, write_experiments
 from connector_tax.check.document import check_json
-from connector_tax.check.findings import read_findings
+from connector_tax.check.experiments import Results, read_experiments
+from connector_tax.check.findings import MEASURES, Findings, read_findings
 from connector_tax.check.request import CheckRequest
 from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text
-from connector_tax.check.verdict import verdict
+from connector_tax.check.verdict import noise_floor, verdict
 from connector_tax.errors import ConfigError
 
 LOG = "check.log"
@@ -26,18 +28,27 @@ class Printed:
 
 
 def run_check(
-    request: CheckRequest, *, root: Path | None, fail_above: float | None, explain: bool, as_json: bool
+    request: CheckRequest,
+    *,
+    root: Path | None,
+    fail_above: float | None,
+    explain: bool,
+    as_json: bool,
+    confirm: bool = False,
 ) -> Printed:
     """Measure, read and judge.
 
     Args:
         root: an empty or new folder that keeps the raw artifacts; None: a temporary one, removed in the end.
+        confirm: whether the causes are looked for by experiments, in two further launches.
 
     Raises:
         ConfigError: the request cannot be measured, or ``root`` holds something.
         EngineError: plain vLLM cannot be measured here.
     """
     begun = time.monotonic()
+    if root is not None and root.exists() and not root.is_dir():
+        raise ConfigError(f"--root {root}: is no folder. Give a new one.")
     if root is not None and root.exists() and any(root.iterdir()):
         raise ConfigError(
             f"--root {root}: holds something already; a check is measured anew. Give a new folder."
@@ -47,16 +58,33 @@ def run_check(
     )
     with place as name:
         folder = Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
         campaigns = write_campaigns(request, folder)
-        failed = measure_check(campaigns, folder / LOG, say_on_stderr)
+        measured = measure_check(campaigns, folder / LOG, say_on_stderr)
         say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
-        findings = read_findings(campaigns, failed)
+        findings = read_findings(campaigns, measured.failed, measured.deaths)
+        results = _confirmed(findings, folder) if confirm else None
     found = verdict(findings, fail_above)
     elapsed_s = time.monotonic() - begun
     say_on_stderr(f"{elapsed_s:4.0f} s  done")
     if as_json:
-        text = json.dumps(check_json(findings, found, fail_above, elapsed_s), indent=2, allow_nan=False)
+        text = json.dumps(
+            check_json(findings, found, fail_above, elapsed_s, results), indent=2, allow_nan=False
+        )
     else:
-        text = check_text(findings, found, explain=explain)
+        text = check_text(findings, found, explain=explain, results=results)
     return Printed(text, found.exit_code)
+
+
+def _confirmed(findings: Findings, folder: Path) -> Results | None:
+    """None where the connector does not serve: there is nothing to be explained."""
+    mode = dearest_mode(findings)
+    if mode is None:
+        return None
+    experiments = write_experiments(findings.campaigns, mode, folder)
+    measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
+    taxes = next(m.taxes for m in findings.modes if m.mode == mode)
+    return read_experiments(experiments, {m: noise_floor(taxes, m) for m in MEASURES})

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
+from connector_tax.check.confirm_text import confirm_json
+from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.text import tax_json
 from connector_tax.check.verdict import Verdict, judge, noise_floor
@@ -13,7 +15,11 @@ SCHEMA = 1
 
 
 def check_json(
-    findings: Findings, verdict: Verdict, fail_above: float | None, elapsed_s: float
+    findings: Findings,
+    verdict: Verdict,
+    fail_above: float | None,
+    elapsed_s: float,
+    results: Results | None = None,
 ) -> dict[str, Any]:
     """Everything that is printed, and the intervals that are not."""
     request = findings.campaigns.request
@@ -41,7 +47,7 @@ def check_json(
             "output_tokens": request.output_tokens,
             "blocks": request.blocks,
         },
-        "modes": {mode.mode: _mode(mode) for mode in findings.modes},
+        "modes": {mode.mode: _mode(mode, request.connector_id) for mode in findings.modes},
         "growth": None
         if findings.growth is None
         else {
@@ -51,13 +57,15 @@ def check_json(
             ],
             "lost": list(findings.growth_lost),
         },
+        "experiments": None if results is None else confirm_json(results),
     }
 
 
-def _mode(mode: ModeFindings) -> dict[str, Any]:
+def _mode(mode: ModeFindings, own_id: str) -> dict[str, Any]:
     return {
-        "serves": mode.failure is None,
+        "serves": mode.failure is None and not mode.deaths_of(own_id, own=True),
         "failure": mode.failure,
+        "deaths": [asdict(died) for died in mode.deaths],
         "requests": {"answered": mode.answered[0], "sent": mode.answered[1]},
         "cells_lost": list(mode.lost),
         "engine_settings": [asdict(change) for change in mode.switched],

@@ -1,15 +1,16 @@
 """The check's raw artifacts to what it says: by mode and load, with intervals; pure reading."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.check.campaigns import Campaigns
+from connector_tax.check.campaigns import Campaigns, Launch
 from connector_tax.check.reasons import Switched, switched
 from connector_tax.engine.settings import Settings, resolved_settings
 from connector_tax.ingest import CampaignData, CellData, read_campaign
 from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.measure.deaths import Death
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates, estimate_cells
 from connector_tax.stats.repeats import repeats
@@ -62,6 +63,16 @@ class BlockTax:
 
 
 @dataclass(frozen=True, slots=True)
+class Died:
+    """An engine that died in a cell of the check, whatever became of the cell; ``cause`` is the root cause."""
+
+    config: str
+    phase: str
+    cell_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModeFindings:
     """One way of scheduling.
 
@@ -73,6 +84,7 @@ class ModeFindings:
         spinning: threads of the connector's launch that do not sleep while nobody asks.
         slack_us: configuration -> load -> p10 and p50.
         hooks: of the middle load; see ``stats.step_slopes.hook_costs``.
+        deaths: of engines while they served, anybody's, in the order in which they came.
     """
 
     mode: str
@@ -86,6 +98,11 @@ class ModeFindings:
     spinning: tuple[str, ...]
     slack_us: dict[str, dict[float, dict[str, float]]]
     hooks: list[dict[str, Any]]
+    deaths: tuple[Died, ...] = ()
+
+    def deaths_of(self, own_id: str, *, own: bool) -> list[Died]:
+        """The connector's, or plain's."""
+        return [d for d in self.deaths if (d.config == own_id) == own]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +124,25 @@ class Findings:
     growth_lost: tuple[str, ...] = ()
 
 
-def read_findings(campaigns: Campaigns, failed: dict[str, str]) -> Findings:
+def read_findings(
+    campaigns: Campaigns, failed: dict[str, str], deaths: Iterable[tuple[Launch, Death]] = ()
+) -> Findings:
     """
     Args:
-        failed: mode -> why the connector has no cells; see ``measure_check``.
+        failed, deaths: see ``check.run.Measured``.
 
     Raises:
         ArtifactError: what was measured cannot be read.
     """
     repeated = tuple(f"r{k}" for k in range(1, campaigns.request.blocks))
     data = {m: read_campaign(f.root, phases=(*PHASES, *repeated)) for m, f in campaigns.folders.items()}
-    modes = tuple(_mode(campaigns, mode, own, failed.get(mode)) for mode, own in data.items())
+    died: dict[str, list[Died]] = {m: [] for m in data}
+    for launch, death in deaths:
+        died[launch.mode].append(Died(launch.config, launch.phase, death.cell_id, death.cause))
+    modes = tuple(
+        replace(_mode(campaigns, mode, own, failed.get(mode)), deaths=tuple(died[mode]))
+        for mode, own in data.items()
+    )
     engine: dict[str, Any] = next((c.document["engine"] for d in data.values() for c in d.cells()), {})
     first = next(iter(data.values()))
     return Findings(

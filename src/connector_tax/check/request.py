@@ -91,6 +91,7 @@ def entry_of_json(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
             "--kv-transfer-config: wanted is a JSON object with kv_connector and kv_role, such as "
             '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}.'
         )
+    _children(config)
     entry: dict[str, Any] = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
     known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
     names = _names(config)
@@ -106,8 +107,26 @@ def entry_of_json(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 def _names(config: dict[str, Any]) -> set[str]:
     """Classes of a connector and of those stacked in it."""
-    children = (config.get("kv_connector_extra_config") or {}).get("connectors") or []
-    return {str(config.get("kv_connector"))}.union(*(_names(c) for c in children if isinstance(c, dict)))
+    return {str(config.get("kv_connector"))}.union(*(_names(c) for c in _children(config)))
+
+
+def _children(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Connectors that are stacked in this one.
+
+    Raises:
+        ConfigError: what should hold them is of another type.
+    """
+    extra = config.get("kv_connector_extra_config") or {}
+    if not isinstance(extra, dict):
+        raise ConfigError(
+            f"--kv-transfer-config: kv_connector_extra_config: wanted is a JSON object, not {json.dumps(extra)[:80]}."
+        )
+    children = extra.get("connectors") or []
+    if not isinstance(children, list):
+        raise ConfigError(
+            f"--kv-transfer-config: kv_connector_extra_config.connectors: wanted is a list of objects, not {json.dumps(children)[:80]}."
+        )
+    return [child for child in children if isinstance(child, dict)]
 
 
 def _for_the_host(entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -122,9 +141,8 @@ def _for_the_host(entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
                 f"{config.get('kv_connector')}: kv_buffer_device {device} was made cpu: there is no GPU's memory"
             )
             config["kv_buffer_device"] = "cpu"
-        for child in (config.get("kv_connector_extra_config") or {}).get("connectors") or []:
-            if isinstance(child, dict):
-                walk(child)
+        for child in _children(config):
+            walk(child)
 
     walk(entry["kv_transfer_config"])
     cores = len(os.sched_getaffinity(0))
@@ -148,6 +166,7 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
     """
     given = Path(name).expanduser()
     if (given / "config.json").is_file():
+        _model_config(given / "config.json")
         return given.resolve().name, given.resolve()
     shape = given if given.suffix == ".json" and given.is_file() else MODELS / f"{name}.json"
     if not shape.is_file():
@@ -155,6 +174,7 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
         raise ConfigError(
             f"--model-config {name}: no such model. Known: {known}. Or give a config.json, or a folder that has one and a tokenizer."
         )
+    _model_config(shape)
     label = shape.parent.name if shape.name == "config.json" else shape.stem
     folder = (
         cache_folder() / "model-folders" / f"{re.sub(r'[^A-Za-z0-9._-]', '_', label)}-{sha256_of(shape)[:12]}"
@@ -180,9 +200,23 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
     return label, folder
 
 
+def _model_config(path: Path) -> dict[str, Any]:
+    """
+    Raises:
+        ArtifactError: it is no JSON.
+        ConfigError: it is no object.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"--model-config {path}: wanted is a model's config.json, a JSON object, not {json.dumps(value)[:80]}."
+        )
+    return value
+
+
 def longest_model_len(model: Path, most: int = 32768) -> int:
     """``max_model_len`` for the launches: the model's own, or ``most``."""
-    own = read_json(model / "config.json").get("max_position_embeddings")
+    own = _model_config(model / "config.json").get("max_position_embeddings")
     return min(int(own), most) if isinstance(own, int) and own > 0 else most
 
 
@@ -200,4 +234,9 @@ def engine_args(text: str | None) -> dict[str, Any]:
         raise ConfigError(f"--engine-args: not JSON ({error}).") from error
     if not isinstance(value, dict):
         raise ConfigError('--engine-args: wanted is a JSON object such as {"max_num_seqs": 128}.')
+    for name in value:
+        if name.replace("-", "_").removeprefix("no_") == "async_scheduling":
+            raise ConfigError(
+                f"--engine-args: {name}: the check sets it itself, and names its tables by it. Give --scheduling async, sync or both."
+            )
     return value

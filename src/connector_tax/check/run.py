@@ -5,15 +5,19 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import RunFolder
 from connector_tax.artifacts.receipts import read_receipt
 from connector_tax.check.campaigns import Campaigns, Launch, mode_words
 from connector_tax.files import read_json
+from connector_tax.measure.deaths import Death
 from connector_tax.measure.preflight import run_preflight
 from connector_tax.measure.run import measure_run
+from connector_tax.measure.verdict import death_of
 from connector_tax.records.connector import PLAIN_AGAIN
 
 Say = Callable[[str], None]
@@ -21,7 +25,19 @@ Say = Callable[[str], None]
 PROMISED_S = 300.0
 
 
-def measure_check(campaigns: Campaigns, log: Path, say: Say) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """
+    Attributes:
+        failed: mode -> why the connector has no cells in it.
+        deaths: of each launch whose engine died in a cell, also where a later launch measured that cell.
+    """
+
+    failed: dict[str, str]
+    deaths: tuple[tuple[Launch, Death], ...]
+
+
+def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
     """Every launch of the check.
 
     A connector that does not start ends its mode: what plain does a second time is of no use then. A launch with cells that do not
@@ -30,13 +46,17 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> dict[str, str]:
     Args:
         log: what the pipeline says goes there.
 
-    Returns:
-        mode -> why the connector has no cells in it.
-
     Raises:
         EngineError: plain vLLM cannot be measured.
     """
     failed: dict[str, str] = {}
+    deaths: list[tuple[Launch, Death]] = []
+
+    def measure(launch: Launch) -> None:
+        with redirect_stdout(out), redirect_stderr(out):
+            died = measure_run(launch.folder.campaign_file, launch.config, launch.phase)
+        deaths.extend((launch, death) for death in died)
+
     begun = time.monotonic()
     with open(log, "a", encoding="utf-8", errors="backslashreplace") as out:
         for folder in campaigns.folders.values():
@@ -48,22 +68,20 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> dict[str, str]:
             if launch.mode in failed:
                 continue
             say(f"{time.monotonic() - begun:4.0f} s  {_words(campaigns, launch)}")
-            with redirect_stdout(out), redirect_stderr(out):
-                measure_run(launch.folder.campaign_file, launch.config, launch.phase)
-                made += 1
-                again = once_more_fits(time.monotonic() - begun, made, left - 1, campaigns.request.blocks)
-                lost = _forget_invalid(launch) if again else 0
+            measure(launch)
+            made += 1
+            again = once_more_fits(time.monotonic() - begun, made, left - 1, campaigns.request.blocks)
+            lost = _forget_invalid(launch) if again else 0
             if lost:
                 made += 1
                 say(
                     f"{time.monotonic() - begun:4.0f} s  {lost} of its cells do not count, once more: {_words(campaigns, launch)}"
                 )
-                with redirect_stdout(out), redirect_stderr(out):
-                    measure_run(launch.folder.campaign_file, launch.config, launch.phase)
+                measure(launch)
             reason = _failure(launch)
             if reason is not None:
                 failed[launch.mode] = reason
-    return failed
+    return Measured(failed, tuple(deaths))
 
 
 def once_more_fits(elapsed_s: float, made: int, left: int, blocks: int) -> bool:
@@ -81,17 +99,22 @@ def _words(campaigns: Campaigns, launch: Launch) -> str:
 def _forget_invalid(launch: Launch) -> int:
     """Remove what something else on the host spoilt, so that it is measured again; returns how many cells that were.
 
-    Whether a cell counts says nothing of its latencies, so measuring it again favours nobody.
+    Whether a cell counts says nothing of its latencies, so measuring it again favours nobody. A cell in which the engine died was tried
+    twice already.
     """
     run = _run_folder(launch)
     if read_receipt(run).status != "measured":
         return 0
-    lost = [cell for cell in run.finished_cells() if read_cell(cell)["verdict"] != "valid"]
+    lost = [cell for cell in run.finished_cells() if _spoilt(read_cell(cell))]
     for cell in lost:
         shutil.rmtree(cell.path)
     if lost:
         run.receipt.unlink()
     return len(lost)
+
+
+def _spoilt(document: dict[str, Any]) -> bool:
+    return document["verdict"] != "valid" and death_of(document) is None
 
 
 def _failure(launch: Launch) -> str | None:

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from connector_tax.check.campaigns import mode_words
+from connector_tax.check.confirm_text import confirm_text
+from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, LoadTax, ModeFindings
 from connector_tax.check.reasons import Switched
-from connector_tax.check.verdict import NAMES, Verdict, noise_floor
+from connector_tax.check.verdict import NAMES, Verdict, died_words, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.step_slopes import LOADS, PER_LAYER
@@ -28,12 +30,14 @@ LEAST_US = 0.5
 LEAST_GROWTH_US = 2.0
 
 
-def check_text(findings: Findings, verdict: Verdict, *, explain: bool) -> str:
+def check_text(findings: Findings, verdict: Verdict, *, explain: bool, results: Results | None = None) -> str:
     lines = [*_head(findings)]
     for mode in findings.modes:
         lines += ["", *_mode(findings, mode, explain)]
     if findings.growth is not None:
         lines += ["", *_growth(findings)]
+    if results is not None:
+        lines += ["", *confirm_text(results)]
     return "\n".join([*lines, "", verdict.line])
 
 
@@ -59,7 +63,14 @@ def _mode(findings: Findings, mode: ModeFindings, explain: bool) -> Iterator[str
         yield f"starts and serves: no: {mode.failure}"
         return
     ok, sent = mode.answered
-    yield f"starts and serves: {'yes' if ok and ok == sent else 'in part'}, {ok:,} of {sent:,} requests answered"
+    answered = f"{ok:,} of {sent:,} requests answered in the cells kept"
+    own_id = findings.campaigns.request.connector_id
+    if own := mode.deaths_of(own_id, own=True):
+        yield f"starts and serves: no: its engine {died_words(own)}; {answered}"
+    else:
+        yield f"starts and serves: {'yes' if ok and ok == sent else 'in part'}, {ok:,} of {sent:,} requests answered"
+    if plain := mode.deaths_of(own_id, own=False):
+        yield f"plain's engine {died_words(plain)}"
     yield from _settings(mode.switched, explain)
     yield from (f"cell lost: {lost}" for lost in mode.lost)
     yield from _taxes(mode)
@@ -134,17 +145,38 @@ def _hooks(mode: ModeFindings) -> Iterator[str]:
 
 
 def _growth(findings: Findings) -> Iterator[str]:
-    rows = list(_grown(findings.growth or []))
+    growth = findings.growth or []
+    rows, unknown = list(_grown(growth)), _not_grown(growth)
     yield (
         "how hooks grow, us of a step for each further ... (intervals of 95 % each; what is told apart from zero and moved a step by "
         f"{LEAST_GROWTH_US:g} us or more; all of it with --json):"
     )
     yield from rows
-    if not rows:
-        yield (
-            "    nothing" if findings.growth else "    not known: there are no step records of the connector"
-        )
+    if not growth:
+        yield "    not known: there are too few step records of the connector that count"
+    elif not rows and len(unknown) < len(LOADS):
+        yield "    nothing"
+    for reason, columns in _by_reason(unknown).items():
+        what = "" if len(unknown) == len(LOADS) else f" per {', '.join(columns)}"
+        yield f"    not known{what}: {reason}"
     yield from (f"cell lost: {lost}" for lost in findings.growth_lost)
+
+
+def _not_grown(growth: list[dict[str, Any]]) -> dict[str, str]:
+    """Load -> why no hook has an interval of its slope."""
+    found = {}
+    for load in LOADS if growth else ():
+        known = any(None not in entry[load].interval(CONFIDENCE) for entry in growth)
+        if not known:
+            found[load] = growth[0][load].reason or "the resamples leave it open"
+    return found
+
+
+def _by_reason(unknown: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for load, reason in unknown.items():
+        found.setdefault(reason, []).append(COLUMNS[load])
+    return found
 
 
 def _grown(growth: list[dict[str, Any]]) -> Iterator[str]:

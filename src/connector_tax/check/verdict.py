@@ -6,11 +6,12 @@ largest such difference of that latency, in either direction, before anything is
 intervals hold what launches differ by, and stay as they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from connector_tax.check.campaigns import mode_words
-from connector_tax.check.findings import CONFIDENCE, Findings, LoadTax, ModeFindings
+from connector_tax.check.campaigns import Campaigns, mode_words
+from connector_tax.check.findings import CONFIDENCE, Died, Findings, LoadTax, ModeFindings
+from connector_tax.stats.repeats import MIN_BLOCKS
 from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH
 
 FINE, ABOVE, NOT_JUDGED = 0, 1, 2
@@ -62,8 +63,11 @@ def verdict(findings: Findings, fail_above: float | None) -> Verdict:
             return Verdict(
                 NOT_JUDGED, f"{label} does not serve with {mode_words(mode.mode)} scheduling: {mode.failure}"
             )
+    died = _died(findings, label)
+    if died is not None:
+        return Verdict(NOT_JUDGED, died)
     judged = [j for mode in findings.modes for j in judge(mode)]
-    missing = [why for mode in findings.modes for why in _missing(mode)]
+    missing = [why for mode in findings.modes for why in _missing(mode, findings.campaigns)]
     if missing or not judged:
         many = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         return Verdict(
@@ -88,6 +92,21 @@ def verdict(findings: Findings, fail_above: float | None) -> Verdict:
     return Verdict(
         FINE, f"{label}: no tax found, {kind}{limit}; the intervals leave room up to {widest.words}"
     )
+
+
+def _died(findings: Findings, label: str) -> str | None:
+    """Of an engine that died while it served, the connector's first; None where none did."""
+    own_id = findings.campaigns.request.connector_id
+    for own, who in ((True, label), (False, f"{label}: not judged: plain vLLM")):
+        for mode in findings.modes:
+            if deaths := mode.deaths_of(own_id, own=own):
+                return f"{who} {died_words(deaths)} ({mode_words(mode.mode)} scheduling)"
+    return None
+
+
+def died_words(deaths: Sequence[Died]) -> str:
+    times = "" if len(deaths) == 1 else f" {len(deaths)} times, the first time"
+    return f"died while it served{times}: {deaths[0].cause}"
 
 
 def judge(mode: ModeFindings) -> list[Judged]:
@@ -118,15 +137,29 @@ def noise_floor(taxes: Iterable[LoadTax], metric: str) -> float | None:
     return max(known) if known and len(known) == len(points) else None
 
 
-def _missing(mode: ModeFindings) -> list[str]:
-    """Why a tax that decides is not known."""
+def _missing(mode: ModeFindings, campaigns: Campaigns) -> list[str]:
+    """Why a tax that decides is not known: over blocks those at the middle and the highest load, else those at every load."""
+    if campaigns.request.blocks >= MIN_BLOCKS:
+        return _missing_over_blocks(mode, campaigns.deciding_over_blocks)
     found = list(mode.lost)
-    if mode.over_blocks:
-        return []
     for tax in mode.taxes:
         if tax.metric in LATENCY_METRICS:
             found += [e.reason for e in (tax.own, tax.floor) if e.point is None and e.reason]
     return list(dict.fromkeys(found))
+
+
+def _missing_over_blocks(mode: ModeFindings, rates_per_s: tuple[float, ...]) -> list[str]:
+    known = {(t.rate_per_s, t.metric) for t in mode.over_blocks if t.blocks >= MIN_BLOCKS}
+    found = []
+    for rate in rates_per_s:
+        names = [NAMES[metric] for metric in LATENCY_METRICS if (rate, metric) not in known]
+        if names:
+            lost = [why for why in mode.lost if f", {rate:g} req/s: " in why]
+            found.append(
+                f"{' and '.join(names)} at {rate:g} req/s with {mode_words(mode.mode)} scheduling: known over fewer than "
+                f"{MIN_BLOCKS} blocks; {lost[0] if lost else 'no cell that counts has it in each'}"
+            )
+    return found
 
 
 def _blind(judged: list[Judged], fail_above: float) -> Judged | None:

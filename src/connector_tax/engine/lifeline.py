@@ -1,8 +1,8 @@
 """Nothing outlives what started it, also after ``kill -9``.
 
-Snakemake passes SIGTERM on to nobody, and a killed Snakemake leaves its jobs measuring. So each
-measuring script asks the kernel for a SIGTERM when its parent dies, and turns SIGTERM into
-``SystemExit``, so that every ``finally`` runs.
+Measuring scripts turn SIGTERM and SIGHUP into ``SystemExit``, so that every ``finally`` runs. Snakemake passes SIGTERM on to nobody, and
+a killed Snakemake leaves its jobs measuring: so those that it starts ask the kernel for a SIGTERM when their parent dies. Nobody else's do:
+a shell may end before what it started, by ``nohup``, ``setsid`` or ``disown``.
 """
 
 import ctypes
@@ -15,8 +15,18 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def end_in_order() -> None:
+    """Make this process end with its ``finally`` blocks on SIGTERM, and on SIGHUP unless that is ignored, as under ``nohup``."""
+    for signum in ENDING:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, _exit_on_signal)
+
+
 def end_with_parent() -> None:
-    """Make this process end, with its ``finally`` blocks, when its parent dies or on SIGTERM."""
+    """The same when its parent dies."""
     signal.signal(signal.SIGTERM, _exit_on_signal)
     parent = os.getppid()
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -43,5 +53,6 @@ def prctl(option: int, value: int) -> None:
 
 def _exit_on_signal(signum: int, frame: FrameType | None) -> None:
     # A second signal must not interrupt the clean-up that the first one started.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for ending in ENDING:
+        signal.signal(ending, signal.SIG_IGN)
     sys.exit(128 + signum)

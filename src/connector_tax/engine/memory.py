@@ -14,6 +14,7 @@ from typing import Any
 from connector_tax.config import EngineConfig
 from connector_tax.engine.gpus import Cards, Gpu, parallel_sizes
 from connector_tax.engine.model_files import model_folder, weights_bytes
+from connector_tax.errors import ConfigError
 
 GIB = 2**30
 DEFAULT_UTILIZATION = 0.9
@@ -50,6 +51,24 @@ class KvNeed:
         return max(0, math.floor(tokens / BLOCK_TOKENS) * BLOCK_TOKENS)
 
 
+def memory_utilization(engine: EngineConfig) -> float:
+    """vLLM's ``gpu_memory_utilization``, or its default.
+
+    Raises:
+        ConfigError: it is no share.
+    """
+    given = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
+    try:
+        share = float(given)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ConfigError(
+            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such as 0.9."
+        )
+    return share
+
+
 def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | None:
     """Why the engine cannot start on these cards, with what fits; None where it may, or where too little is known.
 
@@ -69,7 +88,7 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
     if gpu.memory_mib is None:
         return None
     weights = _weights_per_card(engine, folder, model)
-    utilization = float(engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION)
+    utilization = memory_utilization(engine)
     available = gpu.memory_mib * 2**20 * utilization - weights
     if need.of(tokens) <= available:
         return None

@@ -76,13 +76,13 @@ def _thread_seconds(engine: RunningEngine) -> dict[tuple[str, int], tuple[str, f
     """(process, thread id) -> name and CPU seconds."""
     found = _of_each(engine, lambda p: (p.pid, p.threads()))
     return {
-        (role, t.id): (_thread_name(pid, t.id), t.user_time + t.system_time)
+        (role, t.id): (thread_name(pid, t.id), t.user_time + t.system_time)
         for role, (pid, threads) in found.items()
         for t in threads
     }
 
 
-def _thread_name(pid: int, tid: int) -> str:
+def thread_name(pid: int, tid: int) -> str:
     try:
         return Path(f"/proc/{pid}/task/{tid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

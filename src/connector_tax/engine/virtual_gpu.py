@@ -11,7 +11,7 @@ from typing import Any
 from connector_tax.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.config import EngineConfig
 from connector_tax.engine.gpus import cards_wanted
-from connector_tax.engine.memory import DEFAULT_UTILIZATION
+from connector_tax.engine.memory import memory_utilization
 from connector_tax.engine.model_files import model_folder
 from connector_tax.enginemodel.roofline import kv_cache_bytes, linear_costs
 from connector_tax.enginemodel.shape import ModelShape, model_shape
@@ -116,7 +116,7 @@ def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts
     _refuse_what_the_roofline_is_not_of(engine)
     shape = _shape(engine)
     assert shape is not None
-    utilization = float(engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION)
+    utilization = memory_utilization(engine)
     kv_bytes = gpu.kv_cache_bytes or kv_cache_bytes(shape, gpu, utilization)
     costs = gpu.step
     if costs is None:

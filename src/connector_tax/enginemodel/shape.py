@@ -110,7 +110,10 @@ def _not_counted(config: dict[str, Any]) -> str | None:
     window = config.get("sliding_window") or config.get("attention_chunk_size")
     if window and config.get("use_sliding_window") is not False:
         return f"attention over a window of {window} tokens"
-    others = sorted({str(k) for k in config.get("layer_types") or ()} - {"full_attention"})
+    kinds = config.get("layer_types") or []
+    if not isinstance(kinds, list):
+        return f"layer_types that is no list ({kinds!r:.40})"
+    others = sorted({str(k) for k in kinds} - {"full_attention"})
     if others:
         return f"layers of kind {', '.join(others)}"
     if config.get("quantization_config"):

@@ -114,7 +114,8 @@ class WorkerPool:
         command += ["--counters", str(self._folder / "counters"), "--workers", str(self.n)]
         if self.placement is not None and self.placement.workers[index]:
             command += ["--cpus", ",".join(map(str, self.placement.workers[index]))]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment())
+        # A group, for Ctrl-C to reach us alone; its end is that of its standard input.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment(), process_group=0)
         return _Member(process, socket)
 
 

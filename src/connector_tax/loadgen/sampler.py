@@ -119,7 +119,8 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     if gpu is not None:
         arguments += ["--gpu", gpu]
     # Standard input is the lifeline: it ends when this process does, however that happens.
-    process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE)
+    # A group, for Ctrl-C to reach us alone.
+    process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, process_group=0)
     try:
         _wait_for_first_sample(out)  # its imports take a core for half a second; not in the cell
         yield

@@ -1,10 +1,19 @@
 """How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a launch."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.artifacts.layout import RunFolder
 from connector_tax.files import write_text
 from connector_tax.records.cell import CellSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """An engine that died while a cell asked it; ``cause`` in the words of ``engine.root_cause``."""
+
+    cell_id: str
+    cause: str
 
 
 def deaths_file(run: RunFolder, cell: CellSpec) -> Path:

@@ -11,27 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.artifacts.cells import read_cell, reusable
-from connector_tax.artifacts.launches import timed_launch
-from connector_tax.artifacts.layout import RUN_FILES, VIRTUAL_GPU, CampaignFolder, RunFolder
+from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.config.secrets import with_originals
 from connector_tax.engine.gpus import cards_of
-from connector_tax.engine.identity import engine_identity, env_text
 from connector_tax.engine.leftovers import end_all_leftovers
-from connector_tax.engine.logs import clean_logs, launch_secrets
-from connector_tax.engine.patching import step_timing_of
-from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
-from connector_tax.engine.transports import transports_of
-from connector_tax.engine.usage import idle_use
-from connector_tax.files import read_json, write_json, write_text
-from connector_tax.loadgen.placement import Placement, discover, place
-from connector_tax.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.loadgen.sampler import sampling
+from connector_tax.engine.process import LaunchError, RunningEngine
+from connector_tax.files import read_json, write_json
+from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.measure.cell import measure_one_cell
-from connector_tax.measure.code_version import code_version, loadgen_sha256
-from connector_tax.measure.deaths import count_death, deaths, deaths_file
+from connector_tax.measure.code_version import loadgen_sha256
+from connector_tax.measure.deaths import Death, count_death, deaths, deaths_file
 from connector_tax.measure.failure import (
     PLAINS,
     ConfigurationFailed,
@@ -40,16 +32,15 @@ from connector_tax.measure.failure import (
     how_to_try_again,
     plain_failed,
 )
+from connector_tax.measure.launch import launched, sampled
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
 from connector_tax.measure.standing import Run
 from connector_tax.measure.verdict import death_of
-from connector_tax.measure.warmup import warm_up
 from connector_tax.plan import (
     cells_of,
     config_of,
-    launch_spec,
     read_campaign_file,
     spec_hash,
     until_overload,
@@ -65,13 +56,13 @@ LAUNCH_TRIES = 2
 # Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest up, so whoever dies
 # in the first two dies in all, and each costs two launches.
 DEAD_CELLS = 2
-SAMPLE_INTERVAL_S = 1.0
-# Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
-IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 2.0, "emulator": 0.3}
 
 
-def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
+def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> tuple[Death, ...]:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
+
+    Returns:
+        Every death of its engine in a cell, those after which the cell was measured after all among them.
 
     Raises:
         EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
@@ -90,20 +81,20 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
     if decision["decision"] != "include":
         progress.say(f"skipped: {decision['reason']}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
-        return
+        return ()
 
     failed_before = earlier_failure(folder, document["date"], connector_id, phase)
     if failed_before is not None:
         progress.say(f"not launched: {failed_before}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=failed_before)
-        return
+        return ()
 
     cells = _cells(folder, config, connector_id, phase)
     if not cells:
         reason = _why_not_needed(folder, config, connector_id)
         progress.say(f"not needed: {reason}")
         write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
-        return
+        return ()
 
     cards = cards_of(config.engine)
     if cards.note:
@@ -117,7 +108,8 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> None:
         except ConfigurationFailed as failure:
             _fail(run, cells, str(failure))
         else:
-            _finish(run, _planned(run, cells))
+            finish(run, _planned(run, cells))
+    return tuple(run.deaths)
 
 
 def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
@@ -228,69 +220,13 @@ def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
 
 def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
-    config, connector = run.config, run.config.connector(run.connector_id)
-    clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
-    attempt = _archive_earlier_attempt(run.run)
-    identity = engine_identity(config.engine, run.cards)
-    if run.step_timing:
-        step_timing_of(
-            config.engine
-        )  # an earlier version may have been let loose on this vLLM since preflight
-    about: dict[str, Any] = {
-        "campaign": config.campaign,
-        "connector": connector.id,
-        "phase": run.run.phase,
-        "launch": launch_spec(config, connector.id),
-        "engine": identity,
-        "code": code_version(),
-    }
-    write_json(run.run.config, {**about, "cells": [c.to_json() for c in pending]})
-    write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
-    run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
-    step_log = run.run.step_log if run.step_timing else None
-    placement = _placement(config)
-    request = LaunchRequest(
-        engine=config.engine,
-        connector=connector,
-        folder=run.run.path,
-        step_log=step_log,
-        cpus=placement.engine if placement is not None else (),
-        cards=run.cards,
-    )
-    run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        timed_launch(run.run.launches, attempt),
-        worker_pool(config.cell.workers, placement) as pool,
-        running_engine(request) as engine,
-    ):
-        engine.wait_ready()
-        _warm_up(run, engine, pending)
-        about["engine"] = {**identity, **transports_of(engine.log_text())}
-        with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
-            idle = idle_use(engine, IDLE_SAMPLE_S[config.engine.kind])
-            missing = _measure_pending(run, engine, pool, cells, pending, {**about, "attempt": attempt}, idle)
+    with launched(run, pending) as (engine, pool, about):
+        with sampled(run, engine) as idle:
+            missing = _measure_pending(run, engine, pool, cells, pending, about, idle)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
             collect_run_outputs(run, engine)
         return missing
-
-
-def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
-    """The first request of each length, outside every cell: what compiles then is nobody's latency.
-
-    Raises:
-        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count them.
-    """
-    lengths = tuple(cell.input_tokens for cell in pending if cell.sessions is None)
-    warm = warm_up(engine, run.config, lengths, timeout_s=run.config.engine.ready_timeout_s)
-    death = engine.death()
-    if death is not None:
-        raise LaunchError(f"{run.connector_id}: the engine died while it was warmed up: {death}")
-    run.progress.say(f"warm-up: {warm.words}")
-
-
-def _placement(config: CampaignConfig) -> Placement | None:
-    return place(discover(), config.cell.workers) if config.engine.pin_cpus else None
 
 
 def _measure_pending(
@@ -330,22 +266,9 @@ def _measure_pending(
             run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
             blame_the_host(death, run.connector_id)
             count_death(run.run, cell)
+            run.deaths.append(Death(cell.cell_id, death))
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
-
-
-def _archive_earlier_attempt(run: RunFolder) -> int:
-    """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
-    attempts = len(list(run.path.glob("attempt_*"))) + 1
-    if run.launch_sh.exists() or run.stdout.exists():
-        keep = run.path / f"attempt_{attempts}"
-        keep.mkdir(parents=True)
-        for name in (*RUN_FILES, VIRTUAL_GPU):
-            if (run.path / name).exists():
-                shutil.move(run.path / name, keep / name)
-        attempts += 1
-    shutil.rmtree(run.step_log.parent, ignore_errors=True)
-    return attempts
 
 
 def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
@@ -357,7 +280,7 @@ def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
     if run.connector_id in PLAINS:
         _remove_leftovers(run)
         raise plain_failed(run.connector_id, run.run.phase, reason)
-    _finish(run, tuple(c for c in cells if _is_there(run, c)), failure=reason)
+    finish(run, tuple(c for c in cells if _is_there(run, c)), failure=reason)
     run.progress.say(f"failed: {reason}. {how_to_try_again(run.run.receipt)}")
 
 
@@ -367,7 +290,7 @@ def _remove_leftovers(run: Run) -> None:
     shutil.rmtree(run.run.step_log.parent, ignore_errors=True)
 
 
-def _finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
+def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
     """Write what stands beside the finished ``cells``, the receipt last."""
     documents: list[dict[str, Any]] = [read_cell(run.run.cell(c.cell_id)) for c in cells]
     write_json(run.run.summary, {"cells": {d["cell_id"]: d["summary"] for d in documents}})

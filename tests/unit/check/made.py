@@ -13,7 +13,7 @@ from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
 from connector_tax.plan import config_of, read_campaign_file
 from connector_tax.records.connector import PLAIN_AGAIN
 
-__all__ = ["DATE", "NOOP", "QUIET", "Campaign", "measured", "request"]
+__all__ = ["DATE", "GIVEN", "NOOP", "QUIET", "Campaign", "measured", "model_in", "request"]
 
 NOOP = '{"kv_connector": "NoOpConnector", "kv_role": "kv_both", "kv_connector_module_path": "noop_connector"}'
 # Of which cells a second of arrivals is enough, and whose requests hardly differ.

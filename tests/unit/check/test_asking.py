@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made import NOOP, request
+from made import NOOP, model_in, request
 
 from connector_tax.check.campaigns import rates_for, write_campaigns
 from connector_tax.check.request import ASYNC, GIVEN, LOAD_SHARES, SYNC, entry_by_id, entry_of_json
@@ -18,6 +18,10 @@ from connector_tax.units import ratio_of
 
 ROOT = Path(__file__).parents[3]
 NIXL = '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cuda"}'
+
+
+def _with_extra(value: str) -> str:
+    return f'{NOOP[:-1]}, "kv_connector_extra_config": {value}}}'
 
 
 def test_the_connector_is_launched_between_two_launches_of_plain(tmp_path: Path) -> None:
@@ -117,11 +121,51 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
         (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
         (["--connector", "noop_connector", "--engine-args", "[]"], "--engine-args"),
         (["--connector", "noop_connector", "--fail-above", "2"], "give 2% or 0.02"),
+        (["--kv-transfer-config", _with_extra('"s"')], "kv_connector_extra_config: wanted is a JSON object"),
+        (
+            ["--kv-transfer-config", _with_extra('{"connectors": 5}')],
+            "kv_connector_extra_config.connectors: wanted is a list",
+        ),
+        (
+            ["--connector", "noop_connector", "--engine-args", '{"gpu_memory_utilization": "x"}'],
+            "gpu_memory_utilization: 'x': wanted is a number above 0",
+        ),
+        (["--connector", "noop_connector", "--root", "README.md"], "--root README.md: is no folder"),
+        (
+            ["--connector", "noop_connector", "--root", "README.md/x"],
+            "--root README.md/x: cannot be made (Not a directory)",
+        ),
+        (
+            ["--connector", "noop_connector", "--engine-args", '{"async_scheduling": false}'],
+            "--scheduling async",
+        ),
+        (
+            ["--connector", "noop_connector", "--engine-args", '{"no-async-scheduling": true}'],
+            "--scheduling async",
+        ),
     ],
 )
-def test_bad_input_ends_with_code_2_and_one_message(arguments: list[str], words: str) -> None:
-    command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true", *arguments]
+def test_bad_input_ends_with_code_2_and_one_message(tmp_path: Path, arguments: list[str], words: str) -> None:
+    command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true"]
+    if "--model-config" not in arguments:
+        command += ["--model-config", str(model_in(tmp_path))]
+    _refused([*command, *arguments], words)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [("[]", "wanted is a model's config.json"), ('{"layer_types": 5}', "layer_types that is no list (5)")],
+)
+def test_a_model_that_is_none_ends_with_code_2_and_one_message(
+    tmp_path: Path, document: str, words: str
+) -> None:
+    (tmp_path / "config.json").write_text(document)
+    command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true"]
+    _refused([*command, "--connector", "noop_connector", "--model-config", str(tmp_path)], words)
+
+
+def _refused(command: list[str], words: str) -> None:
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 2
+    assert ended.returncode == 2, ended.stderr
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr and ended.stdout == ""

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import QUIET, measured
+from made import GIVEN, QUIET, measured
 
 from connector_tax.check.document import check_json
-from connector_tax.check.findings import Findings, read_findings
+from connector_tax.check.findings import Died, Findings, read_findings
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import ABOVE, FINE, NOT_JUDGED, judge, noise_floor, verdict
 
@@ -110,3 +110,28 @@ def test_the_json_has_what_the_text_has(taxed: Findings) -> None:
     assert len(taxes) == 12
     assert {"point", "low", "high", "n"} <= set(taxes[0]["tax"])
     assert value["modes"]["sync"]["requests"]["sent"] > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (GIVEN, "NoOpConnector died while it served 2 times, the first time: killed by SIGSEGV"),
+        (
+            "plain_again",
+            "NoOpConnector: not judged: plain vLLM died while it served 2 times, the first time: killed",
+        ),
+    ],
+)
+def test_whose_engine_died_while_it_served_passes_nothing(alike: Findings, config: str, line: str) -> None:
+    """Launched again, it answered everything."""
+    died = (
+        Died(config, "a", "r10_256x16", "killed by SIGSEGV"),
+        Died(config, "d", "c2_1024x32", "killed by SIGABRT"),
+    )
+    findings = replace(alike, modes=(alike.modes[0], replace(alike.modes[1], deaths=died)))
+    found = verdict(findings, 0.02)
+    assert found.exit_code == NOT_JUDGED and found.line.startswith(line)
+    mode = check_json(findings, found, 0.02, 200.0)["modes"]["sync"]
+    assert mode["serves"] is (config != GIVEN)
+    assert [d["cause"] for d in mode["deaths"]] == ["killed by SIGSEGV", "killed by SIGABRT"]
+    assert "died while it served 2 times" in check_text(findings, found, explain=False).rpartition("\n")[0]

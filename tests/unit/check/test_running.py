@@ -15,6 +15,7 @@ from connector_tax.check.command import run_check
 from connector_tax.check.request import GIVEN
 from connector_tax.errors import ConfigError
 from connector_tax.files import read_json
+from connector_tax.measure.deaths import Death
 from connector_tax.measure.preflight import run_preflight
 from connector_tax.plan import cells_of, config_of, read_campaign_file
 
@@ -24,7 +25,7 @@ def test_a_connector_that_does_not_start_ends_its_mode(
 ) -> None:
     made: list[tuple[str, str, str]] = []
 
-    def measure(campaign_file: Path, config: str, phase: str) -> None:
+    def measure(campaign_file: Path, config: str, phase: str) -> tuple[Death, ...]:
         made.append((campaign_file.parent.name, config, phase))
         folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
         fails = config == GIVEN and folder.root.name == "check-async"
@@ -32,12 +33,13 @@ def test_a_connector_that_does_not_start_ends_its_mode(
         write_receipt(
             folder.run(date, config, phase), campaign=folder.root.name, status=status, reason=reason
         )  # type: ignore[arg-type]
+        return ()
 
     monkeypatch.setattr(run, "measure_run", measure)
     monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
     said: list[str] = []
     campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
-    failed = run.measure_check(campaigns, tmp_path / "log", said.append)
+    failed = run.measure_check(campaigns, tmp_path / "log", said.append).failed
     assert failed == {"async": "no such class"}
     assert made == [
         ("check-async", "plain", "a"),
@@ -97,7 +99,7 @@ def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
     monkeypatch.setattr(run, "PROMISED_S", promised_s)
     tries: list[set[str]] = []
 
-    def measure(campaign_file: Path, config: str, phase: str) -> None:
+    def measure(campaign_file: Path, config: str, phase: str) -> tuple[Death, ...]:
         made = Campaign(campaign_file.parent, config=config_of(read_campaign_file(campaign_file)))
         there = {c.cell_id for c in made.run(config, "a").finished_cells()}
         if config == "plain":
@@ -111,6 +113,7 @@ def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
             if cell.cell_id not in there:
                 made.cell(config, cell, **spoilt)
         made.receipt(config, "a")
+        return ()
 
     monkeypatch.setattr(run, "measure_run", measure)
     monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
@@ -122,6 +125,45 @@ def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
     campaigns = write_campaigns(request(tmp_path, modes=("async",)), tmp_path)
     rate = campaigns.rates_per_s[1]
     said: list[str] = []
-    assert run.measure_check(campaigns, tmp_path / "log", said.append) == {}
+    assert run.measure_check(campaigns, tmp_path / "log", said.append).failed == {}
     assert [len(there) for there in tries] == [0, 2][:launches]
     assert sum("1 of its cells do not count, once more: plain" in line for line in said) == launches - 1
+
+
+def test_a_death_is_not_forgotten_where_a_later_launch_measured_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell in which the engine died twice was tried twice already, and is not what something else on the host spoilt."""
+    made: list[str] = []
+
+    def measure(campaign_file: Path, config: str, phase: str) -> tuple[Death, ...]:
+        made.append(config)
+        campaign = Campaign(campaign_file.parent, config=config_of(read_campaign_file(campaign_file)))
+        cells = cells_of(campaign.config, config, "a")
+        for cell in cells:
+            died_twice = config == GIVEN and cell is cells[-1]
+            dead = {"verdict": "invalid", "reasons": ["engine died: RuntimeError: boom"]}
+            campaign.cell(config, cell, **(dead if died_twice else {}))
+        campaign.receipt(config, "a")
+        once = Death(cells[0].cell_id, "RuntimeError: boom")
+        return (once,) if config == GIVEN else ()
+
+    monkeypatch.setattr(run, "measure_run", measure)
+    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    monkeypatch.setattr(
+        "connector_tax.check.campaigns.datetime",
+        SimpleNamespace(now=lambda zone: datetime.fromisoformat(DATE)),
+    )
+    printed = run_check(
+        request(tmp_path, modes=("async",)),
+        root=tmp_path / "root",
+        fail_above=0.5,
+        explain=False,
+        as_json=False,
+    )
+    assert made == ["plain", GIVEN, "plain_again"]
+    assert printed.exit_code == 2
+    assert "starts and serves: no: its engine died while it served: RuntimeError: boom" in printed.text
+    assert printed.text.splitlines()[-1].startswith(
+        "NoOpConnector died while it served: RuntimeError: boom (asynch"
+    )

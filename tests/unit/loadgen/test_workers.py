@@ -221,3 +221,9 @@ def test_memory_does_not_grow_with_the_cell() -> None:
             for s in (1.0, 5.0)
         ]
     assert sizes[1] - sizes[0] < 8
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_workers() -> None:
+    """They would each print a traceback; they end with the process that measures."""
+    with worker_pool(2) as pool:
+        assert {os.getpgid(pool.pid(k)) for k in range(2)} == {pool.pid(0), pool.pid(1)}

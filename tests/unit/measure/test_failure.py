@@ -11,6 +11,7 @@ from connector_tax.artifacts.receipts import Receipt, read_receipt, write_receip
 from connector_tax.config import load_campaign
 from connector_tax.errors import EngineError
 from connector_tax.files import read_json, write_json
+from connector_tax.measure.deaths import Death
 from connector_tax.measure.failure import HostFailed, blame_the_host, earlier_failure
 from connector_tax.measure.run import measure_run
 from connector_tax.plan import campaign_document
@@ -101,8 +102,11 @@ def test_a_card_that_is_gone_is_the_hosts_fault(cause: str) -> None:
 def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path) -> None:
     """The cells are kept as evidence, and with its receipt removed it starts from nothing."""
     folder = campaign(tmp_path, "die_on_output:16")
-    receipt = measured(folder, "nixl_both")
+    deaths = measure_run(folder.campaign_file, "nixl_both", "a")
+    receipt = read_receipt(run_of(folder, "nixl_both"))
     cause = "RuntimeError: 16 tokens kill this engine (on demand)"
+    # Those after which the cell was tried once more among them.
+    assert deaths == tuple(Death(c, cause) for c in ("r10_256x16", "r10_256x16", "r20_256x16", "r20_256x16"))
     assert receipt.status == "failed"
     assert receipt.reason == (
         f"its engine died in each of the 2 cells that it was asked for, 2 times in each: {cause}"

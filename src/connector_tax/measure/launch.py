@@ -1,0 +1,116 @@
+"""A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the sampler."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from connector_tax.artifacts.launches import timed_launch
+from connector_tax.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
+from connector_tax.config import CampaignConfig
+from connector_tax.engine.identity import engine_identity, env_text
+from connector_tax.engine.logs import clean_logs, launch_secrets
+from connector_tax.engine.patching import step_timing_of
+from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.engine.transports import transports_of
+from connector_tax.engine.usage import idle_use
+from connector_tax.files import write_json, write_text
+from connector_tax.loadgen.placement import Placement, discover, place
+from connector_tax.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.loadgen.sampler import sampling
+from connector_tax.measure.code_version import code_version
+from connector_tax.measure.standing import Run
+from connector_tax.measure.warmup import warm_up
+from connector_tax.plan import launch_spec
+from connector_tax.records.cell import CellSpec
+
+SAMPLE_INTERVAL_S = 1.0
+# Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
+IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 2.0, "emulator": 0.3}
+
+
+@contextmanager
+def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine, WorkerPool, dict[str, Any]]]:
+    """An engine that is ready and warm, the load generator's processes, and what each cell says of both.
+
+    Raises:
+        LaunchError: it did not get ready.
+    """
+    config, connector = run.config, run.config.connector(run.connector_id)
+    clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
+    attempt = _archive_earlier_attempt(run.run)
+    identity = engine_identity(config.engine, run.cards)
+    if run.step_timing:
+        step_timing_of(
+            config.engine
+        )  # an earlier version may have been let loose on this vLLM since preflight
+    about: dict[str, Any] = {
+        "campaign": config.campaign,
+        "connector": connector.id,
+        "phase": run.run.phase,
+        "launch": launch_spec(config, connector.id),
+        "engine": identity,
+        "code": code_version(),
+    }
+    write_json(run.run.config, {**about, "cells": [c.to_json() for c in pending]})
+    write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
+    run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
+    step_log = run.run.step_log if run.step_timing else None
+    placement = _placement(config)
+    request = LaunchRequest(
+        engine=config.engine,
+        connector=connector,
+        folder=run.run.path,
+        step_log=step_log,
+        cpus=placement.engine if placement is not None else (),
+        cards=run.cards,
+    )
+    run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        timed_launch(run.run.launches, attempt),
+        worker_pool(config.cell.workers, placement) as pool,
+        running_engine(request) as engine,
+    ):
+        engine.wait_ready()
+        _warm_up(run, engine, pending)
+        about["engine"] = {**identity, **transports_of(engine.log_text())}
+        yield engine, pool, {**about, "attempt": attempt}
+
+
+@contextmanager
+def sampled(run: Run, engine: RunningEngine) -> Iterator[dict[str, Any]]:
+    """The sampler at work; yields what the engine takes while nobody asks."""
+    with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
+        yield idle_use(engine, IDLE_SAMPLE_S[run.config.engine.kind])
+
+
+def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
+    """The first request of each length, outside every cell: what compiles then is nobody's latency.
+
+    Raises:
+        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count them.
+    """
+    lengths = tuple(cell.input_tokens for cell in pending if cell.sessions is None)
+    warm = warm_up(engine, run.config, lengths, timeout_s=run.config.engine.ready_timeout_s)
+    death = engine.death()
+    if death is not None:
+        raise LaunchError(f"{run.connector_id}: the engine died while it was warmed up: {death}")
+    run.progress.say(f"warm-up: {warm.words}")
+
+
+def _placement(config: CampaignConfig) -> Placement | None:
+    return place(discover(), config.cell.workers) if config.engine.pin_cpus else None
+
+
+def _archive_earlier_attempt(run: RunFolder) -> int:
+    """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
+    attempts = len(list(run.path.glob("attempt_*"))) + 1
+    if run.launch_sh.exists() or run.stdout.exists():
+        keep = run.path / f"attempt_{attempts}"
+        keep.mkdir(parents=True)
+        for name in (*RUN_FILES, VIRTUAL_GPU):
+            if (run.path / name).exists():
+                shutil.move(run.path / name, keep / name)
+        attempts += 1
+    shutil.rmtree(run.step_log.parent, ignore_errors=True)
+    return attempts

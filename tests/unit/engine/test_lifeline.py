@@ -1,0 +1,105 @@
+"""A measuring script outlives the shell that started it; Snakemake's jobs do not outlive Snakemake."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# Writes ``up``, then ``answer`` as soon as there is ``ask``; ``cleaned`` stands for what its ``finally`` blocks remove.
+DOOR = """
+import pathlib, sys, time
+folder, door, *sys.argv[1:] = sys.argv[1:]
+folder = pathlib.Path(folder)
+sys.path.insert(0, "scripts")
+script = __import__(door)
+def wait(*args, **options):
+    try:
+        (folder / "up").touch()
+        while True:
+            if (folder / "ask").exists():
+                (folder / "answer").touch()
+            time.sleep(0.02)
+    finally:
+        (folder / "cleaned").touch()
+script.request_of = lambda args: None
+script.run_check = script.run_preflight = script.measure_run = wait
+script.run_door(script.main)
+"""
+ARGUMENTS = {
+    "check": ["--connector", "noop_connector", "--engine-python", "x"],
+    "preflight": ["--campaign-file", "x"],
+    "measure": ["--campaign-file", "x", "--connector", "plain", "--phase", "a"],
+}
+# The shell ends once the script has done what it does about its parent.
+SHELL = '"$@" >/dev/null 2>&1 & echo $!; while [ ! -e "$UP" ]; do sleep 0.02; done'
+
+
+def _door(folder: Path, name: str, *more: str) -> list[str]:
+    return [sys.executable, "-c", DOOR, str(folder), name, *ARGUMENTS[name], *more]
+
+
+def _from_a_shell(folder: Path, command: list[str]) -> int:
+    """The process id of ``command``, whose shell has ended."""
+    environment = {**os.environ, "UP": str(folder / "up")}
+    ended = subprocess.run(
+        ["sh", "-c", SHELL, "sh", *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return int(ended.stdout)
+
+
+def _wait_for(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("name", ["check", "preflight", "measure"])
+def test_a_script_started_with_nohup_goes_on_after_its_shell(tmp_path: Path, name: str) -> None:
+    pid = _from_a_shell(tmp_path, ["nohup", *_door(tmp_path, name)])
+    try:
+        os.kill(pid, signal.SIGHUP)
+        (tmp_path / "ask").touch()
+        assert _wait_for(lambda: (tmp_path / "answer").exists() or not psutil.pid_exists(pid))
+        assert (tmp_path / "answer").exists(), "it ended with the shell"
+        assert not (tmp_path / "cleaned").exists()
+    finally:
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGTERM)
+    assert _wait_for(lambda: (tmp_path / "cleaned").exists())
+
+
+@pytest.mark.parametrize("name", ["preflight", "measure"])
+def test_a_job_of_snakemake_ends_with_it(tmp_path: Path, name: str) -> None:
+    """Nobody sends it a signal, under ``nohup`` neither."""
+    pid = _from_a_shell(tmp_path, ["nohup", *_door(tmp_path, name, "--end-with-parent")])
+    assert _wait_for(lambda: (tmp_path / "cleaned").exists())
+    assert _wait_for(lambda: not psutil.pid_exists(pid))
+
+
+def _as_in_a_terminal() -> None:
+    """Also where the tests themselves run in the background or under ``nohup``."""
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_check_that_is_told_to_end_cleans_up(tmp_path: Path, how: signal.Signals) -> None:
+    with subprocess.Popen(
+        _door(tmp_path, "check"), cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=_as_in_a_terminal
+    ) as door:
+        assert _wait_for(lambda: (tmp_path / "up").exists())
+        door.send_signal(how)
+        _, said = door.communicate()
+    assert (tmp_path / "cleaned").exists()
+    assert door.returncode == 128 + how
+    assert "Traceback" not in said
