@@ -21,9 +21,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
         streams.compute.copy(scale.true(slots * heads * values * layer.element_size()))
         streams.compute.synchronize()
 
-    def save_kv_layer(
-        self: Any, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any
-    ) -> None:
+    def save_kv_layer(self: Any, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         for request in self._get_connector_metadata().requests:
             if request.is_store:
                 wait_for_copy(len(request.slot_mapping), kv_layer)

@@ -50,7 +50,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
         def _initialize_pointers(self, kv_caches: Any) -> Any:
             """For the kernel, which needs none."""
             self.page_buffer_size = self.block_size = self.head_size = self.block_stride_elems = 0
-            self.engine_kv_format = None
+            self.engine_kv_format, self.device = None, torch.device("cpu")
             return self.kv_cache_pointers
 
         def batched_from_gpu(self, memory_objs: Any, starts: Any, ends: Any, **kwargs: Any) -> None:
