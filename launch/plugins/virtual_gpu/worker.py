@@ -18,6 +18,7 @@ from virtual_gpu.kv_cache import narrow_bytes, scale_of
 from virtual_gpu.platform import ATTENTION, let_runner_v2_be_chosen
 from virtual_gpu.runner import ClockModelRunner
 from virtual_gpu.stand_ins import stand_in_for_the_device
+from virtual_gpu.streams import Streams
 
 let_runner_v2_be_chosen()
 
@@ -42,8 +43,8 @@ class VirtualGpuWorker(Worker):
         )
         device = read_device()
         self.model_runner = ClockModelRunner(self.vllm_config, device)
-        scale = scale_of(self.model_runner.true_specs)
-        stand_in_for_the_device(self.vllm_config, device, self.model_runner.clock, scale)
+        self.streams = Streams(self.model_runner.clock, device.host_link_bytes_per_s)
+        stand_in_for_the_device(self.vllm_config, self.streams, scale_of(self.model_runner.true_specs))
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
         """Memory of the host: there are no pools that could be put to sleep."""

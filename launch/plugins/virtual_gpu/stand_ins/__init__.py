@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from virtual_gpu.clock import Clock
-from virtual_gpu.device import Device
 from virtual_gpu.stand_ins import example, lmcache, offloading, simple_offload
 from virtual_gpu.streams import Scale, Streams
 
@@ -25,7 +23,7 @@ COPYING: dict[str, PutIn] = {
 }
 
 
-def stand_in_for_the_device(vllm_config: Any, device: Device, clock: Clock, scale: Scale) -> None:
+def stand_in_for_the_device(vllm_config: Any, streams: Streams, scale: Scale) -> None:
     """Put in what vLLM's shutdown and this launch's connectors need.
 
     Raises:
@@ -39,14 +37,15 @@ def stand_in_for_the_device(vllm_config: Any, device: Device, clock: Clock, scal
     if "'MooncakeConnector'" in configured:
         torch.accelerator.current_device_index = lambda: 0
         said["MooncakeConnector"] = "torch.accelerator.current_device_index() is 0"
-    streams = Streams(clock, device.host_link_bytes_per_s)
     for name, put_in in COPYING.items():
         if f"'{name}'" in configured:
             said[name] = _put_in(name, put_in, streams, scale)
     for name, words in said.items():
         print(f"connector-tax: virtual GPU: stand-in for {name}: {words}", file=sys.stderr, flush=True)
     if said:
-        clock.note({"kind": "stand_ins", "stand_ins": [f"{name}: {words}" for name, words in said.items()]})
+        streams.clock.note(
+            {"kind": "stand_ins", "stand_ins": [f"{name}: {words}" for name, words in said.items()]}
+        )
 
 
 def _put_in(name: str, put_in: PutIn, streams: Streams, scale: Scale) -> str:
