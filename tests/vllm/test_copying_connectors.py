@@ -86,11 +86,11 @@ def test_a_prompt_comes_from_the_store_once_it_was_there(copies: dict[str, Any],
 def test_a_copy_that_the_engine_waits_for_takes_its_time_of_a_hook(
     copies: dict[str, Any], connector: str, storing: str, tokens: int
 ) -> None:
-    """Storing waits for the step as well, whose keys and values are stored."""
+    """Storing waits for the step as well, whose keys and values are stored. A busy host sleeps for less: some of the time is over before."""
     found = of(copies, connector)
     copy_s = PROMPT_S * tokens / 512
-    assert copy_s < found["first_waited_s"][storing] <= copy_s + STEP_S
-    assert found["again_waited_s"]["start_load_kv"] == pytest.approx(copy_s, abs=STEP_S)
+    assert 0.8 * copy_s < found["first_waited_s"][storing] <= copy_s + STEP_S
+    assert 0.8 * copy_s < found["again_waited_s"]["start_load_kv"] <= copy_s + STEP_S
     assert storing not in found["again_waited_s"]
 
 
