@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel, NIXL and Mooncake, apart from the pipeline's .venv.
+# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel, NIXL, Mooncake and LMCache, apart from the pipeline's .venv.
 # Prints the path of its python. A finished environment is used again; a half-built one is built anew.
 # It is kept outside the checkout, so that several checkouts and test runs share it.
 set -euo pipefail
@@ -33,5 +33,14 @@ if [ ! -e "$complete" ]; then
     "$env/bin/python" -c 'import mooncake.engine'
   } >"$log" 2>&1 || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
   touch "$complete"
+fi
+
+# LMCache itself asks for CUDA 13's packages and an older numpy than vLLM has; beside vLLM's packages it imports these. Without it the rest
+# of the demo runs, and preflight says that it is missing.
+lmcache=$env/.lmcache-0.5.6
+if [ ! -e "$lmcache" ]; then
+  if "$env/bin/pip" install --no-deps lmcache==0.5.6 sortedcontainers==2.4.0 aiofile==3.12.3 caio==0.12.10 >"$root/engine-env-lmcache.log" 2>&1
+  then touch "$lmcache"; else echo "warning: LMCache could not be installed; its configurations will be skipped. Log: $root/engine-env-lmcache.log" >&2
+  fi
 fi
 echo "$env/bin/python"

@@ -61,6 +61,28 @@ class Clock:
         self._free_at_ns = max(launched_ns, self._free_at_ns) + duration_ns
         return Launched(launched_ns, self._free_at_ns)
 
+    @property
+    def free_at_ns(self) -> int:
+        """When all that was launched is done."""
+        return self._free_at_ns
+
+    def not_before(self, t_ns: int) -> None:
+        """What is launched next begins at ``t_ns`` or later."""
+        self._free_at_ns = max(self._free_at_ns, t_ns)
+
+    def sleep_until(self, t_ns: int) -> None:
+        """The calling thread gives interpreter lock and core away until then."""
+        left_ns = t_ns - now_ns()
+        if left_ns > 0:
+            self._sleep_precisely()
+            time.sleep(left_ns / 1e9)
+
+    def note(self, line: dict[str, object]) -> None:
+        """Put a line beside the rows: what else a reader must know of this device."""
+        with self._flushing:
+            self._log.write(json.dumps(line) + "\n")
+            self._log.flush()
+
     def host_is_behind(self, step: Launched) -> None:
         """The host has only now handed the last layer over: the step cannot be done before."""
         self._free_at_ns = step.t_due_ns = max(step.t_due_ns, now_ns())
@@ -68,9 +90,7 @@ class Clock:
     def wait(self, step: Launched) -> None:
         """Until the step is done."""
         asked_ns = now_ns()
-        if asked_ns < step.t_due_ns:
-            self._sleep_precisely()
-            time.sleep((step.t_due_ns - asked_ns) / 1e9)
+        self.sleep_until(step.t_due_ns)
         self._rows.append((step.t_launch_ns, step.t_due_ns, asked_ns, now_ns()))
 
     def flush(self) -> None:

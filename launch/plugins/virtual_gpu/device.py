@@ -51,6 +51,7 @@ class Device:
 
     Attributes:
         kv_cache_bytes: what this GPU would have left for keys and values beside the model.
+        host_link_bytes_per_s: of copies between device and host, each way; 0: not given, and no connector that copies can run.
         clock_log: where the times of the steps go.
     """
 
@@ -61,6 +62,7 @@ class Device:
     step: Step
     host: Host
     clock_log: Path
+    host_link_bytes_per_s: int = 0
 
 
 def read_device() -> Device:
@@ -81,6 +83,7 @@ def read_device() -> Device:
             step=Step(**document["step"]),
             host=Host(**document["host"]),
             clock_log=Path(document["clock_log"]),
+            host_link_bytes_per_s=int(document.get("host_link_bytes_per_s", 0)),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RuntimeError(f"{VARIABLE}: {path}: no virtual GPU can be read there ({error!r})") from error

@@ -10,6 +10,7 @@ import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 
 from virtual_gpu.device import ATTENTION
+from virtual_gpu.streams import Scale
 
 HEADS = 1
 HEAD_SIZE = 8
@@ -78,10 +79,16 @@ def _narrow(spec: Any) -> Any:
     return replace(spec, num_kv_heads=HEADS, head_size=HEAD_SIZE, **values)
 
 
+def scale_of(specs: dict[str, Any]) -> Scale:
+    """Bytes of a block of all layers, true and narrow."""
+    true = sum(spec.page_size_bytes for spec in specs.values())
+    return Scale(true, sum(spec.page_size_bytes for spec in narrow(specs).values()))
+
+
 def narrow_bytes(specs: dict[str, Any], kv_cache_bytes: int) -> int:
     """How much memory of narrow blocks holds as many blocks as ``kv_cache_bytes`` holds of true ones."""
-    true = sum(spec.page_size_bytes for spec in specs.values())
-    return kv_cache_bytes // true * sum(spec.page_size_bytes for spec in narrow(specs).values())
+    scale = scale_of(specs)
+    return kv_cache_bytes // scale.true_bytes * scale.narrow_bytes
 
 
 def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:

@@ -29,7 +29,7 @@ class ClockModelRunner:
         self.vllm_config = vllm_config
         self.true_specs = true_specs(vllm_config)
         self._device = device
-        self._clock = Clock(device.clock_log)
+        self.clock = Clock(device.clock_log)
         self._batches = Batches()
         self._connector: Any = None
         self._v2 = bool(getattr(vllm_config, "use_v2_model_runner", False))
@@ -84,7 +84,7 @@ class ClockModelRunner:
         if self._device.host.after_launch_us:
             busy(self._device.host.after_launch_us)
         output = model_runner_output(batch.req_ids)
-        result = ClockedOutput(output, self._sampled(batch), self._clock, step)
+        result = ClockedOutput(output, self._sampled(batch), self.clock, step)
         if self._v2:
             kv_output = self._connector.post_forward(scheduler_output.finished_req_ids)
         output.kv_connector_output = kv_output
@@ -136,7 +136,7 @@ class ClockModelRunner:
 
     def _launch(self, batch: Batch) -> Launched:
         step = self._device.step
-        return self._clock.launch(
+        return self.clock.launch(
             step.duration_ns(batch.prefill_tokens, batch.decode_seqs, batch.context_tokens)
         )
 
@@ -144,7 +144,7 @@ class ClockModelRunner:
         """The layers' own hooks, which run on the host wherever a step is not one CUDA graph."""
         if has_kv_transfer_group():
             self._layers.run()
-            self._clock.host_is_behind(step)
+            self.clock.host_is_behind(step)
 
     def _runs_as_one_graph(self, batch: Batch) -> bool:
         """Whether CUDA would replay the step as one captured graph: decode only, of a captured size."""
@@ -170,4 +170,4 @@ class ClockModelRunner:
         """Neither has it an encoder."""
 
     def shutdown(self) -> None:
-        self._clock.flush()
+        self.clock.flush()

@@ -14,10 +14,11 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 
 from virtual_gpu.device import ATTENTION, read_device
 from virtual_gpu.hook_order import fits
-from virtual_gpu.kv_cache import narrow_bytes
+from virtual_gpu.kv_cache import narrow_bytes, scale_of
 from virtual_gpu.platform import let_runner_v2_be_chosen
 from virtual_gpu.runner import ClockModelRunner
 from virtual_gpu.stand_ins import stand_in_for_the_device
+from virtual_gpu.streams import Streams
 
 let_runner_v2_be_chosen()
 
@@ -40,8 +41,10 @@ class VirtualGpuWorker(Worker):
             self.local_rank,
             current_platform.dist_backend,
         )
-        stand_in_for_the_device(self.vllm_config)
-        self.model_runner = ClockModelRunner(self.vllm_config, read_device())
+        device = read_device()
+        self.model_runner = ClockModelRunner(self.vllm_config, device)
+        self.streams = Streams(self.model_runner.clock, device.host_link_bytes_per_s)
+        stand_in_for_the_device(self.vllm_config, self.streams, scale_of(self.model_runner.true_specs))
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
         """Memory of the host: there are no pools that could be put to sleep."""

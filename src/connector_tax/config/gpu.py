@@ -36,6 +36,7 @@ def virtual_gpu(value: dict[str, Any], where: str) -> VirtualGpu:
         memory_bytes=profile["memory_bytes"],
         bf16_tflops=float(profile["bf16_tflops"]),
         memory_gb_per_s=float(profile["memory_gb_per_s"]),
+        host_link_gb_per_s=float(profile["host_link_gb_per_s"]),
         compute_share=float(achieved["compute"]),
         bandwidth_share=float(achieved["bandwidth"]),
         step_us=float(overhead["step_us"]),

@@ -48,6 +48,7 @@ def gpu_document(engine: EngineConfig) -> Document | None:
         "compute_capability": list(gpu.compute_capability),
         "memory_bytes": gpu.memory_bytes,
         "kv_cache_bytes": kv_bytes,
+        "host_link_bytes_per_s": round(gpu.host_link_gb_per_s * 1e9),
         "step": {name: getattr(step, name) for name in StepCosts.__slots__},
         "host": gpu.to_json()["host"],
     }

@@ -46,6 +46,11 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
     return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []
 
 
+def strings(value: Any) -> list[str]:
+    """The strings in ``value`` if it is a list, else none."""
+    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+
+
 def number(value: Any) -> float | None:
     """A finite number, or None for everything else JSON can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -65,6 +65,8 @@ _LOOKS = {
     "nixl_cpu": Look("#3A6EA5", "p", "\\|"),
     "nixl_virtual": Look("#0072B2", "P", "--"),
     "multi_mooncake_nixl": Look("#CC79A7", "*", "++"),
+    "offloading": Look("#1B7837", "d", "//"),
+    "simple_cpu_offload": Look("#762A83", "H", "oo"),
 }
 _OTHER_COLOURS = ("#1B7837", "#762A83", "#B2182B", "#35978F", "#BF812D", "#4D4D4D", "#C51B7D", "#2166AC")
 _OTHER_MARKERS = ("8", "d", "H", "^", "v", "<", ">", "s", "D", "p", "P")

@@ -148,7 +148,7 @@ def fault_of(value: Any, form: Form, more: Form) -> str | None:
 def fault_of_cell(document: Any) -> str | None:
     if fault := fault_of(document, CELL, CELL_MORE):
         return fault
-    if fault := fault_of(document["health"], {}, {"device_clock": DEVICE_CLOCK}):
+    if fault := fault_of(document["health"], {}, {"device_clock": DEVICE_CLOCK, "stand_ins": [str]}):
         return _within("health", fault)
     if fault := fault_of(document["engine"], {}, {"virtual_gpu": VIRTUAL_GPU}):
         return _within("engine", fault)

@@ -29,6 +29,7 @@ from connector_tax.steptime import (
     count_steps,
     cut,
     cut_clock,
+    stand_ins,
     unheard_in,
 )
 from connector_tax.summary.cell import summarise_cell
@@ -102,6 +103,8 @@ def measure_one_cell(
         cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
     device = _device_clock(engine, window, temporary) if has_clock else None
     health = {**outcome.health, **({"device_clock": device.to_json()} if device is not None else {})}
+    if put_in := stand_ins(engine.request.folder / DEVICE_CLOCK):
+        health["stand_ins"] = put_in
     hits, external_hits, iterations = (
         _delta(before, after, name)
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")

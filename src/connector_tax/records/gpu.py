@@ -61,6 +61,7 @@ class VirtualGpu:
         name: as NVML says it.
         memory_bytes: in total, as NVML says it.
         bf16_tflops, memory_gb_per_s: of the data sheet; dense, and 10^9 bytes.
+        host_link_gb_per_s: that copies between device and host reach, each way; 10^9 bytes.
         compute_share, bandwidth_share: of these two, what kernels are assumed to reach.
         step_us, dense_layer_us, moe_layer_us: time in which kernels start and end and nothing is read: once a step, and per layer.
         reserved_bytes: of the memory that vLLM may use, what neither weights nor KV cache take.
@@ -74,6 +75,7 @@ class VirtualGpu:
     memory_bytes: int
     bf16_tflops: float
     memory_gb_per_s: float
+    host_link_gb_per_s: float
     compute_share: float
     bandwidth_share: float
     step_us: float

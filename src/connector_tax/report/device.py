@@ -10,6 +10,7 @@ from connector_tax.figures.lookup import (
     configs,
     mapping,
     number,
+    strings,
     usable,
     virtual_gpu,
     virtual_name,
@@ -33,7 +34,7 @@ def device_banner(aggregate: Aggregate) -> list[str]:
         f"place of the model's forward pass a step lasted as long as the profile of the {virtual_name(gpu)} says{_step(gpu)}.",
         _not_shown(gpu),
     ]
-    return [*lines, *_kept_time(aggregate)]
+    return [*lines, *_stand_ins(aggregate), *_kept_time(aggregate)]
 
 
 def _step(gpu: Mapping[str, Any]) -> str:
@@ -63,6 +64,22 @@ def _not_shown(gpu: Mapping[str, Any]) -> str:
     return (
         f"It cannot show {NEVER_SHOWN}, nor what a GPU's runner prepares on the host, which is set to none."
     )
+
+
+def _stand_ins(aggregate: Aggregate) -> list[str]:
+    """What was put in place of the device for each configuration, as the plugin inside its engines said it."""
+    said = []
+    for config in configs(aggregate):
+        own = [mapping(c.get("health")) for c in all_cells(aggregate) if c.get("config") == config.id]
+        found = dict.fromkeys(words for health in own for words in strings(health.get("stand_ins")))
+        if found:
+            said.append(f"{clean(config.label)} ({'; '.join(clean(words) for words in found)})")
+    if not said:
+        return []
+    return [
+        f"Stand-ins for the device, and for copies between it and the host: {'. '.join(said)}. What of a connector then runs for real, "
+        "what is clocked and what is left out: docs/virtual-gpu.md."
+    ]
 
 
 def _kept_time(aggregate: Aggregate) -> list[str]:

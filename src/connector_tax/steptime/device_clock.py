@@ -2,7 +2,7 @@
 
 The plugin inside vLLM appends a header and lists of rows ``[t_launch_ns, t_due_ns, t_asked_ns, t_done_ns]``, CLOCK_MONOTONIC: when a
 step was handed to the device, when the device was to be done with it, when the engine began to wait for its result, and when the
-thread that waited went on. A cell keeps one row a line.
+thread that waited went on. A cell keeps one row a line. Where something stands in for a part of the device, a line says what.
 """
 
 import json
@@ -75,6 +75,15 @@ def _raw_rows(log: Path) -> list[list[int]]:
         return [
             row for line in lines if line.startswith("[") and line.endswith("]\n") for row in json.loads(line)
         ]
+
+
+def stand_ins(log: Path) -> list[str]:
+    """What the plugin put in place of parts of the device that the connector asks for, in its words."""
+    if not log.is_file():
+        return []
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
+    return [words for line in found if line.get("kind") == "stand_ins" for words in line["stand_ins"]]
 
 
 def clock_health(share: Path, start_ns: int, end_ns: int) -> ClockHealth | None:

@@ -39,8 +39,10 @@ def test_the_document_is_what_the_plugin_reads(model: Path) -> None:
     document = gpu_document(clocked_campaign(model).engine)
     assert document is not None
     assert set(document) == {
-        *("schema", "name", "compute_capability", "memory_bytes", "kv_cache_bytes", "step", "host")
+        *("schema", "name", "compute_capability", "memory_bytes", "kv_cache_bytes", "step", "host"),
+        "host_link_bytes_per_s",
     }
+    assert document["host_link_bytes_per_s"] == 53_000_000_000
     assert (document["schema"], document["compute_capability"]) == (1, [9, 0])
     assert document["step"]["base_us"] == pytest.approx(7924.6, abs=0.1)
     assert document["kv_cache_bytes"] == pytest.approx(71.4e9, rel=1e-3)

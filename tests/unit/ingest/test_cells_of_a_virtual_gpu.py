@@ -82,6 +82,8 @@ def test_a_cell_on_another_clock_is_not_compared(campaign: Campaign) -> None:
         (("health", "device_clock", "lateness_us"), {"p50": 1.0}, "no device_clock.lateness_us.p99"),
         (("health", "device_clock", "slack_us", "p10"), None, "slack_us.p10 is no int or float"),
         (("health", "device_clock", "steps"), 1.5, "steps is no int"),
+        (("health", "stand_ins"), "LMCache", "health.stand_ins is no list"),
+        (("health", "stand_ins"), [1], "health.stand_ins[0] is no str"),
         (("engine", "virtual_gpu"), [], "engine.virtual_gpu is no object"),
         (("engine", "virtual_gpu", "name"), 7, "engine.virtual_gpu.name is no str"),
         (("engine", "virtual_gpu", "step", "base_us"), -1.0, "step.base_us is -1.0"),

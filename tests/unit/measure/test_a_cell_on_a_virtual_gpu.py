@@ -41,7 +41,12 @@ def write_clock(log: Path, *, late_ns: int) -> None:
         launch = begin_ns + k * (STEP_NS + late_ns)
         rows.append([launch, launch + STEP_NS, launch + 1000, launch + STEP_NS + late_ns])
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text('{"kind": "header", "schema": 1, "pid": 1}\n' + json.dumps(rows) + "\n")
+    stand_ins = {
+        "kind": "stand_ins",
+        "stand_ins": ["LMCacheConnectorV1: chunks"] if late_ns < 100_000 else [],
+    }
+    header = '{"kind": "header", "schema": 1, "pid": 1}'
+    log.write_text("\n".join((header, json.dumps(stand_ins), json.dumps(rows), "")))
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +107,13 @@ def test_a_cell_says_how_well_the_clock_kept_the_time(measured: dict[str, Any]) 
     assert window["t0_ns"] <= stamps[0] and stamps[-1] < window["drained_ns"]
     assert clock["steps"] == sum(window["window_start_ns"] <= t < window["t_stop_ns"] for t in stamps)
     assert f"device_clock_A_{document['cell_id']}.jsonl" in document["files"]
+    assert document["health"]["stand_ins"] == ["LMCacheConnectorV1: chunks"]
     assert fault_of_cell(document) is None
 
 
 def test_a_late_clock_makes_the_cell_invalid(measured: dict[str, Any]) -> None:
     document, _ = measured["late"]
+    assert "stand_ins" not in document["health"]
     assert document["verdict"] == "invalid"
     assert any(
         r.startswith("the virtual GPU's clock ran late: results came 4.0%") for r in document["reasons"]

@@ -70,6 +70,19 @@ def test_the_page_begins_with_the_clock_and_what_it_cannot_show(virtual: Aggrega
     assert "CPU host" not in text
 
 
+def test_stand_ins_are_listed_by_configuration_before_any_number(virtual: Aggregate) -> None:
+    words = "OffloadingConnector: copies last 1.57 MB a block at 53 GB/s"
+    label = virtual["configs"]["noop_connector"]["label"]
+    assert "Stand-ins" not in page_of(virtual)
+    for cell in virtual["cells"]:
+        if cell["config"] == "noop_connector":
+            cell.setdefault("health", {})["stand_ins"] = [words]
+    text = page_of(virtual)
+    said = text.index(f"between it and the host: {label} ({words}).")
+    assert text.index("The device was a clock") < said < text.index('class="headline"')
+    assert text.count(words) == 1
+
+
 def test_busy_time_of_the_host_is_said_where_it_is_set(virtual: Aggregate) -> None:
     virtual["provenance"]["virtual_gpu"]["host"] |= {"before_launch_us": 470.0, "after_launch_us": 80.0}
     text = page_of(virtual)

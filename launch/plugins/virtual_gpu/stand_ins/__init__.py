@@ -1,0 +1,65 @@
+"""What connectors insist on that a host without a GPU does not have. Each stand-in is named in the engine's log and in the clock's.
+
+A connector's own code runs wherever a host can run it. What is replaced is the device's part: streams, events, and copies between device
+and host. A copy lasts as long as its bytes on the GPU need over the host link; nothing is copied. Who waits for it in reality waits here.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from virtual_gpu.stand_ins import example, lmcache, offloading, simple_offload
+from virtual_gpu.streams import Scale, Streams
+
+PutIn = Callable[[Streams, Scale], str]
+# By the name of the connector in vLLM's configuration.
+COPYING: dict[str, PutIn] = {
+    "LMCacheConnectorV1": lmcache.put_in,
+    "OffloadingConnector": offloading.put_in,
+    "SimpleCPUOffloadConnector": simple_offload.put_in,
+    "ExampleConnector": example.put_in,
+}
+
+
+def stand_in_for_the_device(vllm_config: Any, streams: Streams, scale: Scale) -> None:
+    """Put in what vLLM's shutdown and this launch's connectors need.
+
+    Raises:
+        RuntimeError: a connector is of another form than the stand-in knows, or the device's link to the host is not known.
+    """
+    # vLLM empties the device's allocator when it ends; its CPU worker replaces these as well.
+    torch.accelerator.empty_cache = _nothing
+    torch.accelerator.empty_host_cache = _nothing
+    configured = repr(vllm_config.kv_transfer_config)
+    said = {}
+    if "'MooncakeConnector'" in configured:
+        torch.accelerator.current_device_index = lambda: 0
+        said["MooncakeConnector"] = "torch.accelerator.current_device_index() is 0"
+    for name, put_in in COPYING.items():
+        if f"'{name}'" in configured:
+            said[name] = _put_in(name, put_in, streams, scale)
+    for name, words in said.items():
+        print(f"connector-tax: virtual GPU: stand-in for {name}: {words}", file=sys.stderr, flush=True)
+    if said:
+        streams.clock.note(
+            {"kind": "stand_ins", "stand_ins": [f"{name}: {words}" for name, words in said.items()]}
+        )
+
+
+def _put_in(name: str, put_in: PutIn, streams: Streams, scale: Scale) -> str:
+    if not streams.host_link_bytes_per_s:
+        raise RuntimeError(
+            f"the virtual GPU cannot run {name}: it copies between device and host, and host_link_bytes_per_s is not given"
+        )
+    try:
+        return put_in(streams, scale)
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(
+            f"the virtual GPU cannot run {name}: its stand-in knows another release of it ({error})"
+        ) from error
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """There is no device memory to give back."""

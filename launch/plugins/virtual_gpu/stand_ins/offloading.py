@@ -1,0 +1,72 @@
+"""OffloadingConnector: vLLM's own worker, with its chunks, descriptors, order and events; the copy engine is the clock's.
+
+vLLM hands the descriptors to the driver in one call, whose own time on the host is left out.
+"""
+
+from dataclasses import replace as replaced
+from typing import Any
+
+import torch
+
+from virtual_gpu.stand_ins.replacing import replace, said_of
+from virtual_gpu.streams import Instead, Scale, Streams
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it is on the device, for who asks before anything is copied."""
+
+    is_cuda = True
+
+
+def put_in(streams: Streams, scale: Scale) -> str:
+    from vllm.v1.kv_offload.cpu import gpu_worker, spec
+
+    def swap_blocks(src: Any, dst: Any, sizes: Any, *, is_src_access_order_any: bool) -> None:
+        """In place of the driver's: on the stream in use."""
+        streams.current().copy(scale.true(int(sizes.numpy().sum())))
+
+    platform = Instead(
+        gpu_worker.current_platform,
+        Stream=streams.new,
+        current_stream=streams.current,
+        stream=streams.use,
+        is_cuda_alike=lambda: True,
+    )
+    replace(
+        gpu_worker,
+        torch=Instead(torch, Event=streams.event),
+        current_platform=platform,
+        _select_swap_blocks_fn=lambda *args, **kwargs: swap_blocks,
+    )
+    replace(spec, current_platform=platform)
+    _take_for_on_device(gpu_worker.SingleDirectionOffloadingHandler)
+    _as_many_chunks(spec.CPUOffloadingSpec, scale)
+    return f"copies {said_of(scale, streams)}"
+
+
+def _take_for_on_device(handler: Any) -> None:
+    """A handler asks once whether its tensors are on the device; after that it needs their addresses."""
+    make = handler.__init__
+
+    def init(self: Any, gpu_tensors: list[Any], *args: Any, **kwargs: Any) -> None:
+        make(self, [t.as_subclass(OnDevice) for t in gpu_tensors], *args, **kwargs)
+        if self.gpu_to_cpu:
+            self.src_tensors = list(gpu_tensors)
+        else:
+            self.dst_tensors = list(gpu_tensors)
+
+    handler.__init__ = init
+
+
+def _as_many_chunks(spec: Any, scale: Scale) -> None:
+    """The host's memory holds as many chunks as it would hold of true ones; vLLM's own arithmetic of both."""
+    make = spec.__init__
+
+    def init(self: Any, config: Any) -> None:
+        narrow = config.worker_kv_bytes_per_block
+        make(self, replaced(config, worker_kv_bytes_per_block=scale.true(narrow)))
+        chunks = self.num_chunks
+        make(self, config)
+        self.num_chunks = chunks
+
+    spec.__init__ = init

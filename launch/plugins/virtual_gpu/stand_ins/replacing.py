@@ -1,0 +1,20 @@
+"""Putting something in the place of what a module or class has."""
+
+from typing import Any
+
+
+def replace(holder: Any, **parts: Any) -> None:
+    """
+    Raises:
+        AttributeError: there is nothing of that name, so the holder is of another release than the stand-in was written for.
+    """
+    for name, part in parts.items():
+        if not hasattr(holder, name):
+            raise AttributeError(f"{getattr(holder, '__name__', holder)} has no {name}")
+        setattr(holder, name, part)
+
+
+def said_of(scale: Any, streams: Any) -> str:
+    """How long a copy takes, for the log."""
+    gb_per_s = streams.host_link_bytes_per_s / 1e9
+    return f"last {scale.true_bytes / 1e6:.3g} MB a block at {gb_per_s:.4g} GB/s, and nothing is copied"

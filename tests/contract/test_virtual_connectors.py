@@ -1,0 +1,62 @@
+"""The connectors of the campaigns on a virtual GPU: what copies has a stand-in, is in docs and installed, and every one has its look."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector_tax.config import load_campaign
+from connector_tax.figures.style import look_of
+
+ROOT = Path(__file__).parents[2]
+VIRTUAL = ("virtual-gpu", "virtual-gpu-sync")
+# Read and not imported: it needs torch.
+STAND_INS = (ROOT / "launch" / "plugins" / "virtual_gpu" / "stand_ins" / "__init__.py").read_text()
+COPYING = set(re.findall(r'^    "(\w+)": \w+\.put_in,$', STAND_INS, re.MULTILINE))
+
+
+def campaign(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
+    return found
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ENGINE_PYTHON", "/bin/true")
+    monkeypatch.setenv("MODEL_FOLDER", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", VIRTUAL)
+def test_what_copies_kv_there_has_a_stand_in(name: str) -> None:
+    """Of another one the engine would die, or serve on the CPU's terms."""
+    assert len(COPYING) == 4
+    connectors = load_campaign(ROOT / "config" / f"{name}.yaml").connectors
+    copying = [c for c in connectors if c.copies_kv is not None]
+    assert {"lmcache_only", "offloading", "example_connector"} <= {c.id for c in copying}
+    for connector in copying:
+        assert connector.kv_transfer_config is not None
+        assert connector.kv_transfer_config["kv_connector"] in COPYING, connector.id
+
+
+def test_both_campaigns_ask_the_same_connectors() -> None:
+    asynchronous, synchronous = (campaign(name) for name in VIRTUAL)
+    assert asynchronous["connectors"] == synchronous["connectors"]
+
+
+def test_no_two_of_them_look_alike() -> None:
+    looks = [look_of(connector) for connector in campaign(VIRTUAL[0])["connectors"]]
+    assert len({(look.colour, look.hatch) for look in looks}) == len(looks)
+
+
+def test_docs_say_of_each_stand_in_what_runs_and_what_does_not() -> None:
+    section = (ROOT / "docs" / "virtual-gpu.md").read_text().split("## Stand-ins")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == COPYING | {"MooncakeConnector"}
+
+
+def test_the_engines_environment_has_the_lmcache_that_the_stand_in_knows() -> None:
+    script = (ROOT / "scripts" / "make_engine_env.sh").read_text()
+    (version,) = set(re.findall(r"lmcache==([\d.]+)", script))
+    assert f"LMCache {version}" in (ROOT / "docs" / "virtual-gpu.md").read_text()
+    assert f".lmcache-{version}" in script
