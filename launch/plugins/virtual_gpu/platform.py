@@ -49,6 +49,11 @@ class VirtualGpuPlatform(CpuPlatform):
         """There is one."""
 
     @classmethod
+    def discover_numa_topology(cls) -> list[list[int]]:
+        """None: where a CPU computes, NIXL keeps the engine's main thread to the last core of each; beside a GPU it does not."""
+        return []
+
+    @classmethod
     def pre_register_and_update(cls, parser: Any = None) -> None:
         let_runner_v2_be_chosen()
 

@@ -29,12 +29,6 @@ CAUSES = {
     ENGINE_ALONE: "the engine core had to share its core; where cores are free it has not to",
     BUSY_BESIDE: "with a core less plain loses at least half of that, without the connector's code",
 }
-NOT_CAUSES = {
-    UNPINNED: "the CPUs that threads are kept to are not what it is for",
-    HELPERS_IDLE: "the connector's own threads on a core are not what it is for",
-    ENGINE_ALONE: "sharing the core is not what it is for",
-    BUSY_BESIDE: "a core less costs plain less than that",
-}
 WITH = {
     UNPINNED: "the engine's threads on all of its CPUs",
     ENGINE_ALONE: "the engine alone on a core",
@@ -152,7 +146,8 @@ def _said(outcome: str, change: str) -> str:
         return "Open: the intervals do not tell the two apart."
     if outcome == CONFIRMED:
         return f"Confirmed: {CAUSES[change]}."
-    return f"Not confirmed: {NOT_CAUSES[change]}."
+    lost = "plain loses less than half of it" if change == BUSY_BESIDE else "more than half of it is left"
+    return f"Not confirmed: {lost}."
 
 
 def _with(results: Results, change: str) -> str:

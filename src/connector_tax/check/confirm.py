@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
@@ -27,6 +28,7 @@ from connector_tax.measure.arranged import (
     Arrangement,
     measure_arranged,
 )
+from connector_tax.steptime import RAN_LATE
 
 # Longer than the check's own cells: a hook's CPU time is asked for in one step of sixteen.
 DURATION_S = 6.0
@@ -121,7 +123,18 @@ def measure_experiments(experiments: Experiments, log: Path, label: str, say: Ca
 def _spoilt(experiments: Experiments, config: str) -> bool:
     """Whether something else on the host took from the cells that all others are held against."""
     runs = [_run_folder(experiments.folders[name], config) for name in (UNTOUCHED, UNTOUCHED_AGAIN)]
-    return any(read_cell(cell)["verdict"] != "valid" for run in runs for cell in run.finished_cells())
+    return any(not counts(read_cell(cell)) for run in runs for cell in run.finished_cells())
+
+
+def counts(document: dict[str, Any]) -> bool:
+    """Whether a cell is one of an experiment: valid, or with a clock that ran late and no other fault.
+
+    To take a core away makes the clock late on a host with few of them, whoever takes it; that is what is looked at here. How late it
+    ran is printed with the cell.
+    """
+    return document["verdict"] == "valid" or (
+        bool(document["reasons"]) and all(reason.startswith(RAN_LATE) for reason in document["reasons"])
+    )
 
 
 def _run_folder(folder: CampaignFolder, config: str) -> RunFolder:

@@ -22,6 +22,7 @@ from connector_tax.check.findings import CONFIDENCE
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 from connector_tax.stats.hook_waits import HookTimes
+from connector_tax.steptime import MAX_LATE_SHARE
 
 WORDS = {
     UNTOUCHED: "nothing changed",
@@ -32,6 +33,10 @@ WORDS = {
     BUSY_BESIDE: "busy process, plain itself",
 }
 CARRIES = "Wall times, taxes and waits are this host's. CPU times carry over to hosts with such cores."
+LATE = (
+    "The clock ran late in some of these cells: whoever waited for a step found no free core. Their taxes hold that, and say nothing of a "
+    "GPU's; hooks' times do not hang on the clock."
+)
 # A hook that changed by less is left out.
 LEAST_CHANGE_US = 1.0
 
@@ -45,13 +50,19 @@ def confirm_text(results: Results) -> Iterator[str]:
     yield (
         f"{'':27}"
         + "".join(f"{METRIC_NAMES[m] + ' tax':27}" for m in METRICS)
-        + "step, us (plain)   slack (plain)"
+        + "step, us (plain)   slack (plain)   late (plain)"
     )
     for name in (*OF_CONNECTOR, BUSY_BESIDE):
         yield from _row(results, name)
     for name in OF_HOOKS:
         yield from (f"    {line}" for line in _changed(results, name))
+    if any(m.late_share is not None and m.late_share > MAX_LATE_SHARE for m in _all(results)):
+        yield LATE
     yield from concluding(results)
+
+
+def _all(results: Results) -> Iterator[Measured]:
+    yield from (*results.plain.values(), *results.own.values())
 
 
 def concluding(results: Results) -> Iterator[str]:
@@ -76,7 +87,9 @@ def _row(results: Results, name: str) -> Iterator[str]:
     taxes = "".join(f"{_ratio(results.tax(name, m)):27}" for m in METRICS)
     steps = _pair(*(side.latency[STEP].point if side.latency else None for side in (own, plain)))
     slacks = _pair(own.slack_us, plain.slack_us)
-    yield f"{WORDS[name]:27}{taxes}{steps:>16}   {slacks:>13}"
+    lates = ["-" if m.late_share is None else f"{m.late_share:.1%}" for m in (own, plain)]
+    late = f"{lates[0]} ({lates[1]})"
+    yield f"{WORDS[name]:27}{taxes}{steps:>16}   {slacks:>13}   {late:>12}"
     if own.threads:
         counted = Counter(own.threads).items()
         yield f"    rearranged: {', '.join(name if n == 1 else f'{n} x {name}' for name, n in counted)}"
@@ -132,6 +145,7 @@ def _measured(measured: Measured) -> dict[str, Any]:
         "threads": list(measured.threads),
         "latency": {k: v.to_json(CONFIDENCE) for k, v in measured.latency.items()},
         "slack_us": measured.slack_us,
+        "clock_late_share": measured.late_share,
         "hooks": {name: _hook(times) for name, times in measured.hooks.items()},
     }
 

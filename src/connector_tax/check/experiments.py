@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments
+from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments, counts
 from connector_tax.check.findings import DRAWS, MEASURES, PLAIN
 from connector_tax.ingest import CampaignData, CellData, read_campaign
 from connector_tax.ingest.steps import DECODE_ONLY, KIND_NAMES
@@ -29,6 +29,7 @@ class Measured:
         latency: by metric; milliseconds, microseconds of ``step_p50``, a decode-only step.
         slack_us: median; None where there is no clock.
         threads: ``name of process`` of those that were rearranged.
+        late_share: of the device's time, by which results came late; None where there is no clock.
     """
 
     missing: str | None
@@ -36,6 +37,7 @@ class Measured:
     slack_us: float | None = None
     hooks: dict[str, HookTimes] = field(default_factory=dict)
     threads: tuple[str, ...] = ()
+    late_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ NOTHING = Measured("not measured")
 def _both(data: CampaignData) -> dict[str, Measured]:
     """By configuration. Both together: their requests came at the same times."""
     seed = int(data.document["config"]["seed"])
-    usable = [c for c in data.cells() if c.usable]
+    usable = [c for c in data.cells() if not c.left_out and counts(c.document)]
     estimates = {e.cell.config: e for e in estimate_cells(usable, seed, DRAWS)}
     found = {}
     for run in data.runs:
@@ -134,6 +136,7 @@ def _measured(estimates: CellEstimates, seed: int) -> Measured:
         clock["slack_us"]["p50"] if clock else None,
         hook_times(steps[0], seed) if steps else {},
         tuple(map(_thread, (cell.document.get("arrangement") or {}).get("threads", []))),
+        clock["late_share"] if clock else None,
     )
 
 

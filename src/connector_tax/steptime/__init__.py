@@ -1,14 +1,24 @@
 """Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch; the clock's."""
 
 from connector_tax.steptime.columns import HookLists, StepColumns, read_step_columns
-from connector_tax.steptime.device_clock import NO_RECORD, ClockHealth, clock_health, cut_clock, stand_ins
+from connector_tax.steptime.device_clock import (
+    MAX_LATE_SHARE,
+    NO_RECORD,
+    RAN_LATE,
+    ClockHealth,
+    clock_health,
+    cut_clock,
+    stand_ins,
+)
 from connector_tax.steptime.heard import unheard, words
 from connector_tax.steptime.raw import headers_of
 from connector_tax.steptime.share import StepCount, count_steps, cut, unheard_in
 from connector_tax.steptime.switch import recording
 
 __all__ = [
+    "MAX_LATE_SHARE",
     "NO_RECORD",
+    "RAN_LATE",
     "ClockHealth",
     "HookLists",
     "StepColumns",

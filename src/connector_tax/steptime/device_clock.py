@@ -18,6 +18,8 @@ from connector_tax.files import append_lines
 COLUMNS = 4
 # More of the device's time than this lost to waking up late, and the device was not the one that the profile describes.
 MAX_LATE_SHARE = 0.02
+# What its fault begins with.
+RAN_LATE = "the virtual GPU's clock ran late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class ClockHealth:
         if self.late_share <= MAX_LATE_SHARE:
             return None
         return (
-            f"the virtual GPU's clock ran late: results came {self.late_share:.1%} of the device's time after they were due "
+            f"{RAN_LATE}: results came {self.late_share:.1%} of the device's time after they were due "
             f"(p50 {self.lateness_us['p50']:.0f} us, p99 {self.lateness_us['p99']:.0f} us), {MAX_LATE_SHARE:.0%} is allowed; "
             "something else takes the cores, there are too few, or another thread of the engine core keeps Python's interpreter lock"
         )

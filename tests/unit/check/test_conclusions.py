@@ -112,7 +112,7 @@ def test_plain_that_loses_as_much_beside_a_busy_process_shows_that_it_is_the_cor
     found = one(results({BUSY_BESIDE: cell(11.0)}), BUSY_BESIDE, "TTFT p90")
     assert found.outcome == CONFIRMED and "beside plain it loses +10.00%" in found.words
     assert one(results(), BUSY_BESIDE, "TTFT p90").outcome == NOT_CONFIRMED
-    assert "a core less costs plain less than that" in one(results(), BUSY_BESIDE, "TTFT p90").words
+    assert "plain loses less than half of it" in one(results(), BUSY_BESIDE, "TTFT p90").words
 
 
 def test_what_plain_loses_beside_a_busy_process_is_nothing_within_the_noise_floor() -> None:
@@ -166,3 +166,9 @@ def test_the_document_holds_every_interval_and_every_conclusion() -> None:
     assert found["connector"][HELPERS_IDLE]["hooks"][HOOK]["wait_us"]["high"] == pytest.approx(839, abs=1)
     assert found["taxes"][UNPINNED]["tpot_p90"]["reason"] == "every thread may use all CPUs anyway"
     assert {c["change"] for c in found["conclusions"]} == {UNPINNED, HELPERS_IDLE, ENGINE_ALONE, BUSY_BESIDE}
+
+
+def test_a_clock_that_ran_late_is_printed_with_what_it_means() -> None:
+    late = "\n".join(confirm_text(results(own={HELPERS_IDLE: replace(cell(11.0), late_share=0.054)})))
+    assert "5.4% (-)" in late and "The clock ran late in some of these cells" in late
+    assert "ran late" not in "\n".join(confirm_text(results()))

@@ -15,6 +15,7 @@ from connector_tax.check.confirm import (
     OF_CONNECTOR,
     OF_PLAIN,
     Experiments,
+    counts,
     dearest_mode,
     measure_experiments,
     write_experiments,
@@ -27,6 +28,7 @@ from connector_tax.engine.threads import Alike, Census
 from connector_tax.files import read_json, write_json
 from connector_tax.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED, Arrangement
 from connector_tax.plan import cells_of, config_of, read_campaign_file
+from connector_tax.steptime import RAN_LATE
 
 TAXED = QUIET.taxed(0.05)
 
@@ -106,6 +108,14 @@ def test_a_launch_whose_unchanged_cells_do_not_count_is_made_once_more_and_not_f
     monkeypatch.setattr(confirm, "measure_arranged", measure)
     measure_experiments(experiments, tmp_path / "log", "NIXL", lambda line: None)
     assert made == ["plain", GIVEN, GIVEN]
+
+
+def test_a_late_clock_alone_does_not_spoil_an_experiment_about_cores() -> None:
+    late = f"{RAN_LATE}: results came 5.4% of the device's time after they were due"
+    assert counts({"verdict": "invalid", "reasons": [late]})
+    assert not counts({"verdict": "invalid", "reasons": [late, "the engine died: exit code 1"]})
+    assert not counts({"verdict": "invalid", "reasons": []})
+    assert counts({"verdict": "valid", "reasons": []})
 
 
 def test_what_cannot_be_undone_is_changed_last() -> None:
