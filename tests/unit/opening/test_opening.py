@@ -226,7 +226,11 @@ def test_a_packed_stream_is_unpacked_as_it_is_read(tmp_path: Path) -> None:
     assert list(each_line_of(packed, 100)) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("content", [b"1\n2\n", gzip.compress(b"1\n" * 5000)[:-12], b"\x1f\x8b" + bytes(40)])
+@pytest.mark.parametrize(
+    "content",
+    [b"1\n2\n", gzip.compress(b"1\n" * 5000, mtime=0)[:-12], b"\x1f\x8b" + bytes(40)],
+    ids=["not packed", "cut", "damaged"],
+)
 def test_a_packed_stream_that_is_none_or_was_cut_is_refused(tmp_path: Path, content: bytes) -> None:
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(content)
