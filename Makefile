@@ -34,7 +34,7 @@ demo: env  ## the whole study on the embedded engine, about four minutes
 	@echo "report: $$PWD/results/demo/report.html"
 
 SHAPE := Qwen3-Coder-30B-A3B-Instruct
-demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous and synchronous, about an hour
+demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous and synchronous, about an hour and a half
 	export ENGINE_PYTHON=$$(scripts/make_engine_env.sh) MODEL_FOLDER=$(CACHE)/$(SHAPE) \
 	  && "$$ENGINE_PYTHON" scripts/make_model_folder.py config/models/$(SHAPE).json "$$MODEL_FOLDER" \
 	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu.yaml \
