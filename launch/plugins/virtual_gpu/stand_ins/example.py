@@ -29,13 +29,12 @@ def put_in(streams: Streams, scale: Scale) -> str:
 
     def start_load_kv(self: Any, forward_context: Any, **kwargs: Any) -> None:
         load(self, forward_context, **kwargs)
-        if forward_context.attn_metadata is None:
+        loading = [r for r in self._get_connector_metadata().requests if not r.is_store]
+        if not loading or forward_context.attn_metadata is None:
             return
-        layers = [layer.kv_cache for layer in forward_context.no_compile_layers.values()]
-        for request in self._get_connector_metadata().requests:
-            if not request.is_store:
-                for layer in layers:
-                    wait_for_copy(len(request.slot_mapping), layer)
+        for request in loading:
+            for layer in forward_context.no_compile_layers.values():
+                wait_for_copy(len(request.slot_mapping), layer.kv_cache)
 
     replace(ExampleConnector, save_kv_layer=save_kv_layer, start_load_kv=start_load_kv)
     return f"copies {said_of(scale, streams)}; its files hold {scale.narrow_bytes / scale.true_bytes:.3g} of the bytes"
