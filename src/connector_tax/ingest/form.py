@@ -53,6 +53,7 @@ CELL_MORE: Form = {
     "launch": optional(dict),
     "prefix_cache_hits_delta": optional(within(-1e15, 1e15)),
     "cache": optional(dict),
+    "left_out_streams": optional([str]),
 }
 CACHE: Form = {
     "block_size": optional(within(1, 1e6, int)),

@@ -4,7 +4,7 @@ from typing import Any
 
 from connector_tax.artifacts.layout import RUN_FILES
 from connector_tax.artifacts.thinning import LEFT_OUT
-from connector_tax.ingest import CampaignData
+from connector_tax.ingest import CampaignData, CellData
 from connector_tax.stats.hypotheses import NOT_TESTABLE, Verdict
 from connector_tax.stats.time_spent import time_spent
 
@@ -44,7 +44,7 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
             faults.append(f"{run.folder.connector_id} phase {run.folder.phase} has no receipt")
         elif run.receipt.status == "measured":
             checked += 1
-            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or LEFT_OUT in c.document}
+            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or _thinned(c)}
             missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
             for entry in run.receipt.cells:
                 cell = run.folder.cell(entry["cell_id"])
@@ -66,6 +66,12 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
         "evidence": "; ".join(faults)
         or f"{checked} measured runs checked" + (f"; {failed} failed and say why" if failed else ""),
     }
+
+
+def _thinned(cell: CellData) -> bool:
+    """Whether its step records were left out when the campaign was published; a cell that never had any lacks them all the same."""
+    left_out = cell.document.get(LEFT_OUT) or ()
+    return any(name.startswith("engine_step") for name in left_out)
 
 
 def _wall_clock(data: CampaignData) -> dict[str, Any]:

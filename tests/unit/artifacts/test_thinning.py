@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.artifacts.thinning import LEFT_OUT, RULE, thin
 from connector_tax.errors import ArtifactError
-from connector_tax.files import read_json, sha256_of
+from connector_tax.files import read_json, sha256_of, write_json
 from connector_tax.ingest import read_campaign
 from connector_tax.stats.aggregate import aggregate
 
@@ -84,6 +84,24 @@ def test_what_was_edited_after_thinning_is_found_as_anywhere_else(thinned: Path,
         assert any("differs from its checksum" in p.what for p in problems)
     finally:
         thin_of_thinned.write_bytes(content)
+
+
+def test_step_records_that_were_lost_before_thinning_are_still_missing(tmp_path: Path) -> None:
+    """Only what the rule left out is excused."""
+    campaign = Campaign(tmp_path / "whole")
+    campaign.measure_everything()
+    rate = read_json(campaign.folder.reference_rates)["ref_safe_per_s"]
+    for path in campaign.root.glob(f"*_plain/phase_a/cells/r{rate:g}_*/cell.json"):
+        document = read_json(path)
+        (name,) = [n for n in document["files"] if n.startswith("engine_step")]
+        (path.parent / name).unlink()
+        del document["files"][name]
+        write_json(path, document)
+    campaign.receipt("plain", "a")
+    thin(campaign.root, tmp_path / "thinned")
+    (criterion,) = [c for c in _aggregate(tmp_path / "thinned")["criteria"] if c["number"] == 6]
+    assert criterion["outcome"] == "fail"
+    assert "lacks engine_step" in criterion["evidence"]
 
 
 def test_a_folder_that_holds_something_is_left_alone(whole: Campaign, tmp_path: Path) -> None:

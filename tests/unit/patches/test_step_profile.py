@@ -138,14 +138,7 @@ def test_one_step_in_sixteen_on_average_tells_the_cpu_time_of_its_hooks(
 
     own, workers = Connector(), Connector()
 
-    class Scheduler(scheduler_class(clock)):  # type: ignore[misc]
-        def schedule(self) -> SimpleNamespace:
-            own.build_connector_meta()
-            return super().schedule()  # type: ignore[no-any-return]
-
-        def update_from_output(self, output: object, result: object) -> None:
-            own.take_events()
-
+    Scheduler = scheduler_of(own, clock)
     profile.install_scheduler(Scheduler)
     profile.wrap_scheduler_side(own)
     profile.wrap_worker_side(workers)
@@ -201,14 +194,7 @@ def test_a_step_in_which_a_request_begins_tells_its_cpu_time_as_others_do(
 
     own = Connector()
 
-    class Scheduler(scheduler_class(clock)):  # type: ignore[misc]
-        def schedule(self) -> SimpleNamespace:
-            own.build_connector_meta()
-            return super().schedule()  # type: ignore[no-any-return]
-
-        def update_from_output(self, output: object, result: object) -> None:
-            own.take_events()
-
+    Scheduler = scheduler_of(own, clock)
     profile.install_scheduler(Scheduler)
     profile.wrap_scheduler_side(own)
     scheduler = Scheduler()
@@ -232,6 +218,20 @@ def test_a_step_in_which_a_request_begins_tells_its_cpu_time_as_others_do(
         assert [w / 4 for w in wall] == cpu, (
             "all of what the step's hooks took, and nothing of another step's"
         )
+
+
+def scheduler_of(connector: Any, clock: Clock) -> type:
+    """One that asks ``connector`` in both halves of a step."""
+
+    class Scheduler(scheduler_class(clock)):  # type: ignore[misc]
+        def schedule(self) -> SimpleNamespace:
+            connector.build_connector_meta()
+            return super().schedule()  # type: ignore[no-any-return]
+
+        def update_from_output(self, output: object, result: object) -> None:
+            connector.take_events()
+
+    return Scheduler
 
 
 def scheduler_class(clock: Clock) -> type:
