@@ -6,6 +6,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -62,21 +63,23 @@ def truths(project: Project, connector: str) -> dict[str, float]:
     return true_tax(cell, *costs, max_num_batched_tokens=512)
 
 
-def median_ms(project: Project, connector: str) -> float:
-    """The cell's median TPOT, as it was stored."""
-    (path,) = project.results.glob(f"*_{connector}/phase_a/cells/*/cell.json")
-    found: float = json.loads(path.read_text())["summary"]["tpot_ms"]["p50"]
-    return found
+def median_step_us(project: Project, connector: str) -> float:
+    """Of the stored decoding steps with one to three requests: as long as the engine meant them to be, however late the host was."""
+    (path,) = project.results.glob(f"*_{connector}/phase_a/cells/*/engine_step_*.jsonl")
+    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["kind"] == "step"]
+    decoding = [row for row in rows if row["prefill_tokens"] == 0 and 1 <= row["num_running"] <= 3]
+    assert len(decoding) > 100
+    return median(row["step_duration_us"] for row in decoding)
 
 
 def test_a_tax_that_was_put_in_arrives_in_the_cells(project: Project) -> None:
-    """Over real sockets, in real time, from the launch script to the cell; of medians, which no stall of the host moves far."""
+    """From the launch script to the stored cell. Latencies over sockets are the host's as well: the thirty days below judge those."""
     configure(project, duration_s=8)
     done = project.snakemake("phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
-    plain, taxed, free = (median_ms(project, c) for c in ("plain", "mooncake_both", "noop_connector"))
-    assert 1.15 < taxed / plain < 1.6
-    assert 0.87 < free / plain < 1.15
+    plain, taxed, free = (median_step_us(project, c) for c in ("plain", "mooncake_both", "noop_connector"))
+    assert taxed / plain == pytest.approx(1.3, abs=0.1)
+    assert free / plain == pytest.approx(1.0, abs=0.07)
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say(project: Project, tmp_path: Path) -> None:

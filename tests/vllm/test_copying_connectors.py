@@ -15,7 +15,7 @@ from test_hook_order import PLUGINS, virtual_gpu
 
 pytestmark = pytest.mark.vllm
 SCRIPT = Path(__file__).parent / "plugins" / "copying_connectors.py"
-LINK_BYTES_PER_S = 40_000_000
+LINK_BYTES_PER_S = 10_000_000
 # Four layers of keys and values, four heads of 128 numbers of two bytes.
 TOKEN_BYTES = 4 * 2 * 4 * 128 * 2
 PROMPT_S = 512 * TOKEN_BYTES / LINK_BYTES_PER_S
@@ -86,11 +86,11 @@ def test_a_prompt_comes_from_the_store_once_it_was_there(copies: dict[str, Any],
 def test_a_copy_that_the_engine_waits_for_takes_its_time_of_a_hook(
     copies: dict[str, Any], connector: str, storing: str, tokens: int
 ) -> None:
-    """Storing waits for the step as well, whose keys and values are stored. A busy host sleeps for less: some of the time is over before."""
+    """Storing waits for the step as well, whose keys and values are stored. A busy host sleeps for less: some of the time is over before it does."""
     found = of(copies, connector)
     copy_s = PROMPT_S * tokens / 512
-    assert 0.8 * copy_s < found["first_waited_s"][storing] <= copy_s + STEP_S
-    assert 0.8 * copy_s < found["again_waited_s"]["start_load_kv"] <= copy_s + STEP_S
+    assert 0.3 * copy_s < found["first_waited_s"][storing] <= copy_s + STEP_S
+    assert 0.3 * copy_s < found["again_waited_s"]["start_load_kv"] <= copy_s + STEP_S
     assert storing not in found["again_waited_s"]
 
 
