@@ -41,6 +41,7 @@ class HostState:
         steal_share: stolen of all ticks of all cores, idle ones included, from the first sample in the window to the last.
         cpu_mhz_p50, cpu_mhz_min: median and lowest over samples of the median over cores. Not the lowest of all cores, which
             is one that had nothing to do.
+        cpu_work_us_mean: mean CPU time of the fixed piece of work: the higher, the slower the host's cores.
         gpu: None where there is none that could be asked.
     """
 
@@ -49,6 +50,7 @@ class HostState:
     cpu_mhz_p50: float | None
     cpu_mhz_min: float | None
     gpu: GpuState | None
+    cpu_work_us_mean: float | None = None
 
 
 def host_reading(row: dict[str, Any]) -> HostReading | None:
@@ -69,6 +71,7 @@ def host_state(readings: Sequence[HostReading]) -> HostState | None:
         steal_share=_steal_share(readings),
         cpu_mhz_p50=float(np.median(medians)) if medians else None,
         cpu_mhz_min=min(medians, default=None),
+        cpu_work_us_mean=_mean([us for r in readings for us in r.cpu_work_us]),
         gpu=_gpu_state([r.gpu for r in readings if r.gpu is not None]),
     )
 

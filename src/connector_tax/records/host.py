@@ -37,10 +37,13 @@ class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         cpu_ticks: of all cores, idle ones included.
         steal_ticks: those of them that the hypervisor gave to somebody else while a core here had work.
         cpu_mhz: of each core that says.
+        cpu_work_us: CPU time of the same piece of work, each time that it was done since the reading before; see
+            ``loadgen.host_state.work_us``.
         gpu: None without an NVIDIA driver, and where the engine uses no GPU.
     """
 
     cpu_ticks: Ticks | None = None
     steal_ticks: Ticks | None = None
     cpu_mhz: tuple[Ticks, ...] = ()
+    cpu_work_us: tuple[Number, ...] = ()
     gpu: GpuReading | None = None

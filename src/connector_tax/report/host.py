@@ -12,13 +12,14 @@ METRIC_WORDS = {"ttft_p90": "plain's TTFT p90", "tpot_p90": "plain's TPOT p90"}
 SOURCE_WORDS = {
     "steal_share": "CPU time stolen",
     "cpu_mhz_p50": "CPU clock",
+    "cpu_work_us_mean": "CPU time of a fixed piece of work",
     "gpu_sm_mhz_p50": "GPU clock (SM)",
     "gpu_temperature_c_max": "GPU temperature",
     "gpu_power_w_mean": "GPU power",
 }
-UNITS = {"ratio": " %", "MHz": " MHz", "C": " °C", "W": " W"}
+UNITS = {"ratio": " %", "MHz": " MHz", "us": " µs", "C": " °C", "W": " W"}
 # Steal moves in hundredths of a percent, clocks in whole MHz.
-DIGITS = {"ratio": 2, "MHz": 0, "C": 1, "W": 1}
+DIGITS = {"ratio": 2, "MHz": 0, "us": 0, "C": 1, "W": 1}
 SURE = 0.05
 NO_READINGS = "No sample says what the host did: these cells were rehearsed, or measured by a version that did not look."
 
@@ -44,7 +45,13 @@ def _cpu(hosts: list[Mapping[str, Any]]) -> str:
         f"{_range(steal, 'ratio')} of CPU time stolen per cell" if steal else "what was stolen is not told"
     )
     clock = f"clocks of {_range(mhz, 'MHz')}" if mhz else "this kernel does not tell their clocks"
-    return f"CPUs: {stolen}; {clock}."
+    work = _numbers(hosts, "cpu_work_us_mean")
+    speed = (
+        f" A fixed piece of work took {_range(work, 'us')} of CPU time (mean per cell): the host's share of a latency grows about alike."
+        if work
+        else ""
+    )
+    return f"CPUs: {stolen}; {clock}.{speed}"
 
 
 def _gpu(gpus: list[Mapping[str, Any]]) -> str:

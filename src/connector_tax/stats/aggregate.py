@@ -46,7 +46,7 @@ from connector_tax.stats.taxes import (
 )
 
 SCHEMA_VERSION = 1
-HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min")
+HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min", "cpu_work_us_mean")
 GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean", "utilisation_mean")
 REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 

@@ -19,6 +19,7 @@ HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 SOURCES: dict[str, tuple[str, Callable[[HostState], float | None]]] = {
     "steal_share": ("ratio", lambda host: host.steal_share),
     "cpu_mhz_p50": ("MHz", lambda host: host.cpu_mhz_p50),
+    "cpu_work_us_mean": ("us", lambda host: host.cpu_work_us_mean),
     "gpu_sm_mhz_p50": ("MHz", lambda host: _of_gpu(host, lambda gpu: gpu.sm_mhz_p50)),
     "gpu_temperature_c_max": ("C", lambda host: _of_gpu(host, lambda gpu: gpu.temperature_c_max)),
     "gpu_power_w_mean": ("W", lambda host: _of_gpu(host, lambda gpu: gpu.power_w_mean)),

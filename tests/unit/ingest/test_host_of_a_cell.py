@@ -64,6 +64,14 @@ def test_clocks_are_medians_over_cores_then_over_samples(tmp_path: Path) -> None
     told: dict[float, Any] = {10.0: {"cpu_mhz": [800, 2000, 3000]}, 11.0: {"cpu_mhz": [3000, 3000, 3100]}}
     found = state(tmp_path, {**told, 12.0: {"cpu_mhz": [2000, 3000]}, 13.0: {}})
     assert (found.cpu_mhz_p50, found.cpu_mhz_min, found.n) == (2500, 2000, 4)
+
+
+def test_the_work_is_a_mean_of_all_times_that_it_was_done(tmp_path: Path) -> None:
+    found = state(
+        tmp_path, {10.0: {}, 11.0: {"cpu_work_us": [200.0, 210.0, 280.0]}, 12.0: {"cpu_work_us": [290.0]}}
+    )
+    assert found.cpu_work_us_mean == 245
+    assert state(tmp_path, {10.0: {"cpu_ticks": 5}}).cpu_work_us_mean is None
     assert found.gpu is None
 
 

@@ -9,7 +9,7 @@ import msgspec
 import psutil
 import pytest
 
-from connector_tax.loadgen.host_state import PROC_STAT, HostReader, cpu_ticks
+from connector_tax.loadgen.host_state import PROC_STAT, HostReader, cpu_ticks, work_us
 from connector_tax.loadgen.sampler import sampling
 
 # 100 + 10 + 50 + 800 + 20 + 5 + 5 + 10 = 1000; the guests' 30 and 3 are in user and nice already.
@@ -78,6 +78,18 @@ def test_what_a_virtual_machine_does_not_expose_is_absent(tmp_path: Path) -> Non
     assert told == {"cpu_ticks": 1000, "steal_ticks": 10}
     (tmp_path / "stat").unlink()
     assert msgspec.to_builtins(host(tmp_path, stat=None).read()) == {}
+
+
+def test_a_reading_holds_what_the_work_took_since_the_one_before(tmp_path: Path) -> None:
+    reader = host(tmp_path)
+    reader.time_work()
+    reader.time_work()
+    assert [len(reader.read().cpu_work_us) for _ in range(2)] == [2, 0]
+
+
+def test_more_work_takes_more_cpu_time_and_waiting_takes_none() -> None:
+    few, many = (min(work_us(turns) for _ in range(5)) for turns in (2_000, 40_000))
+    assert many > 5 * few > 0
 
 
 def test_every_sample_holds_the_host_also_where_the_engine_does_not_answer(tmp_path: Path) -> None:

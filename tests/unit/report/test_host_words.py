@@ -59,6 +59,14 @@ def test_a_host_that_tells_all() -> None:
     ]
 
 
+def test_a_host_whose_cores_were_slower_in_some_cells() -> None:
+    fast, slow = ({**host(0.0, None), "cpu_work_us_mean": us} for us in (203.4, 284.0))
+    assert host_view(cells(fast, slow))[0] == (
+        "CPUs: 0.00 % of CPU time stolen per cell; this kernel does not tell their clocks. A fixed piece of work took 203 to 284 µs "
+        "of CPU time (mean per cell): the host's share of a latency grows about alike."
+    )
+
+
 def test_the_page_says_it_and_explains_the_flags(aggregate: dict[str, Any]) -> None:
     for cell in aggregate["cells"]:
         cell["flags"] = []
@@ -111,13 +119,13 @@ def test_the_host_stands_beside_the_drift_of_plain_at_the_same_rate(aggregate: d
     text = said(aggregate)
     assert "The host over plain's 8 launches at ref_safe, 2 req/s" in text
     assert "GPU clock (SM) 1,950 MHz −30 MHz [−40, −20] 0.0004 changes" in text
-    assert "Not told by this host: CPU clock and GPU power." in text
+    assert "Not told by this host: CPU clock, CPU time of a fixed piece of work and GPU power." in text
 
 
 def test_a_host_that_tells_nothing_leaves_the_drift_of_plain(aggregate: dict[str, Any]) -> None:
     text = said(aggregate | drift())
     assert "plain's TTFT p90 +2.0 % [+1.0 %, +3.0 %] 0.01 changes" in text
-    assert "Not told by this host: CPU time stolen, CPU clock, GPU clock (SM), GPU temperature and GPU power." in text  # fmt: skip
+    assert "Not told by this host: CPU time stolen, CPU clock, CPU time of a fixed piece of work, GPU clock (SM), GPU temperature and GPU power." in text  # fmt: skip
 
 
 def test_without_blocks_there_is_no_table(aggregate: dict[str, Any]) -> None:
