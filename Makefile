@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm demo-cpu test test-quick lint format status revert-patch rehearse fleet clean
+.PHONY: help env demo demo-vllm demo-cpu test test-quick lint format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,6 +76,9 @@ lint: env
 format: env  ## apply the formatter
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
+	$(SNAKEMAKE) --quiet rules report --configfile $(CONFIG)
 
 status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.

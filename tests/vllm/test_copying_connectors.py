@@ -29,6 +29,10 @@ FROM_STORE = {
     "SimpleCPUOffloadConnector": 496,
     LMCACHE: 511,
 }
+# All of the prompt's whole blocks; Example leaves the last one out.
+STORED = {**dict.fromkeys(CONNECTORS, 512), "ExampleConnector": 496}
+# LMCache copies whole chunks, of which one token is computed again.
+COPIED_AGAIN = {**FROM_STORE, LMCACHE: 512}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +54,14 @@ def copies(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict
         "CONNECTOR_TAX_VIRTUAL_GPU": str(document),
         "PYTHONPATH": os.pathsep.join(map(str, (PLUGINS, PLUGINS / "virtual_gpu" / "entry"))),
     }
+    found = _ran(engine_python, folder, environment)
+    refused = _ran(engine_python, folder, environment, "refused")
+    return {**found, "refused_settings": refused}
+
+
+def _ran(engine_python: str, folder: Path, environment: dict[str, str], *mode: str) -> dict[str, Any]:
     done = subprocess.run(
-        [engine_python, str(SCRIPT), str(folder / "model"), str(folder / "store")],
+        [engine_python, str(SCRIPT), str(folder / "model"), str(folder / "store"), *mode],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -61,8 +71,7 @@ def copies(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict
     lines = [line for line in done.stdout.splitlines() if line.startswith("COPIES ")]
     assert done.returncode == 0 and lines, done.stdout[-2000:] + done.stderr[-6000:]
     found: dict[str, Any] = json.loads(lines[-1].removeprefix("COPIES "))
-    found["log"] = done.stderr
-    return found
+    return {**found, "log": done.stderr}
 
 
 def of(copies: dict[str, Any], connector: str) -> dict[str, Any]:
@@ -92,6 +101,22 @@ def test_a_copy_that_the_engine_waits_for_takes_its_time_of_a_hook(
     assert 0.3 * copy_s < found["first_waited_s"][storing] <= copy_s + STEP_S
     assert 0.3 * copy_s < found["again_waited_s"]["start_load_kv"] <= copy_s + STEP_S
     assert storing not in found["again_waited_s"]
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_what_is_stored_and_loaded_is_clocked_by_its_true_bytes(
+    copies: dict[str, Any], connector: str
+) -> None:
+    found = of(copies, connector)
+    assert found["first_copied_bytes"] == STORED[connector] * TOKEN_BYTES
+    assert found["again_copied_bytes"] == COPIED_AGAIN[connector] * TOKEN_BYTES
+
+
+def test_a_way_of_copying_that_has_no_stand_in_is_refused_by_name(copies: dict[str, Any]) -> None:
+    found = copies["refused_settings"]
+    assert "kv_offload_backend 'disk'" in found["SimpleCPUOffloadConnector"]
+    if LMCACHE in copies:
+        assert "cannot run LMCache with use_layerwise" in found[LMCACHE]
 
 
 @pytest.mark.parametrize("connector", ("OffloadingConnector", "SimpleCPUOffloadConnector"))

@@ -30,13 +30,20 @@ def thin(source: Path, target: Path) -> int:
     """Write the thinned campaign of ``source`` to ``target``; returns its size in bytes.
 
     Raises:
-        ArtifactError: ``target`` holds something, ``source`` is no finished campaign, or a cell's file is not the one it was.
+        ArtifactError: ``target`` holds something, ``source`` is thinned already or no finished campaign, or a cell's file is not the
+            one it was.
     """
     if target.exists() and any(target.iterdir()):
         raise ArtifactError(f"{target}: holds something already. Give a folder that does not exist.")
     campaign, new = CampaignFolder(source), CampaignFolder(target)
     campaign.refuse_links()
     document = read_json(campaign.campaign_file)
+    if "thinned" in document:
+        raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
+    if unfinished := [run.path for run in campaign.runs() if not run.receipt.is_file()]:
+        raise ArtifactError(
+            f"{unfinished[0]}: has no receipt.json, so the campaign is not finished. Finish it with snakemake first."
+        )
     rates = read_json(campaign.reference_rates)
     kept_rates = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
     write_json(new.campaign_file, {**document, "thinned": {"rule": RULE, "source": _checksum(campaign)}})
@@ -59,11 +66,10 @@ def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:
     files = {}
     for cell in run.finished_cells():
         files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept_rates)
-    if run.receipt.is_file():
-        receipt = read_json(run.receipt)
-        for entry in receipt["cells"]:
-            entry["files"] = files[entry["cell_id"]]
-        write_json(copy.receipt, receipt)
+    receipt = read_json(run.receipt)
+    for entry in receipt["cells"]:
+        entry["files"] = files[entry["cell_id"]]
+    write_json(copy.receipt, receipt)
 
 
 def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> dict[str, Any]:

@@ -33,12 +33,17 @@ GROWTH = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of the check: of which configuration, in which phase of which mode's campaign."""
+    """One launch of the check: of which configuration, in which phase of which mode's campaign.
+
+    Attributes:
+        before: a phase whose cells are measured first, in the same launch.
+    """
 
     mode: str
     folder: CampaignFolder
     config: str
     phase: str
+    before: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,10 @@ class Campaigns:
         for block in range(self.request.blocks):
             phase = "a" if block == 0 else f"r{block}"
             for mode, folder in self.folders.items():
-                for config in ("plain", own, PLAIN_AGAIN):
-                    yield Launch(mode, folder, config, phase)
-                if block == 0 and self.request.growth and mode == next(iter(self.folders)):
-                    yield Launch(mode, folder, own, "d")
+                grows = block == 0 and self.request.growth and mode == next(iter(self.folders))
+                yield Launch(mode, folder, "plain", phase)
+                yield Launch(mode, folder, own, phase, before="d" if grows else None)
+                yield Launch(mode, folder, PLAIN_AGAIN, phase)
 
 
 def write_campaigns(request: CheckRequest, root: Path) -> Campaigns:

@@ -16,7 +16,7 @@ from connector_tax.check.request import CheckRequest
 from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import noise_floor, verdict
-from connector_tax.errors import ConfigError
+from connector_tax.errors import ConfigError, EngineError
 
 LOG = "check.log"
 
@@ -80,11 +80,18 @@ def run_check(
 
 
 def _confirmed(findings: Findings, folder: Path) -> Results | None:
-    """None where the connector does not serve: there is nothing to be explained."""
+    """None where the connector does not serve, since there is nothing to be explained, and where no experiment can be made here.
+
+    The verdict is known by then and must not be lost.
+    """
     mode = dearest_mode(findings)
     if mode is None:
         return None
     experiments = write_experiments(findings.campaigns, mode, folder)
-    measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
+    try:
+        measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
+    except (EngineError, OSError) as error:
+        say_on_stderr(f"the experiments cannot be made here: {error}")
+        return None
     taxes = next(m.taxes for m in findings.modes if m.mode == mode)
     return read_experiments(experiments, {m: noise_floor(taxes, m) for m in MEASURES})

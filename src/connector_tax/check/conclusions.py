@@ -131,9 +131,11 @@ def _of_taxes(results: Results) -> Iterator[Conclusion]:
                 yield _open(results, name, before, change, after.reason or "not known")
                 continue
             busy = change == BUSY_BESIDE
-            outcome = outcome_of_busy(pair, after, floor) if busy else outcome_of(pair, after)
+            kept = results.kept(change, metric)
+            outcome = outcome_of_busy(pair, after, floor) if busy else outcome_of(pair, kept)
             costs = "it loses" if busy else "the connector costs"
-            words = f"With {_with(results, change)} {costs} {_ratio(after)}. {_said(outcome, change)}"
+            same = "" if busy else f", which is {_ratio(kept)} of plain with nothing changed"
+            words = f"With {_with(results, change)} {costs} {_ratio(after)}{same}. {_said(outcome, change)}"
             yield Conclusion(name, before, change, outcome, words)
 
 

@@ -101,6 +101,9 @@ def _changed(results: Results, name: str) -> Iterator[str]:
     if own.missing is not None:
         return
     before = [results.own[n] for n in BOTH]
+    if not any(all(hook in b.hooks for b in before) for hook in own.hooks):
+        yield f"{WORDS[name]}: of no hook both this and its times with nothing changed are known"
+        return
     lines = [
         f"{WORDS[name]}: {hook}: {what} {_us(getattr(times, what))}, before {' and '.join(_us(getattr(b.hooks[hook], what)) for b in before)}"
         for hook, times in own.hooks.items()

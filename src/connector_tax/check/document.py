@@ -68,6 +68,7 @@ def _mode(mode: ModeFindings, own_id: str) -> dict[str, Any]:
         "deaths": [asdict(died) for died in mode.deaths],
         "requests": {"answered": mode.answered[0], "sent": mode.answered[1]},
         "cells_lost": list(mode.lost),
+        "stand_ins": list(mode.stand_ins),
         "engine_settings": [asdict(change) for change in mode.switched],
         "taxes": [tax_json(tax) for tax in mode.taxes],
         "taxes_over_blocks": [asdict(tax) for tax in mode.over_blocks],

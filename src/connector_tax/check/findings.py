@@ -85,6 +85,7 @@ class ModeFindings:
         slack_us: configuration -> load -> p10 and p50.
         hooks: of the middle load; see ``stats.step_slopes.hook_costs``.
         deaths: of engines while they served, anybody's, in the order in which they came.
+        stand_ins: what takes the place of parts of the device that the connector asks for, in the plugin's words.
     """
 
     mode: str
@@ -99,6 +100,7 @@ class ModeFindings:
     slack_us: dict[str, dict[float, dict[str, float]]]
     hooks: list[dict[str, Any]]
     deaths: tuple[Died, ...] = ()
+    stand_ins: tuple[str, ...] = ()
 
     def deaths_of(self, own_id: str, *, own: bool) -> list[Died]:
         """The connector's, or plain's."""
@@ -179,6 +181,9 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
         spinning=_spinning(own_cells),
         slack_us=_slack(cells),
         hooks=_hooks(at_middle.get(own_id), seed),
+        stand_ins=tuple(
+            dict.fromkeys(words for c in own_cells for words in c.document["health"].get("stand_ins", ()))
+        ),
     )
 
 
@@ -285,7 +290,6 @@ def _hooks(cell: CellData | None, seed: int) -> list[dict[str, Any]]:
 
 
 def _growth(campaigns: Campaigns, data: CampaignData) -> list[dict[str, Any]]:
-    """Over the cells of both of the connector's first launches: three loads, and few or many requests in an emptier or fuller cache."""
+    """Over the cells of the connector's first launch: few or many requests in an emptier or fuller cache, and three loads after them."""
     own = [c for c in data.cells() if c.config == campaigns.request.connector_id and c.usable]
-    steps = [s for phase in PHASES for s in launch_steps([c for c in own if c.phase == phase])]
-    return slopes(steps, int(data.document["config"]["seed"]))
+    return slopes(launch_steps([c for c in own if c.phase in PHASES]), int(data.document["config"]["seed"]))

@@ -54,7 +54,11 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
 
     def measure(launch: Launch) -> None:
         with redirect_stdout(out), redirect_stderr(out):
-            died = measure_run(launch.folder.campaign_file, launch.config, launch.phase)
+            file = launch.folder.campaign_file
+            died = measure_run(file, launch.config, launch.phase, before=launch.before)
+            if launch.before is not None:
+                # Its receipt; and, where the engine died among its cells, a launch of its own for the rest.
+                died += measure_run(file, launch.config, launch.before)
         deaths.extend((launch, death) for death in died)
 
     begun = time.monotonic()
@@ -92,7 +96,7 @@ def once_more_fits(elapsed_s: float, made: int, left: int, blocks: int) -> bool:
 def _words(campaigns: Campaigns, launch: Launch) -> str:
     own = campaigns.request.label
     name = {"plain": "plain", PLAIN_AGAIN: "plain again"}.get(launch.config, own)
-    what = "how hooks grow" if launch.phase == "d" else "three loads"
+    what = "three loads" if launch.before is None else "how hooks grow, three loads"
     return f"{name}, {mode_words(launch.mode)} scheduling: {what}"
 
 
@@ -102,7 +106,12 @@ def _forget_invalid(launch: Launch) -> int:
     Whether a cell counts says nothing of its latencies, so measuring it again favours nobody. A cell in which the engine died was tried
     twice already.
     """
-    run = _run_folder(launch)
+    return sum(
+        _forget_invalid_of(_run_folder(launch, phase)) for phase in (launch.before, launch.phase) if phase
+    )
+
+
+def _forget_invalid_of(run: RunFolder) -> int:
     if read_receipt(run).status != "measured":
         return 0
     lost = [cell for cell in run.finished_cells() if _spoilt(read_cell(cell))]
@@ -118,13 +127,13 @@ def _spoilt(document: dict[str, Any]) -> bool:
 
 
 def _failure(launch: Launch) -> str | None:
-    receipt = read_receipt(_run_folder(launch))
+    receipt = read_receipt(_run_folder(launch, launch.phase))
     return receipt.reason if receipt.status != "measured" else None
 
 
-def _run_folder(launch: Launch) -> RunFolder:
+def _run_folder(launch: Launch, phase: str) -> RunFolder:
     date = read_json(launch.folder.campaign_file)["date"]
-    return launch.folder.run(date, launch.config, launch.phase)
+    return launch.folder.run(date, launch.config, phase)
 
 
 def say_on_stderr(line: str) -> None:

@@ -15,6 +15,7 @@ from connector_tax.stats.step_slopes import LOADS, PER_LAYER
 
 NOT_SHOWN = (
     "The device is a clock: kernels, memory traffic, transfers and what a GPU's runner prepares on the host are not in these numbers.\n"
+    "Prompts are new to every cache, so no KV is loaded. Copies that a connector makes are clocked by the stand-ins named below.\n"
     "Wall times of hooks are this host's; their CPU times carry over to hosts with such cores."
 )
 COLUMNS = {
@@ -71,6 +72,7 @@ def _mode(findings: Findings, mode: ModeFindings, explain: bool) -> Iterator[str
         yield f"starts and serves: {'yes' if ok and ok == sent else 'in part'}, {ok:,} of {sent:,} requests answered"
     if plain := mode.deaths_of(own_id, own=False):
         yield f"plain's engine {died_words(plain)}"
+    yield from (f"stand-in: {words}" for words in mode.stand_ins)
     yield from _settings(mode.switched, explain)
     yield from (f"cell lost: {lost}" for lost in mode.lost)
     yield from _taxes(mode)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,11 +102,12 @@ def _engine_alone(engine: RunningEngine, plain: Census) -> Iterator[dict[str, An
     main = next((t for t in threads_of(engine) if t.process == "engine_core" and t.is_main), None)
     if main is None:
         raise NotPossible("the engine has no process of its own for its core")
-    try:
-        with alone_on_a_core(main) as core:
-            yield {"threads": [{**_of(main), "cpus": sorted(core)}]}
-    except ValueError as error:
-        raise NotPossible(str(error)) from error
+    with ExitStack() as stack:
+        try:
+            core = stack.enter_context(alone_on_a_core(main))
+        except ValueError as error:
+            raise NotPossible(str(error)) from error
+        yield {"threads": [{**_of(main), "cpus": sorted(core)}]}
 
 
 @contextmanager

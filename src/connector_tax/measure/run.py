@@ -7,11 +7,12 @@ receipt too, ``failed`` with the reason; see ``failure.py``.
 
 import os
 import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from connector_tax.artifacts.cells import read_cell, reusable
-from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.config.secrets import with_originals
@@ -58,8 +59,14 @@ LAUNCH_TRIES = 2
 DEAD_CELLS = 2
 
 
-def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> tuple[Death, ...]:
+def measure_run(
+    campaign_file: Path, connector_id: str, phase: Phase, *, before: Phase | None = None
+) -> tuple[Death, ...]:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
+
+    Args:
+        before: a phase whose cells the same launch measures first. They lie in that phase's folder; its receipt is written when it
+            is measured itself, which launches for what is missing by then.
 
     Returns:
         Every death of its engine in a cell, those after which the cell was measured after all among them.
@@ -100,11 +107,15 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> tuple[D
     if cards.note:
         progress.say(cards.note)
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
+    guest = None
+    if before is not None:
+        its_folder = folder.run(document["date"], connector_id, before)
+        guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, before))
     with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         _begin_anew(run, cells)
         try:
-            _measure(run, cells)
+            _measure(run, cells, guest)
         except ConfigurationFailed as failure:
             _fail(run, cells, str(failure))
         else:
@@ -112,8 +123,22 @@ def measure_run(campaign_file: Path, connector_id: str, phase: Phase) -> tuple[D
     return tuple(run.deaths)
 
 
-def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Cells of another phase that a launch measures before its own.
+
+    Attributes:
+        run: in that phase's folder; deaths are those of the host's run.
+    """
+
+    run: Run
+    cells: tuple[CellSpec, ...]
+
+
+def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None:
     """Launch until every cell is there and the accuracy pass is done.
+
+    An engine that dies in a guest's cell is launched again without the guest: what kills it there may be no fault of its own cells.
 
     Raises:
         ConfigurationFailed: it will not launch, or dies in every cell.
@@ -123,7 +148,7 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
     failed_launches = 0
     while pending or not outputs_collected(run):
         try:
-            pending = _one_launch(run, cells, pending)
+            pending = _one_launch(run, cells, pending, guest)
         except LaunchError as error:
             cause = str(error).splitlines()[0]
             blame_the_host(cause, run.connector_id)
@@ -136,6 +161,7 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
             run.progress.say(f"launch failed, trying once more: {error}")
         else:
             failed_launches = 0
+            guest = None if run.deaths else guest
             _give_up_if_it_always_dies(run, cells)
 
 
@@ -218,15 +244,33 @@ def _pending(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
     return pending
 
 
-def _one_launch(run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec]) -> list[CellSpec]:
+def _one_launch(
+    run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], guest: Guest | None
+) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
-    with launched(run, pending) as (engine, pool, about):
+    first = _pending(guest.run, guest.cells) if guest is not None else []
+    with launched(run, [*first, *pending]) as (engine, pool, about):
         with sampled(run, engine) as idle:
-            missing = _measure_pending(run, engine, pool, cells, pending, about, idle)
+            if guest is not None:
+                its_own = {**about, "phase": guest.run.run.phase}
+                _measure_pending(guest.run, engine, pool, guest.cells, first, its_own, idle, log=run.run)
+                _copy_launch_files(run.run, guest.run.run)
+                if engine.death() is not None:
+                    return pending
+            missing = _measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
             collect_run_outputs(run, engine)
         return missing
+
+
+def _copy_launch_files(source: RunFolder, target: RunFolder) -> None:
+    """What belongs to a launch lies beside its cells; of one that served two phases, in both folders. A later launch of the second phase
+    then has the next number."""
+    target.path.mkdir(parents=True, exist_ok=True)
+    for name in RUN_FILES:
+        if (source.path / name).is_file():
+            shutil.copy2(source.path / name, target.path / name)
 
 
 def _measure_pending(
@@ -237,8 +281,14 @@ def _measure_pending(
     pending: list[CellSpec],
     about: dict[str, Any],
     idle: dict[str, Any],
+    *,
+    log: RunFolder,
 ) -> list[CellSpec]:
-    """Cells in order; returns those still missing when the engine died, nothing otherwise."""
+    """Cells in order; returns those still missing when the engine died, nothing otherwise.
+
+    Args:
+        log: of the run that launched the engine, where its step records and samples go.
+    """
     for index, cell in enumerate(pending):
         if cell not in _planned(run, cells):
             run.progress.say(f"cell {cell.cell_id} is left out: a lower rate was too much already")
@@ -247,7 +297,7 @@ def _measure_pending(
         folder = run.run.cell(cell.cell_id)
         own_hash = spec_hash(run.config, run.connector_id, cell)
         with recording(
-            run.run.step_log if run.step_timing else None,
+            log.step_log if run.step_timing else None,
             wanted=cell.recorded is not False,
             settle_s=2 * engine.step_flush_s,
         ) as step_log:
@@ -256,7 +306,7 @@ def _measure_pending(
                 folder,
                 engine=engine,
                 pool=pool,
-                raw_metrics=run.run.raw_metrics,
+                raw_metrics=log.raw_metrics,
                 step_log=step_log,
                 document={**about, "spec_hash": own_hash},
                 idle=idle,

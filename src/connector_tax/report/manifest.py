@@ -25,6 +25,7 @@ from connector_tax.files import read_json, sha256_of, write_text
 from connector_tax.opening import lines_of, printable, read_whole
 from connector_tax.plan import read_campaign_file
 from connector_tax.records.cell import phase_label, phase_place
+from connector_tax.report.sections import begin_line, with_part
 from connector_tax.units import MOST_NS
 
 NOT_KNOWN = "-"
@@ -95,7 +96,7 @@ def _absolute(path: Path) -> Path:
 
 def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
     published = project / "MANIFEST.md"
-    listed = published.is_file() and _begin(campaign) in published.read_text(encoding="utf-8")
+    listed = published.is_file() and begin_line(_name(campaign)) in published.read_text(encoding="utf-8")
     return [results / "MANIFEST.md", *[published] * listed]
 
 
@@ -249,17 +250,11 @@ def tsv(found: Sequence[ManifestRow]) -> str:
 
 def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
     """``text`` with this campaign's table replaced or appended; all other text is kept as it is."""
-    begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
-    section = f"{begin}\n{_table(campaign, found)}\n{end}"
-    # Whole lines: a cell of a table may hold the same words.
-    pattern = re.compile(f"^{re.escape(begin)}\n.*?^{re.escape(end)}$", re.DOTALL | re.MULTILINE)
-    if pattern.search(text):
-        return pattern.sub(lambda _: section, text, count=1)
-    return f"{text.rstrip()}\n\n{section}\n"
+    return with_part(text, _name(campaign), _table(campaign, found))
 
 
-def _begin(campaign: str) -> str:
-    return f"<!-- begin campaign {campaign} -->"
+def _name(campaign: str) -> str:
+    return f"campaign {campaign}"
 
 
 def _table(campaign: str, found: Sequence[ManifestRow]) -> str:

@@ -61,16 +61,17 @@ class CellSteps:
         return int(self.at.shape[0])
 
 
-def cell_steps(cell: CellData, computed_tokens: float) -> CellSteps | None:
+def cell_steps(cell: CellData, computed_tokens: float, room_blocks: float = np.inf) -> CellSteps | None:
     """
     Args:
         computed_tokens: by the launch before this cell; see ``launch_steps``.
+        room_blocks: of its cache.
     """
     if cell.steps is None or cell.steps.n == 0:
         return None
     table, loads = cell.steps.load(), read_loads(cell.steps.source, cell.window)
     block = (cell.document.get("cache") or {}).get("block_size") or USUAL_BLOCK
-    at = _loads(cell, loads, block, computed_tokens)[loads.counted]
+    at = _loads(cell, loads, block, computed_tokens, room_blocks)[loads.counted]
     keep = ~np.isnan(table.connector_total_us)
     if keep.any():
         keep &= table.step_duration_us <= np.quantile(table.step_duration_us[keep], 1 - TRIM)
@@ -85,12 +86,17 @@ def cell_steps(cell: CellData, computed_tokens: float) -> CellSteps | None:
 
 
 def launch_steps(cells: Sequence[CellData]) -> list[CellSteps]:
-    """Cells of one launch in the order in which they were measured; what each computes lies in the cache of the next."""
-    found, computed = [], 0.0
+    """Cells of one launch in the order in which they were measured; what each computes lies in the cache of the next.
+
+    Where two phases share a launch, each has a level of its own: of cells that were measured again elsewhere nobody knows what lay in
+    the cache before them, and a level takes that in.
+    """
+    found, computed, room = [], 0.0, np.inf
     for cell in sorted(cells, key=lambda c: c.window.t0_ns):
-        known = (cell.document.get("cache") or {}).get("computed_tokens")
+        cache = cell.document.get("cache") or {}
+        known, room = cache.get("computed_tokens"), cache.get("kv_blocks") or room
         computed = float(known) if known is not None else computed
-        steps = cell_steps(cell, computed)
+        steps = cell_steps(cell, computed, room)
         if steps is not None and steps.n:
             found.append(steps)
         if cell.steps is not None:
@@ -110,7 +116,9 @@ def _with_sums(table: StepTable) -> dict[str, tuple[Floats, Floats, Floats]]:
     return found | {n: (us[:, k], calls[:, k], cpu[:, k]) for k, n in enumerate(names) if calls[:, k].any()}
 
 
-def _loads(cell: CellData, loads: StepLoads, block: int, computed_tokens: float) -> Floats:
+def _loads(
+    cell: CellData, loads: StepLoads, block: int, computed_tokens: float, room_blocks: float
+) -> Floats:
     """In the order of ``LOADS``, of every step of the cell; shape (m, 5).
 
     A request that has ended held its prompt and all of its answer but the last token, whose KV nobody computes. Of the blocks of a running
@@ -122,12 +130,11 @@ def _loads(cell: CellData, loads: StepLoads, block: int, computed_tokens: float)
     begun = np.ceil(prefilled / shape.input_tokens)
     ended = np.maximum(begun - loads.running, 0.0)
     held = np.maximum(tokens - ended * (shape.input_tokens + shape.output_tokens - 1), 0.0)
-    room = (cell.document.get("cache") or {}).get("kv_blocks") or np.inf
     return np.column_stack(
         [
             loads.running.astype(np.float64),
             held / block + loads.running * (block - 1) / (2 * block),
-            np.minimum((computed_tokens + tokens) / block, room) / 1000,
+            np.minimum((computed_tokens + tokens) / block, room_blocks) / 1000,
             (loads.prefill_tokens + loads.decode_tokens) / block,
             np.diff(begun, prepend=0.0),
         ]

@@ -1,6 +1,7 @@
 """A thinned campaign gives the numbers of the whole one, says what is not in it, and is read by everything that reads a campaign."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,14 +73,19 @@ def test_the_rule_and_checksums_of_the_source_stand_in_the_campaign(whole: Campa
     assert len(said["source"]) == 1 + len(list(whole.root.glob("*/phase_*/receipt.json")))
 
 
-def test_what_was_edited_after_thinning_is_found_as_anywhere_else(thinned: Path, tmp_path: Path) -> None:
-    target = tmp_path / "again"
+def test_a_damaged_file_is_not_published(whole: Campaign, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(whole.root, damaged)
+    next(damaged.glob("*/phase_a/cells/*/requests*.jsonl")).write_text("")
+    with pytest.raises(ArtifactError, match="differs from its checksum"):
+        thin(damaged, tmp_path / "thin")
+
+
+def test_what_was_edited_after_thinning_is_found_as_anywhere_else(thinned: Path) -> None:
     thin_of_thinned = next(thinned.glob("*/phase_a/cells/*/engine_step*.gz"))
     content = thin_of_thinned.read_bytes()
     try:
         thin_of_thinned.write_bytes(content[:-9])
-        with pytest.raises(ArtifactError, match="differs from its checksum"):
-            thin(thinned, target)
         problems = read_campaign(thinned).problems
         assert any("differs from its checksum" in p.what for p in problems)
     finally:
@@ -108,6 +114,19 @@ def test_a_folder_that_holds_something_is_left_alone(whole: Campaign, tmp_path: 
     (tmp_path / "mine").write_text("x")
     with pytest.raises(ArtifactError, match="holds something already"):
         thin(whole.root, tmp_path)
+
+
+def test_a_campaign_is_thinned_once_and_only_when_it_is_finished(thinned: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="is thinned already"):
+        thin(thinned, tmp_path / "twice")
+    open_one = Campaign(tmp_path / "open")
+    open_one.measure_everything()
+    open_one.run("plain", "b").receipt.unlink()
+    with pytest.raises(
+        ArtifactError, match=r"phase_b: has no receipt\.json, so the campaign is not finished"
+    ):
+        thin(open_one.root, tmp_path / "thin")
+    assert not (tmp_path / "thin").exists()
 
 
 def test_the_same_campaign_gives_the_same_bytes(whole: Campaign, thinned: Path, tmp_path: Path) -> None:

@@ -27,15 +27,14 @@ def _with_extra(value: str) -> str:
 def test_the_connector_is_launched_between_two_launches_of_plain(tmp_path: Path) -> None:
     """What drifts over the check falls on both sides of it."""
     campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
-    found = [(x.mode, x.config, x.phase) for x in campaigns.launches()]
+    found = [(x.mode, x.config, x.phase, x.before) for x in campaigns.launches()]
     assert found == [
-        (ASYNC, "plain", "a"),
-        (ASYNC, GIVEN, "a"),
-        (ASYNC, PLAIN_AGAIN, "a"),
-        (ASYNC, GIVEN, "d"),
-        (SYNC, "plain", "a"),
-        (SYNC, GIVEN, "a"),
-        (SYNC, PLAIN_AGAIN, "a"),
+        (ASYNC, "plain", "a", None),
+        (ASYNC, GIVEN, "a", "d"),
+        (ASYNC, PLAIN_AGAIN, "a", None),
+        (SYNC, "plain", "a", None),
+        (SYNC, GIVEN, "a", None),
+        (SYNC, PLAIN_AGAIN, "a", None),
     ]
 
 

@@ -72,6 +72,22 @@ def test_a_wait_of_which_more_than_half_stays_is_not_confirmed(change: str) -> N
     assert found.outcome == NOT_CONFIRMED and "Not confirmed: " in found.words
 
 
+def test_a_tax_that_is_smaller_only_since_plain_got_slower_is_not_removed() -> None:
+    """One millisecond with nothing changed, and one with the engine alone."""
+    slower = results({ENGINE_ALONE: cell(25.0)}, {ENGINE_ALONE: cell(26.0)})
+    found = one(slower, ENGINE_ALONE, "TPOT p90")
+    assert found.outcome == NOT_CONFIRMED
+    assert (
+        "costs +4.00 %" in found.words.replace("%", " %") and "of plain with nothing changed" in found.words
+    )
+
+
+def test_of_a_cell_that_was_lost_no_hook_is_said_to_be_unchanged() -> None:
+    text = "\n".join(confirm_text(results(own={UNTOUCHED_AGAIN: Measured("lost")})))
+    assert "no hook's time changed" not in text
+    assert "of no hook both this and its times with nothing changed are known" in text
+
+
 def test_a_wait_that_is_halved_within_what_intervals_leave_open_is_left_open() -> None:
     assert outcome_of((around(820, 500), around(820, 20)), around(390, 10)) == OPEN
     assert outcome_of((around(820, 20), around(820, 20)), around(390, 450)) == OPEN

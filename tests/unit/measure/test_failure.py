@@ -1,5 +1,6 @@
 """What is the configuration's fault and what the host's; what a failed configuration is spared."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,41 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path)
     attempts = len(list(run_of(folder, "nixl_both").path.glob("attempt_*")))
     assert measured(folder, "nixl_both").status == "failed"
     assert len(list(run_of(folder, "nixl_both").path.glob("attempt_*"))) == attempts + 4
+
+
+def test_one_launch_measures_the_cells_of_another_phase_first(tmp_path: Path) -> None:
+    """Their receipt comes when that phase is measured, which then has nothing to launch for."""
+    folder = campaign(
+        tmp_path,
+        phase_b_prime={"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]},
+    )
+    assert measure_run(folder.campaign_file, "nixl_both", "a", before="b_prime") == ()
+    own, its = (run_of(folder, "nixl_both", phase) for phase in ("a", "b_prime"))
+    (cell,) = its.finished_cells()
+    document = read_cell(cell)
+    assert document["phase"] == "b_prime" and document["summary"]["n_ok"] > 0
+    assert read_receipt(own).status == "measured" and len(read_receipt(own).cells) == 3
+    assert not its.receipt.exists()
+    assert measured(folder, "nixl_both", "b_prime").status == "measured"
+    assert its.launch_sh.read_text() == own.launch_sh.read_text()
+    assert not list(its.path.glob("attempt_*")) and len(its.finished_cells()) == 1
+    shutil.rmtree(cell.path)
+    its.receipt.unlink()
+    assert measured(folder, "nixl_both", "b_prime").status == "measured"
+    assert [read_cell(c)["attempt"] for c in its.finished_cells()] == [2], "another launch has another level"
+
+
+def test_an_engine_that_dies_in_the_other_phases_cell_is_launched_again_without_it(tmp_path: Path) -> None:
+    folder = campaign(
+        tmp_path,
+        "die_on_output:8",
+        phase_b_prime={"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]},
+    )
+    (death,) = measure_run(folder.campaign_file, "nixl_both", "a", before="b_prime")
+    assert "8 tokens kill this engine" in death.cause
+    receipt = read_receipt(run_of(folder, "nixl_both"))
+    assert receipt.status == "measured" and len(receipt.cells) == 3
+    assert not list(run_of(folder, "nixl_both", "b_prime").finished_cells())
 
 
 @pytest.mark.parametrize("connector", ["plain", PLAIN_AGAIN])

@@ -1,10 +1,10 @@
 """Connectors that copy between device and host, through vLLM's engine on a virtual GPU, in this process; prints what each did.
 
-    python copying_connectors.py MODEL STORE
+    python copying_connectors.py MODEL STORE [refused]
 
 MODEL is a folder with ``config.json``, STORE one for files. Of each connector: one prompt, the same once more after the device's prefix
 cache was emptied, then another one twice over a link that takes no time. Prints one JSON object: by connector how long its worker's hooks
-made the engine's thread wait for the clock, how many tokens came from its store, and how large that is.
+made the engine's thread wait for the clock, how many bytes it copied, how many tokens came from its store, and how large that is.
 """
 
 import gc
@@ -16,13 +16,13 @@ import time
 from collections import defaultdict
 from typing import Any
 
-MODEL, STORE = sys.argv[1:]
+MODEL, STORE = sys.argv[1:3]
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 import torch  # noqa: E402
 import virtual_gpu.clock  # noqa: E402
 from virtual_gpu.stand_ins import stand_in_for_the_device  # noqa: E402
-from virtual_gpu.streams import Scale, Streams  # noqa: E402
+from virtual_gpu.streams import ComputeStream, Scale, Stream, Streams  # noqa: E402
 from vllm import EngineArgs, SamplingParams  # noqa: E402
 from vllm.config import KVTransferConfig  # noqa: E402
 from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: E402
@@ -39,6 +39,7 @@ EXTRA: dict[str, dict[str, Any]] = {
 }
 HOOKS = ("handle_preemptions", "start_load_kv", "wait_for_save", "save_kv_layer", "get_finished")
 waited_ns: dict[str, int] = defaultdict(int)
+copied_bytes: list[int] = []
 hook: list[str] = []
 
 
@@ -52,6 +53,16 @@ def note_waits() -> None:
         sleep_until(self, t_ns)
 
     virtual_gpu.clock.Clock.sleep_until = noted
+
+
+def note_copies() -> None:
+    for kind in (Stream, ComputeStream):
+
+        def noted(self: Any, true_bytes: int, _copy: Any = kind.copy) -> None:
+            copied_bytes.append(true_bytes)
+            _copy(self, true_bytes)
+
+        kind.copy = noted
 
 
 def note_hooks(connector: Any) -> None:
@@ -118,6 +129,7 @@ def one_prompt_twice(served: Any, loaded: list[int], first: int, copy_s: float) 
     for which in ("first", "again"):
         waited_ns.clear()
         loaded.clear()
+        copied_bytes.clear()
         answer(served, f"{which} {first}", prompt, 4)
         found[f"{which}_waited_s"] = {name: ns / 1e9 for name, ns in waited_ns.items() if ns}
         found[f"{which}_loaded"] = sum(loaded)
@@ -126,6 +138,7 @@ def one_prompt_twice(served: Any, loaded: list[int], first: int, copy_s: float) 
             answer(served, f"{k} after {which} {first}", [first, 7, k], 2)
             if k and not has_stores_left(served):
                 break
+        found[f"{which}_copied_bytes"] = sum(copied_bytes)
         served.reset_prefix_cache()
     return found
 
@@ -158,6 +171,26 @@ def host_blocks(name: str, connector: Any) -> int | None:
     return None
 
 
+def refused(name: str, extra: dict[str, Any]) -> str:
+    """What starting a connector says with settings by which it copies in a way that has no stand-in."""
+    usual, EXTRA[name] = EXTRA[name], extra
+    try:
+        engine(name)
+    except Exception as error:  # noqa: BLE001 - vLLM wraps what a connector raises
+        return repr(error)
+    finally:
+        EXTRA[name] = usual
+    return "it started"
+
+
+def refused_settings() -> dict[str, str]:
+    disk = {"kv_offload_backend": "disk", "disk_path": STORE}
+    found = {"SimpleCPUOffloadConnector": refused("SimpleCPUOffloadConnector", disk)}
+    if importlib.util.find_spec("lmcache"):
+        found["LMCacheConnectorV1"] = refused("LMCacheConnectorV1", {"lmcache.use_layerwise": True})
+    return found
+
+
 def refusal() -> str:
     """Of a connector that copies, over a link that the document does not give."""
     config: Any = type("Config", (), {"kv_transfer_config": {"kv_connector": "OffloadingConnector"}})
@@ -171,7 +204,12 @@ def refusal() -> str:
 def main() -> None:
     # vLLM empties the device's cache when an engine ends, and here another one follows in the same process.
     torch.accelerator.empty_cache = torch.accelerator.empty_host_cache = lambda: None
+    if sys.argv[3:] == ["refused"]:
+        # In a process of its own: settings and stand-ins of a connector stay in one.
+        print("COPIES " + json.dumps(refused_settings()), flush=True)
+        os._exit(0)
     note_waits()
+    note_copies()
     found: dict[str, Any] = {"refusal": refusal()}
     for name in EXTRA:
         if name != "LMCacheConnectorV1" or importlib.util.find_spec("lmcache"):

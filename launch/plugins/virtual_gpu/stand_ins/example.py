@@ -16,9 +16,11 @@ def put_in(streams: Streams, scale: Scale) -> str:
     save, load = ExampleConnector.save_kv_layer, ExampleConnector.start_load_kv
 
     def wait_for_copy(slots: int, layer: Any) -> None:
-        """Of ``slots`` tokens of a layer, whose tensor has blocks, heads, slots and values in this order."""
-        _, heads, _, values = layer.shape
-        streams.compute.copy(scale.true(slots * heads * values * layer.element_size()))
+        """Of ``slots`` tokens of a layer: blocks, heads, slots and values, or in older releases 2, blocks, slots, heads and values."""
+        sides, heads, values = (
+            (layer.shape[0], *layer.shape[3:]) if layer.dim() == 5 else (1, layer.shape[1], layer.shape[3])
+        )
+        streams.compute.copy(scale.true(slots * sides * heads * values * layer.element_size()))
         streams.compute.synchronize()
 
     def save_kv_layer(self: Any, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:

@@ -4,6 +4,7 @@ LMCache moves a request's slots to the device before it copies, which waits for 
 so does the engine's thread here. The launches of its copy kernels are left out.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,16 +23,39 @@ def put_in(streams: Streams, scale: Scale) -> str:
     """
     from lmcache.integration.vllm.utils import lmcache_get_or_create_config
     from lmcache.integration.vllm.vllm_service_factory import VllmServiceFactory
-    from lmcache.v1 import gpu_connector
+    from lmcache.integration.vllm.vllm_v1_adapter import LMCacheConnectorV1Impl
+    from lmcache.v1 import cache_engine, gpu_connector
     from lmcache.v1.gpu_connector import gpu_connectors
+    from vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector import LMCacheConnectorV1
 
-    config = lmcache_get_or_create_config()
-    # LMCache itself would only warn, and serve without a cache.
-    for name in UNKNOWN:
-        if getattr(config, name):
-            raise RuntimeError(f"the virtual GPU cannot run LMCache with {name}: set it to false")
-    # As many chunks as the host's memory would hold of true ones.
-    config.max_local_cpu_size = config.max_local_cpu_size * scale.narrow_bytes / scale.true_bytes
+    settle = _settling(scale)
+    settle(lmcache_get_or_create_config())
+    apply, begin = LMCacheConnectorV1Impl._apply_extra_config, LMCacheConnectorV1.__init__
+
+    def apply_extra_config(self: Any, config: Any, vllm_config: Any) -> None:
+        """What the connector's own config sets of LMCache's comes after the engine's start, and into the same object."""
+        apply(self, config, vllm_config)
+        settle(config)
+
+    def begin_with_lmcache(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        if vllm_config.kv_transfer_config.get_from_extra_config("use_native", False):
+            raise RuntimeError("the virtual GPU cannot run LMCache with use_native: leave it out")
+        begin(self, vllm_config, *args, **kwargs)
+
+    replace(LMCacheConnectorV1Impl, _apply_extra_config=apply_extra_config)
+    replace(LMCacheConnectorV1, __init__=begin_with_lmcache)
+    store, retrieve = cache_engine.LMCacheEngine.store, cache_engine.LMCacheEngine.retrieve
+
+    def store_after_the_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """The adapter moved the slots to the device just before, so hashing and allocating come after the wait."""
+        streams.compute.synchronize()
+        return store(self, *args, **kwargs)
+
+    def retrieve_after_the_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        streams.compute.synchronize()
+        return retrieve(self, *args, **kwargs)
+
+    replace(cache_engine.LMCacheEngine, store=store_after_the_step, retrieve=retrieve_after_the_step)
 
     def transfer(memory: Any, *args: Any, **kwargs: Any) -> None:
         """In place of the kernel that moves a chunk between host and paged memory: on the stream in use."""
@@ -53,14 +77,6 @@ def put_in(streams: Streams, scale: Scale) -> str:
             self.engine_kv_format, self.device = None, torch.device("cpu")
             return self.kv_cache_pointers
 
-        def batched_from_gpu(self, memory_objs: Any, starts: Any, ends: Any, **kwargs: Any) -> None:
-            streams.compute.synchronize()
-            super().batched_from_gpu(memory_objs, starts, ends, **kwargs)
-
-        def batched_to_gpu(self, memory_objs: Any, starts: Any, ends: Any, **kwargs: Any) -> None:
-            streams.compute.synchronize()
-            super().batched_to_gpu(memory_objs, starts, ends, **kwargs)
-
     def create(config: Any, metadata: Any, engine: Any, layout_hints: Any = None) -> Any:
         return ClockedConnector.from_metadata(
             metadata, use_gpu=False, device=torch.device("cpu"), layout_hints=layout_hints
@@ -76,3 +92,22 @@ def put_in(streams: Streams, scale: Scale) -> str:
 
     replace(VllmServiceFactory, get_or_create_metadata=narrow_metadata)
     return f"chunks that the engine's thread waits for {said_of(scale, streams)}"
+
+
+def _settling(scale: Scale) -> Callable[[Any], None]:
+    """Refuses what has no stand-in, and gives the CPU store as many chunks as the host's memory would hold of true ones.
+
+    Two roles apply the same settings to one object, each anew.
+    """
+    narrowed: list[float] = []
+
+    def settle(config: Any) -> None:
+        # LMCache itself would only warn, and serve without a cache.
+        for name in UNKNOWN:
+            if getattr(config, name):
+                raise RuntimeError(f"the virtual GPU cannot run LMCache with {name}: set it to false")
+        if config.max_local_cpu_size not in narrowed:
+            config.max_local_cpu_size = config.max_local_cpu_size * scale.narrow_bytes / scale.true_bytes
+            narrowed.append(config.max_local_cpu_size)
+
+    return settle

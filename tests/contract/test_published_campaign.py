@@ -1,0 +1,68 @@
+"""What is published can be made again from what is published: figures, report, README's table, the list of runs."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.report.sections import part_of
+from connector_tax.report.tax_table import tax_table
+
+ROOT = Path(__file__).parents[2]
+NAME = "virtual-h200"
+MOST_BYTES = 40 * 2**20
+VERDICTS = {"supported", "refuted"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The campaign with everything that is made from it, in a folder of its own."""
+    root = tmp_path_factory.mktemp("results") / NAME
+    shutil.copytree(ROOT / "results" / NAME, root)
+    for script in ("analyze.py", "plot_connector_tax.py", "build_report.py"):
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / script), "--root", str(root)],
+            cwd=root,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    return root
+
+
+@pytest.fixture(scope="module")
+def aggregate(made: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((made / "aggregate.json").read_text())
+    return found
+
+
+def test_it_is_small() -> None:
+    files = [p for p in (ROOT / "results" / NAME).rglob("*") if p.is_file()]
+    assert 2**20 < sum(p.stat().st_size for p in files) < MOST_BYTES
+
+
+def test_nothing_in_it_is_damaged(aggregate: dict[str, Any]) -> None:
+    assert aggregate["problems"] == []
+
+
+def test_figures_and_report_are_made_again(made: Path) -> None:
+    drawn = {p.stem[:4] for p in (made / "figures").glob("*.svg")}
+    assert {f"fig{n}" for n in (1, 2, 3, 4, 5, 6, 7, 9)} <= drawn
+    assert "virtual NVIDIA H200" in (made / "report.html").read_text()
+
+
+def test_readme_holds_its_taxes(aggregate: dict[str, Any]) -> None:
+    """``scripts/tax_table.py --root results/virtual-h200 --page README.md`` after an analysis writes them."""
+    assert part_of((ROOT / "README.md").read_text(), f"taxes {NAME}") == tax_table(aggregate)
+
+
+def test_every_run_is_listed(made: Path) -> None:
+    page = (ROOT / "MANIFEST.md").read_text()
+    listed = part_of(page, f"campaign {NAME}")
+    assert listed is not None
+    for receipt in made.glob("*/phase_*/receipt.json"):
+        assert f"{receipt.parent.parent.name}/{receipt.parent.name}" in listed
