@@ -78,7 +78,7 @@ format: env  ## apply the formatter
 	$(BIN)/ruff format .
 
 figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
-	$(SNAKEMAKE) --quiet rules report --configfile $(CONFIG)
+	$(SNAKEMAKE) report --quiet rules --configfile $(CONFIG)
 
 status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.

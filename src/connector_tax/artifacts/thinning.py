@@ -40,11 +40,20 @@ def thin(source: Path, target: Path) -> int:
     document = read_json(campaign.campaign_file)
     if "thinned" in document:
         raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
-    if unfinished := [run.path for run in campaign.runs() if not run.receipt.is_file()]:
-        raise ArtifactError(
-            f"{unfinished[0]}: has no receipt.json, so the campaign is not finished. Finish it with snakemake first."
-        )
     rates = read_json(campaign.reference_rates)
+    finished = {(run.phase, run.connector_id) for run in campaign.runs() if run.receipt.is_file()}
+    planned = [
+        (phase, config)
+        for phase, configs in document["order"].items()
+        for config in configs
+        if phase != "b_prime" or rates.get("b_prime_needed")
+    ]
+    if unfinished := [run for run in planned if run not in finished]:
+        phase, config = unfinished[0]
+        raise ArtifactError(
+            f"{source}: {len(unfinished)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
+            "Finish it with snakemake first."
+        )
     kept_rates = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
     write_json(new.campaign_file, {**document, "thinned": {"rule": RULE, "source": _checksum(campaign)}})
     for path in (campaign.reference_rates, campaign.engine_diff):

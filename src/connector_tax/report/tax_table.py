@@ -5,6 +5,7 @@ from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, configs, interval, main_taxes, number, rows
 from connector_tax.figures.words import clean, with_interval
+from connector_tax.stats.attribution import BETWEEN_HOOKS
 
 PLAIN = "plain"
 HEAD = (
@@ -16,7 +17,8 @@ HEAD = (
 def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
     """One row per configuration other than plain, in the campaign's order: taxes at ``reference`` and what a step's hooks take.
 
-    A tax is relative to plain's percentile. Hooks of steps with a prompt are not in the last two columns: they are of decode-only steps.
+    A tax is relative to plain's percentile. The last two columns are of decode-only steps of one launch, without hooks that vLLM calls
+    between steps.
     """
     ttft, tpot = (main_taxes(aggregate, metric=m, reference=reference) for m in ("ttft_p90", "tpot_p90"))
     steps = {str(e.get("config")): e for e in rows(aggregate.get("attribution"))}
@@ -49,9 +51,12 @@ def _tax(row: Mapping[str, Any] | None) -> str:
 
 def _hooks(
     entry: Mapping[str, Any] | None, number_of: Callable[[Mapping[str, Any]], float | None]
-) -> list[float]:
-    """Of each hook that it is known of."""
-    return [v for hook in rows((entry or {}).get("hooks")) if (v := number_of(hook)) is not None]
+) -> list[float | None]:
+    """Of each hook in a step."""
+    hooks = rows((entry or {}).get("hooks"))
+    return [
+        number_of(hook) for hook in hooks if str(hook.get("hook")).rsplit("/", 1)[-1] not in BETWEEN_HOOKS
+    ]
 
 
 def _wall_us(hook: Mapping[str, Any]) -> float | None:
@@ -64,5 +69,8 @@ def _cpu_us(hook: Mapping[str, Any]) -> float | None:
     return None if cpu is None or wall is None else min(cpu, wall)
 
 
-def _sum(known: list[float]) -> str:
-    return f"{sum(known):,.0f}" if known else "–"
+def _sum(values: list[float | None]) -> str:
+    """A sum of which parts are not known is a lower bound."""
+    known = [v for v in values if v is not None]
+    bound = "≥ " if len(known) < len(values) else ""
+    return f"{bound}{sum(known):,.0f}" if known else "–"

@@ -123,7 +123,7 @@ def test_a_campaign_is_thinned_once_and_only_when_it_is_finished(thinned: Path, 
     open_one.measure_everything()
     open_one.run("plain", "b").receipt.unlink()
     with pytest.raises(
-        ArtifactError, match=r"phase_b: has no receipt\.json, so the campaign is not finished"
+        ArtifactError, match=r"no receipt\.json, the first plain in phase b, so the campaign is not"
     ):
         thin(open_one.root, tmp_path / "thin")
     assert not (tmp_path / "thin").exists()
