@@ -42,7 +42,9 @@ def test_the_command_that_makes_it_again_is_one_that_snakemake_takes(made: Path)
         capture_output=True,
         text=True,
     )
-    command = next(line for line in done.stdout.splitlines() if "snakemake" in line).split()
+    command = next(
+        line for line in done.stdout.splitlines() if line.startswith(".venv/bin/snakemake ")
+    ).split()
     planned = subprocess.run(
         [sys.executable, "-m", "snakemake", *command[1:], "--dry-run"],
         cwd=ROOT,
