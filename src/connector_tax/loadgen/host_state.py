@@ -37,7 +37,7 @@ def work_us(turns: int = WORK_TURNS) -> float:
     """CPU time that this thread takes for a fixed piece of work, microseconds; what others run meanwhile is not in it.
 
     A virtual machine's core may be one of two threads of a real core. While somebody else's thread is busy there, the same
-    instructions take up to 1.5 times as long: nothing is stolen, the clock is the same, and no counter of the guest shows it.
+    instructions take up to 1.5 times as long, though hardly any time is stolen and the clock is the same.
     """
     begun_ns, total = time.thread_time_ns(), 0
     for turn in range(turns):
