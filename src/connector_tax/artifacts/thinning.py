@@ -19,7 +19,7 @@ from connector_tax.records.cell import is_repeat
 
 RULE = (
     "step records and device clock of Phase A and of repeated launches at the two reference rates, packed; "
-    "of other cells none; everything else whole"
+    "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
 )
 # In ``cell.json``: names of the streams that are not there any more.
 LEFT_OUT = "left_out_streams"
@@ -56,9 +56,11 @@ def thin(source: Path, target: Path) -> int:
         )
     kept_rates = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
     write_json(new.campaign_file, {**document, "thinned": {"rule": RULE, "source": _checksum(campaign)}})
+    _without_home(new.campaign_file)
     for path in (campaign.reference_rates, campaign.engine_diff):
         if path.is_file():
             _copy(path, target / path.name)
+            _without_home(target / path.name)
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
@@ -70,6 +72,7 @@ def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:
     for path in sorted(run.path.iterdir()):
         if path.is_file() and path != run.receipt:
             _copy(path, copy.path / path.name)
+            _without_home(copy.path / path.name)
         elif path.is_dir() and path.name.startswith("attempt_"):
             _copy_beneath(path, copy.path / path.name)
     files = {}
@@ -102,7 +105,18 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> di
         else:
             left_out.append(name)
     write_json(copy.cell_json, {**document, "files": files, LEFT_OUT: left_out})
+    _without_home(copy.cell_json)
     return {**files, "cell.json": file_entry(copy.cell_json)}
+
+
+def _without_home(written: Path) -> None:
+    """Whose home a campaign was measured in is nobody's business; a cell's streams hold no paths and are not touched."""
+    home = str(Path.home()).encode() + b"/"
+    content = written.read_bytes()
+    if len(home) > len(b"//") and home in content:
+        mode = written.stat().st_mode
+        write_bytes(written, content.replace(home, b"~/"))
+        written.chmod(mode)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -116,6 +130,7 @@ def _copy_beneath(source: Path, target: Path) -> None:
     for path in sorted(source.rglob("*")):
         if path.is_file():
             _copy(path, target / path.relative_to(source))
+            _without_home(target / path.relative_to(source))
 
 
 def _checksum(campaign: CampaignFolder) -> dict[str, str]:

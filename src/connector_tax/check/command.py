@@ -16,7 +16,7 @@ from connector_tax.check.request import CheckRequest
 from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import noise_floor, verdict
-from connector_tax.errors import ConfigError, EngineError
+from connector_tax.errors import ArtifactError, ConfigError, EngineError
 
 LOG = "check.log"
 
@@ -88,10 +88,10 @@ def _confirmed(findings: Findings, folder: Path) -> Results | None:
     if mode is None:
         return None
     experiments = write_experiments(findings.campaigns, mode, folder)
+    taxes = next(m.taxes for m in findings.modes if m.mode == mode)
     try:
         measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
-    except (EngineError, OSError) as error:
+        return read_experiments(experiments, {m: noise_floor(taxes, m) for m in MEASURES})
+    except (ArtifactError, EngineError, OSError) as error:
         say_on_stderr(f"the experiments cannot be made here: {error}")
         return None
-    taxes = next(m.taxes for m in findings.modes if m.mode == mode)
-    return read_experiments(experiments, {m: noise_floor(taxes, m) for m in MEASURES})

@@ -254,7 +254,8 @@ def _one_launch(
             if guest is not None:
                 its_own = {**about, "phase": guest.run.run.phase}
                 _measure_pending(guest.run, engine, pool, guest.cells, first, its_own, idle, log=run.run)
-                _copy_launch_files(run.run, guest.run.run)
+                if first:
+                    _copy_launch_files(run.run, guest.run.run)
                 if engine.death() is not None:
                     return pending
             missing = _measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)

@@ -73,6 +73,23 @@ def test_the_rule_and_checksums_of_the_source_stand_in_the_campaign(whole: Campa
     assert len(said["source"]) == 1 + len(list(whole.root.glob("*/phase_*/receipt.json")))
 
 
+def test_nobodys_home_is_published(whole: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    source = tmp_path / "source"
+    shutil.copytree(whole.root, source)
+    (run,) = source.glob("*_plain/phase_a")
+    (run / "vllm_stdout.log").write_text("loading /home/somebody/model and /home/somebody2/model\n")
+    (run / "launch.sh").write_text("exec /home/somebody/engine\n")
+    (run / "launch.sh").chmod(0o755)
+    thin(source, tmp_path / "thin")
+    (copy,) = (tmp_path / "thin").glob("*_plain/phase_a")
+    assert (copy / "vllm_stdout.log").read_text() == "loading ~/model and /home/somebody2/model\n"
+    assert (copy / "launch.sh").read_text() == "exec ~/engine\n" and (
+        copy / "launch.sh"
+    ).stat().st_mode & 0o100
+    assert read_campaign(tmp_path / "thin").problems == read_campaign(whole.root).problems
+
+
 def test_a_damaged_file_is_not_published(whole: Campaign, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(whole.root, damaged)
