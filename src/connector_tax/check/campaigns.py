@@ -21,9 +21,9 @@ from connector_tax.records.gpu import StepCosts
 # What engine and client get done on a core beside each other; more would measure the host. A device that is faster gets less of its load.
 TOKENS_PER_CORE_S = 700.0
 WARMUP_S = 1.0
-# Phase D, for slopes: requests four times as long, few and many of them, in an empty cache and a fuller one.
+# Phase D, for slopes: requests four times as long, few and many of them, in a cache that holds what the loads left and in a fuller one.
 GROWTH = {
-    "cached_tokens": [0, 100_000],
+    "cached_tokens": [0, 150_000],
     "running": [2, 12],
     "warmup_s": 1,
     "duration_s": 3,
@@ -36,14 +36,14 @@ class Launch:
     """One launch of the check: of which configuration, in which phase of which mode's campaign.
 
     Attributes:
-        before: a phase whose cells are measured first, in the same launch.
+        then: a phase whose cells the same launch measures after its own.
     """
 
     mode: str
     folder: CampaignFolder
     config: str
     phase: str
-    before: str | None = None
+    then: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Campaigns:
             for mode, folder in self.folders.items():
                 grows = block == 0 and self.request.growth and mode == next(iter(self.folders))
                 yield Launch(mode, folder, "plain", phase)
-                yield Launch(mode, folder, own, phase, before="d" if grows else None)
+                yield Launch(mode, folder, own, phase, then="d" if grows else None)
                 yield Launch(mode, folder, PLAIN_AGAIN, phase)
 
 

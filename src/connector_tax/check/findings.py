@@ -140,7 +140,7 @@ def read_findings(
     data = {m: read_campaign(f.root, phases=(*PHASES, *repeated)) for m, f in campaigns.folders.items()}
     died: dict[str, list[Died]] = {m: [] for m in data}
     for launch, death in deaths:
-        died[launch.mode].append(Died(launch.config, launch.phase, death.cell_id, death.cause))
+        died[launch.mode].append(Died(launch.config, death.phase, death.cell_id, death.cause))
     modes = tuple(
         replace(_mode(campaigns, mode, own, failed.get(mode)), deaths=tuple(died[mode]))
         for mode, own in data.items()

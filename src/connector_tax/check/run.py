@@ -55,10 +55,10 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
     def measure(launch: Launch) -> None:
         with redirect_stdout(out), redirect_stderr(out):
             file = launch.folder.campaign_file
-            died = measure_run(file, launch.config, launch.phase, before=launch.before)
-            if launch.before is not None:
+            died = measure_run(file, launch.config, launch.phase, then=launch.then)
+            if launch.then is not None:
                 # Its receipt; and, where the engine died among its cells, a launch of its own for the rest.
-                died += measure_run(file, launch.config, launch.before)
+                died += measure_run(file, launch.config, launch.then)
         deaths.extend((launch, death) for death in died)
 
     begun = time.monotonic()
@@ -96,7 +96,7 @@ def once_more_fits(elapsed_s: float, made: int, left: int, blocks: int) -> bool:
 def _words(campaigns: Campaigns, launch: Launch) -> str:
     own = campaigns.request.label
     name = {"plain": "plain", PLAIN_AGAIN: "plain again"}.get(launch.config, own)
-    what = "three loads" if launch.before is None else "how hooks grow, three loads"
+    what = "three loads" if launch.then is None else "three loads, how hooks grow"
     return f"{name}, {mode_words(launch.mode)} scheduling: {what}"
 
 
@@ -107,7 +107,7 @@ def _forget_invalid(launch: Launch) -> int:
     twice already.
     """
     return sum(
-        _forget_invalid_of(_run_folder(launch, phase)) for phase in (launch.before, launch.phase) if phase
+        _forget_invalid_of(_run_folder(launch, phase)) for phase in (launch.phase, launch.then) if phase
     )
 
 

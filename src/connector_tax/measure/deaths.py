@@ -5,13 +5,14 @@ from pathlib import Path
 
 from connector_tax.artifacts.layout import RunFolder
 from connector_tax.files import write_text
-from connector_tax.records.cell import CellSpec
+from connector_tax.records.cell import CellSpec, Phase
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
     """An engine that died while a cell asked it; ``cause`` in the words of ``engine.root_cause``."""
 
+    phase: Phase
     cell_id: str
     cause: str
 

@@ -60,13 +60,13 @@ DEAD_CELLS = 2
 
 
 def measure_run(
-    campaign_file: Path, connector_id: str, phase: Phase, *, before: Phase | None = None
+    campaign_file: Path, connector_id: str, phase: Phase, *, then: Phase | None = None
 ) -> tuple[Death, ...]:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
 
     Args:
-        before: a phase whose cells the same launch measures first. They lie in that phase's folder; its receipt is written when it
-            is measured itself, which launches for what is missing by then.
+        then: a phase whose cells the same launch measures after its own. They lie in that phase's folder; its receipt is written
+            when it is measured itself, which launches for what is missing by then.
 
     Returns:
         Every death of its engine in a cell, those after which the cell was measured after all among them.
@@ -108,9 +108,9 @@ def measure_run(
         progress.say(cards.note)
     run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
     guest = None
-    if before is not None:
-        its_folder = folder.run(document["date"], connector_id, before)
-        guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, before))
+    if then is not None:
+        its_folder = folder.run(document["date"], connector_id, then)
+        guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, then))
     with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         _begin_anew(run, cells)
@@ -125,7 +125,7 @@ def measure_run(
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Cells of another phase that a launch measures before its own.
+    """Cells of another phase that a launch measures after its own.
 
     Attributes:
         run: in that phase's folder; deaths are those of the host's run.
@@ -138,7 +138,7 @@ class Guest:
 def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None:
     """Launch until every cell is there and the accuracy pass is done.
 
-    An engine that dies in a guest's cell is launched again without the guest: what kills it there may be no fault of its own cells.
+    An engine that has died is launched again without the guest: what is missing of it is measured with its own phase.
 
     Raises:
         ConfigurationFailed: it will not launch, or dies in every cell.
@@ -248,17 +248,14 @@ def _one_launch(
     run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], guest: Guest | None
 ) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
-    first = _pending(guest.run, guest.cells) if guest is not None else []
-    with launched(run, [*first, *pending]) as (engine, pool, about):
+    last = _pending(guest.run, guest.cells) if guest is not None else []
+    with launched(run, [*pending, *last]) as (engine, pool, about):
         with sampled(run, engine) as idle:
-            if guest is not None:
-                its_own = {**about, "phase": guest.run.run.phase}
-                _measure_pending(guest.run, engine, pool, guest.cells, first, its_own, idle, log=run.run)
-                if first:
-                    _copy_launch_files(run.run, guest.run.run)
-                if engine.death() is not None:
-                    return pending
             missing = _measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
+            if guest is not None and last and not missing and engine.death() is None:
+                its_own = {**about, "phase": guest.run.run.phase}
+                _measure_pending(guest.run, engine, pool, guest.cells, last, its_own, idle, log=run.run)
+                _copy_launch_files(run.run, guest.run.run)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
             collect_run_outputs(run, engine)
@@ -317,7 +314,7 @@ def _measure_pending(
             run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
             blame_the_host(death, run.connector_id)
             count_death(run.run, cell)
-            run.deaths.append(Death(cell.cell_id, death))
+            run.deaths.append(Death(run.run.phase, cell.cell_id, death))
             return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
     return []
 

@@ -25,7 +25,7 @@ def test_a_connector_that_does_not_start_ends_its_mode(
 ) -> None:
     made: list[tuple[str, str, str]] = []
 
-    def measure(campaign_file: Path, config: str, phase: str, before: str | None = None) -> tuple[Death, ...]:
+    def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
         made.append((campaign_file.parent.name, config, phase))
         folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
         fails = config == GIVEN and folder.root.name == "check-async"
@@ -100,7 +100,7 @@ def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
     monkeypatch.setattr(run, "PROMISED_S", promised_s)
     tries: list[set[str]] = []
 
-    def measure(campaign_file: Path, config: str, phase: str, before: str | None = None) -> tuple[Death, ...]:
+    def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
         made = Campaign(campaign_file.parent, config=config_of(read_campaign_file(campaign_file)))
         there = {c.cell_id for c in made.run(config, "a").finished_cells()}
         if config == "plain":
@@ -137,7 +137,7 @@ def test_a_death_is_not_forgotten_where_a_later_launch_measured_the_cell(
     """A cell in which the engine died twice was tried twice already, and is not what something else on the host spoilt."""
     made: list[str] = []
 
-    def measure(campaign_file: Path, config: str, phase: str, before: str | None = None) -> tuple[Death, ...]:
+    def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
         made.append(config)
         campaign = Campaign(campaign_file.parent, config=config_of(read_campaign_file(campaign_file)))
         cells = cells_of(campaign.config, config, "a")
@@ -146,7 +146,7 @@ def test_a_death_is_not_forgotten_where_a_later_launch_measured_the_cell(
             dead = {"verdict": "invalid", "reasons": ["engine died: RuntimeError: boom"]}
             campaign.cell(config, cell, **(dead if died_twice else {}))
         campaign.receipt(config, "a")
-        once = Death(cells[0].cell_id, "RuntimeError: boom")
+        once = Death("a", cells[0].cell_id, "RuntimeError: boom")
         return (once,) if config == GIVEN else ()
 
     monkeypatch.setattr(run, "measure_run", measure)

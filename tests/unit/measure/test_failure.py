@@ -107,7 +107,7 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path)
     receipt = read_receipt(run_of(folder, "nixl_both"))
     cause = "RuntimeError: 16 tokens kill this engine (on demand)"
     # Those after which the cell was tried once more among them.
-    assert deaths == tuple(Death(c, cause) for c in ("r10_256x16", "r10_256x16", "r20_256x16", "r20_256x16"))
+    assert deaths == tuple(Death("a", c, cause) for c in ("r10_256x16", "r10_256x16", "r20_256x16", "r20_256x16"))
     assert receipt.status == "failed"
     assert receipt.reason == (
         f"its engine died in each of the 2 cells that it was asked for, 2 times in each: {cause}"
@@ -122,13 +122,13 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path)
     assert len(list(run_of(folder, "nixl_both").path.glob("attempt_*"))) == attempts + 4
 
 
-def test_one_launch_measures_the_cells_of_another_phase_first(tmp_path: Path) -> None:
+def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: Path) -> None:
     """Their receipt comes when that phase is measured, which then has nothing to launch for."""
     folder = campaign(
         tmp_path,
         phase_b_prime={"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]},
     )
-    assert measure_run(folder.campaign_file, "nixl_both", "a", before="b_prime") == ()
+    assert measure_run(folder.campaign_file, "nixl_both", "a", then="b_prime") == ()
     own, its = (run_of(folder, "nixl_both", phase) for phase in ("a", "b_prime"))
     (cell,) = its.finished_cells()
     document = read_cell(cell)
@@ -150,8 +150,8 @@ def test_an_engine_that_dies_in_the_other_phases_cell_is_launched_again_without_
         "die_on_output:8",
         phase_b_prime={"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]},
     )
-    (death,) = measure_run(folder.campaign_file, "nixl_both", "a", before="b_prime")
-    assert "8 tokens kill this engine" in death.cause
+    (death,) = measure_run(folder.campaign_file, "nixl_both", "a", then="b_prime")
+    assert death.phase == "b_prime" and "8 tokens kill this engine" in death.cause
     receipt = read_receipt(run_of(folder, "nixl_both"))
     assert receipt.status == "measured" and len(receipt.cells) == 3
     assert not list(run_of(folder, "nixl_both", "b_prime").finished_cells())
