@@ -11,7 +11,8 @@ from connector_tax.check.campaigns import write_campaigns
 from connector_tax.check.confirm import dearest_mode, measure_experiments, write_experiments
 from connector_tax.check.document import check_json
 from connector_tax.check.experiments import Results, read_experiments
-from connector_tax.check.findings import MEASURES, Findings, read_findings
+from connector_tax.check.findings import Findings, read_findings
+from connector_tax.check.load_tax import MEASURES
 from connector_tax.check.request import CheckRequest
 from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text

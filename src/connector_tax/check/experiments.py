@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments, counts
-from connector_tax.check.findings import DRAWS, MEASURES, PLAIN
+from connector_tax.check.findings import DRAWS, PLAIN
+from connector_tax.check.load_tax import MEASURES
 from connector_tax.ingest import CampaignData, CellData, read_campaign
 from connector_tax.ingest.steps import DECODE_ONLY, KIND_NAMES
 from connector_tax.intervals.bootstrap import Estimate, unavailable

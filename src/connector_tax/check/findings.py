@@ -6,47 +6,22 @@ from typing import Any
 
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.check.campaigns import Campaigns, Launch
+from connector_tax.check.load_tax import LoadTax, load_taxes
 from connector_tax.check.reasons import Switched, switched
 from connector_tax.engine.settings import Settings, resolved_settings
 from connector_tax.ingest import CampaignData, CellData, read_campaign
-from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.measure.deaths import Death
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates, estimate_cells
 from connector_tax.stats.repeats import repeats
 from connector_tax.stats.step_slopes import hook_costs, launch_steps, slopes
-from connector_tax.stats.taxes import relative
 
-# Beside the p90 that taxes are judged by, the medians.
-MEASURES = {
-    "ttft_p50": ("ttft_ms", 50.0),
-    "ttft_p90": ("ttft_ms", 90.0),
-    "tpot_p50": ("tpot_ms", 50.0),
-    "tpot_p90": ("tpot_ms", 90.0),
-}
 CONFIDENCE = 0.95
 DRAWS = 2000
 PHASES = ("a", "d")
 PLAIN = "plain"
 
 Estimates = dict[tuple[str, str, str], CellEstimates]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadTax:
-    """One latency at one load: the connector's tax, and what plain differs from itself by.
-
-    Attributes:
-        own: connector / plain - 1, of the two launches.
-        floor: plain again / plain - 1.
-        ms: metric in milliseconds, of (plain, plain again, connector).
-    """
-
-    rate_per_s: float
-    metric: str
-    own: Estimate
-    floor: Estimate
-    ms: tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +140,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
         for e in estimate_cells([c for c in cells if c.usable], seed, DRAWS)
     }
+    first = {(c, e.cell.spec.rate_per_s): e for (c, phase, _), e in estimates.items() if phase == "a"}
     own_cells = [c for c in cells if c.config == own_id]
     statuses = [c.document["summary"]["statuses"] for c in own_cells]
     middle = campaigns.rates_per_s[len(campaigns.rates_per_s) // 2]
@@ -175,7 +151,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
         answered=(sum(s.get("ok", 0) for s in statuses), sum(sum(s.values()) for s in statuses)),
         lost=tuple(_lost(cells)),
         switched=_switched(campaigns.folders[mode], data, own_id),
-        taxes=tuple(_taxes(campaigns, estimates, own_id)),
+        taxes=tuple(load_taxes(campaigns.rates_per_s, first, (PLAIN, PLAIN_AGAIN, own_id))),
         over_blocks=tuple(_over_blocks(data, estimates, own_id)),
         processes={config: _processes(cell) for config, cell in at_middle.items()},
         spinning=_spinning(own_cells),
@@ -196,22 +172,6 @@ def _lost(cells: Iterable[CellData]) -> Iterable[str]:
                 if cell.spec.rate_per_s
                 else f"{cell.config}: {why}"
             )
-
-
-def _taxes(campaigns: Campaigns, estimates: Estimates, own_id: str) -> Iterable[LoadTax]:
-    """Of the first block's launches."""
-    of = {(c, e.cell.spec.rate_per_s): e for (c, phase, _), e in estimates.items() if phase == "a"}
-    for rate in campaigns.rates_per_s:
-        sides = [of.get((config, rate)) for config in (PLAIN, PLAIN_AGAIN, own_id)]
-        for metric, (name, q) in MEASURES.items():
-            plain, again, own = (
-                unavailable(f"{who} has no usable cell at {rate:g} req/s")
-                if side is None
-                else side.latency(name, q)
-                for who, side in zip((PLAIN, "plain again", "the connector"), sides, strict=True)
-            )
-            ms = (plain.point, again.point, own.point)
-            yield LoadTax(rate, metric, relative(own, plain), relative(again, plain), ms)
 
 
 def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:

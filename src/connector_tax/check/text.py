@@ -6,7 +6,8 @@ from typing import Any
 from connector_tax.check.campaigns import mode_words
 from connector_tax.check.confirm_text import confirm_text
 from connector_tax.check.experiments import Results
-from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, LoadTax, ModeFindings
+from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, ModeFindings
+from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.reasons import Switched
 from connector_tax.check.verdict import NAMES, Verdict, died_words, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
@@ -94,13 +95,21 @@ def _settings(changes: tuple[Switched, ...], explain: bool) -> Iterator[str]:
 
 
 def _taxes(mode: ModeFindings) -> Iterator[str]:
-    yield f"{'req/s':>6}  {'':9} {'plain':>9} {'again':>9} {'connector':>9}   tax of one launch [{CONFIDENCE:.0%}]        plain against itself"
+    yield f"{'req/s':>6}  {'':9} {'plain':>9} {'again':>9} {'connector':>9}   tax of one launch [{CONFIDENCE:.0%}]        {'plain against itself':30} host's work"
     for tax in mode.taxes:
         ms = " ".join(f"{'-':>9}" if value is None else f"{value:>9.3f}" for value in tax.ms)
-        yield f"{tax.rate_per_s:>6g}  {NAMES[tax.metric]:9} {ms}   {_ratio(tax.own):30} {_ratio(tax.floor)}"
+        yield f"{tax.rate_per_s:>6g}  {NAMES[tax.metric]:9} {ms}   {_ratio(tax.own):30} {_ratio(tax.floor):30} {_work(tax)}"
     floors = {m: noise_floor(mode.taxes, m) for m in NAMES}
     known = ", ".join(f"{NAMES[m]} {f:.2%}" for m, f in floors.items() if f is not None)
     yield f"noise floor (the largest difference of plain from itself; the verdict's intervals are wider by it): {known or 'not known'}"
+    yield (
+        "host's work: by how much longer a fixed piece of work took beside the connector than beside plain, and the largest share of the latency "
+        "that may go with it; the verdict's intervals hold what that makes of the tax"
+    )
+
+
+def _work(tax: LoadTax) -> str:
+    return "-" if tax.host_work is None else f"{tax.host_work:+.0%} x {tax.host_share:.2f}"
 
 
 def _blocks(mode: ModeFindings) -> Iterator[str]:
@@ -215,4 +224,6 @@ def tax_json(tax: LoadTax) -> dict[str, Any]:
         "ms": {"plain": plain, "plain_again": again, "connector": own},
         "tax": tax.own.to_json(CONFIDENCE),
         "plain_against_itself": tax.floor.to_json(CONFIDENCE),
+        "host_work": tax.host_work,
+        "host_share": tax.host_share,
     }

@@ -2,7 +2,9 @@
 
 A check makes one launch of the connector between two of plain, so the interval of a tax holds what its requests leave open and not what
 launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by the
-largest such difference of that latency, in either direction, before anything is told apart. Over three blocks of launches or more the
+largest such difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
+minute to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
+be left of the tax at plain's speed. Over three blocks of launches or more the
 intervals hold what launches differ by, and stay as they are.
 """
 
@@ -10,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from connector_tax.check.campaigns import Campaigns, mode_words
-from connector_tax.check.findings import CONFIDENCE, Died, Findings, LoadTax, ModeFindings
-from connector_tax.stats.repeats import MIN_BLOCKS
+from connector_tax.check.findings import CONFIDENCE, Died, Findings, ModeFindings
+from connector_tax.check.load_tax import LoadTax
+from connector_tax.stats.launches import MIN_BLOCKS
 from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH
 
 FINE, ABOVE, NOT_JUDGED = 0, 1, 2
@@ -124,7 +127,8 @@ def judge(mode: ModeFindings) -> list[Judged]:
             if floor is None or low is None or high is None:
                 ends: tuple[float | None, float | None] = (None, None)
             else:
-                ends = (low - floor, high + floor)
+                equal = (tax.at_equal_speed(low), tax.at_equal_speed(high))
+                ends = (min(low, equal[0]) - floor, max(high, equal[1]) + floor)
             point = tax.own.point
             found.append(Judged(mode.mode, tax.rate_per_s, tax.metric, point, *ends, OF_ONE_LAUNCH))
     return found

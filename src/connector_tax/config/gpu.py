@@ -24,7 +24,7 @@ def virtual_gpu(value: dict[str, Any], where: str) -> VirtualGpu:
     Raises:
         ConfigError: there is no such profile, or it is none.
     """
-    path = _path(value["gpu"], f"{where}: engine.virtual_gpu.gpu")
+    path = profile_path(value["gpu"], f"{where}: engine.virtual_gpu.gpu")
     profile = checked(read_yaml(path), "gpu", _shown(path))
     achieved, overhead = profile["achieved"], profile["overhead"]
     step = value["step"] or profile["step"]
@@ -50,7 +50,7 @@ def virtual_gpu(value: dict[str, Any], where: str) -> VirtualGpu:
     )
 
 
-def _path(gpu: str, where: str) -> Path:
+def profile_path(gpu: str, where: str) -> Path:
     """A bare name is one of ``config/gpus/``; anything else a path, from the project's root where it is relative."""
     path = PROJECT_ROOT / gpu if "/" in gpu or gpu.endswith((".yaml", ".yml")) else GPUS / f"{gpu}.yaml"
     if not path.is_file():

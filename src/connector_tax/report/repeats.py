@@ -19,6 +19,7 @@ def repeats_view(aggregate: Aggregate) -> list[Text]:
             "title": f"{METRIC_WORDS.get(str(entry.get('metric')), str(entry.get('metric')))} at {entry.get('reference')}, "
             f"{rate(number(entry.get('rate_per_s')) or 0.0)}, {number(entry.get('blocks')) or 0:.0f} blocks",
             "sentences": _sentences(entry),
+            "equal_speed": interval(entry.get("host_speed_slope")) is not None,
             "rows": [_row(aggregate, tax) for tax in in_order(aggregate, rows(entry.get("taxes")))],
         }
         for entry in rows(aggregate.get("repeats"))
@@ -46,7 +47,26 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
         found.append(
             f"Plain {word}: {with_interval(drift)} from its first launch to its last, {hours:.1f} h (p = {p_value:.2g})."
         )
+    slope = interval(entry.get("host_speed_slope"))
+    if slope is not None:
+        same = interval(mapping(entry.get("noise_floor")).get("at_equal_host_speed"))
+        ends = f"[{slope.low:.2f}, {slope.high:.2f}]"
+        found.append(
+            f"Where a fixed piece of work took the host 10 % longer, the latency was {slope.point * 10:.1f} % longer "
+            f"(slope {slope.point:.2f} {ends} on the log scale)."
+        )
+        if same is not None:
+            found.append(f"With that taken out, plain against itself: {with_interval(same)}.")
     return found
+
+
+def _equal_speed(tax: Mapping[str, Any]) -> Text:
+    """The tax at equal speed of the host, and whether the host was slower or faster beside this configuration than beside plain."""
+    found = mapping(tax.get("at_equal_host_speed"))
+    value, work = interval(found), interval(found.get("work"))
+    differs = work is not None and not work.covers_zero
+    note = f"host's work {with_interval(work)}" if work is not None and differs else ""
+    return {"text": "–" if value is None else with_interval(value), "note": note}
 
 
 def _row(aggregate: Aggregate, tax: Mapping[str, Any]) -> Text:
@@ -57,6 +77,7 @@ def _row(aggregate: Aggregate, tax: Mapping[str, Any]) -> Text:
         "tax": "–" if value is None else with_interval(value),
         "verdict": VERDICT_WORDS.get(verdict, verdict),
         "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
+        "equal_speed": _equal_speed(tax),
         "adjusted": "–" if adjusted is None else with_interval(adjusted),
         # By name, since a configuration may lack one.
         "blocks": ", ".join(

@@ -3,24 +3,24 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, main_taxes, number, rows
+from connector_tax.figures.lookup import Aggregate, configs, interval, main_taxes, mapping, number, rows
 from connector_tax.figures.words import clean, with_interval
 from connector_tax.stats.attribution import BETWEEN_HOOKS
 
 PLAIN = "plain"
-HEAD = (
-    "| configuration | TTFT p90 | TPOT p90 | hooks of a decode step, µs of wall clock | µs of CPU |",
-    "|---|---|---|---|---|",
-)
+LATENCIES = ("TTFT p90", "TPOT p90")
+EQUAL_SPEED = "TTFT p90 at equal host speed"
+HOOKS = ("hooks of a decode step, µs of wall clock", "µs of CPU")
 
 
 def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
     """One row per configuration other than plain, in the campaign's order: taxes at ``reference`` and what a step's hooks take.
 
     A tax is relative to plain's percentile. The last two columns are of decode-only steps of one launch, without hooks that vLLM calls
-    between steps.
+    between steps. Where the campaign knows the speed of its host, a column has the TTFT tax at equal speed.
     """
     ttft, tpot = (main_taxes(aggregate, metric=m, reference=reference) for m in ("ttft_p90", "tpot_p90"))
+    equal = _at_equal_speed(aggregate, reference)
     steps = {str(e.get("config")): e for e in rows(aggregate.get("attribution"))}
     lines = [
         "| "
@@ -29,6 +29,7 @@ def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
                 _cell(config.label),
                 _tax(ttft.get(config.id)),
                 _tax(tpot.get(config.id)),
+                *((_tax(equal.get(config.id)),) if equal else ()),
                 _sum(_hooks(steps.get(config.id), _wall_us)),
                 _sum(_hooks(steps.get(config.id), _cpu_us)),
             )
@@ -37,7 +38,20 @@ def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
         for config in configs(aggregate)
         if config.id != PLAIN
     ]
-    return "\n".join((*HEAD, *lines))
+    names = ("configuration", *LATENCIES, *((EQUAL_SPEED,) if equal else ()), *HOOKS)
+    head = (f"| {' | '.join(names)} |", f"|{'---|' * len(names)}")
+    return "\n".join((*head, *lines))
+
+
+def _at_equal_speed(aggregate: Aggregate, reference: str) -> dict[str, Mapping[str, Any]]:
+    """Configuration -> its TTFT tax at equal speed of the host; nothing where the speed is not known."""
+    return {
+        str(tax.get("config")): found
+        for entry in rows(aggregate.get("repeats"))
+        if (entry.get("metric"), entry.get("reference")) == ("ttft_p90", reference)
+        for tax in rows(entry.get("taxes"))
+        if (found := mapping(tax.get("at_equal_host_speed")))
+    }
 
 
 def _cell(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import number
+from connector_tax.figures.lookup import mapping, number
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 Text = dict[str, Any]
@@ -23,8 +23,15 @@ def verdict_row(value: Mapping[str, Any], alpha: float) -> Text:
         "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
         "label": str(value.get("label") or ""),
         "sentence": str(value.get("sentence") or ""),
+        "at_equal_speed": _at_equal_speed(mapping(value.get("at_equal_host_speed"))),
         "p": _p_values(value, outcome, alpha),
     }
+
+
+def _at_equal_speed(value: Mapping[str, Any]) -> str:
+    """The answer at equal speed of the host; empty where there is none."""
+    outcome, sentence = value.get("outcome"), value.get("sentence")
+    return f"At equal speed of the host: {outcome}. {sentence}" if outcome and sentence else ""
 
 
 def _p_values(value: Mapping[str, Any], outcome: str, alpha: float) -> Text:

@@ -26,7 +26,7 @@ from connector_tax.stats.completeness import (
 )
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import decompose
-from connector_tax.stats.evidence import evidence_of
+from connector_tax.stats.evidence import evidence_of, hypotheses_json
 from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
 from connector_tax.stats.hypotheses import judge_hypotheses
@@ -35,7 +35,7 @@ from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import host_drift, repeats
+from connector_tax.stats.repeats import headline_taxes, host_drift, repeats
 from connector_tax.stats.taxes import (
     METRICS,
     Tax,
@@ -75,7 +75,16 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     one_launch = launch_taxes(taxes, rates, shape)
     rng = stream(config["seed"], "repeats")
     chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng)
-    verdicts = judge_hypotheses(evidence_of(taxes, chosen, absent, config, confidence))
+    evidence = evidence_of(taxes, chosen, absent, config, confidence)
+    verdicts = judge_hypotheses(evidence)
+    equal_speed = headline_taxes(
+        estimates,
+        rates,
+        "ttft_p90",
+        settings["bootstrap_draws"],
+        stream(config["seed"], "at_equal_host_speed"),
+        equal_speed=True,
+    )
     return {
         "schema_version": SCHEMA_VERSION,
         "campaign": data.document["campaign"],
@@ -98,7 +107,9 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "observer_effect": observer_effect(estimates, confidence),
         "growth": growth(estimates, data.cells(), confidence),
         "amplification": _amplification(chosen, confidence),
-        "hypotheses": [v.to_json() for v in verdicts],
+        "hypotheses": hypotheses_json(
+            verdicts, evidence, {c: e for c, e in equal_speed.items() if c not in no_ttft}
+        ),
         "outputs": outputs,
         "criteria": judge_criteria(data, verdicts),
         "problems": [

@@ -9,7 +9,7 @@ from connector_tax.plan import cells_of, config_of, until_overload
 from connector_tax.records.cell import CellSpec, Shape, is_repeat, phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.repeats import MIN_BLOCKS
+from connector_tax.stats.launches import MIN_BLOCKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Taxes to what the hypotheses are decided on."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from connector_tax.stats.hypotheses import Evidence
+from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.stats.hypotheses import NOT_TESTABLE, Evidence, Verdict, judge_hypotheses
 from connector_tax.stats.main_taxes import MainTax, estimates_at
 from connector_tax.stats.taxes import Tax
 from connector_tax.stats.trends import trends_of
@@ -40,6 +43,35 @@ def evidence_of(
             if m.blocks is not None and (m.tax.reference, m.tax.metric) == ("ref_safe", "ttft_p90")
         ),
     )
+
+
+# Those that are asked of taxes over blocks.
+OF_BLOCKS = ("H1", "H2", "H3", "H4")
+
+
+def hypotheses_json(
+    verdicts: list[Verdict], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
+) -> list[dict[str, Any]]:
+    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
+
+    The latter never replaces the verdict; see ``host_speed.py``.
+
+    Args:
+        evidence: what the verdicts were judged on.
+        at_equal_speed: configuration -> that tax of TTFT p90 at ``ref_safe``.
+    """
+    held = replace(evidence, headline=at_equal_speed)
+    beside = {
+        (v.id, v.subject): {
+            "outcome": v.outcome,
+            "label": v.label,
+            "sentence": v.sentence,
+            "p_value": v.p_value,
+        }
+        for v in (judge_hypotheses(held) if at_equal_speed else ())
+        if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
+    }
+    return [{**v.to_json(), "at_equal_host_speed": beside.get((v.id, v.subject))} for v in verdicts]
 
 
 def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:

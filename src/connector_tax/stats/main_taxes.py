@@ -13,7 +13,8 @@ import numpy as np
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.repeats import headline_shape, headline_taxes, is_headline_cell
+from connector_tax.stats.launches import headline_shape, is_headline_cell
+from connector_tax.stats.repeats import headline_taxes
 from connector_tax.stats.saturation import queued
 from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH, Tax
 

@@ -107,7 +107,9 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path)
     receipt = read_receipt(run_of(folder, "nixl_both"))
     cause = "RuntimeError: 16 tokens kill this engine (on demand)"
     # Those after which the cell was tried once more among them.
-    assert deaths == tuple(Death("a", c, cause) for c in ("r10_256x16", "r10_256x16", "r20_256x16", "r20_256x16"))
+    assert deaths == tuple(
+        Death("a", c, cause) for c in ("r10_256x16", "r10_256x16", "r20_256x16", "r20_256x16")
+    )
     assert receipt.status == "failed"
     assert receipt.reason == (
         f"its engine died in each of the 2 cells that it was asked for, 2 times in each: {cause}"

@@ -1,0 +1,155 @@
+"""Step records of plain vLLM on a real GPU to a profile for the virtual one: the clock's four numbers, and how far they are off.
+
+The numbers are of whole steps as the scheduler sees them. With asynchronous scheduling that is the device's time wherever it is busy; with
+synchronous scheduling host and device together, and the profile would count the host twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from connector_tax.enginemodel.shape import BYTES, ModelShape
+from connector_tax.errors import AnalysisError
+from connector_tax.fleet.calibration import DEFAULTS, FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
+from connector_tax.fleet.campaign import settings_of
+from connector_tax.ingest import CampaignData, CellData
+from connector_tax.ingest.step_costs import StepCosts, fit_step_costs, step_features
+
+Floats = NDArray[np.float64]
+PLAIN = "plain"
+QUANTILES = (0.1, 0.5, 0.9)
+NAMES = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
+DIGITS = (1, 4, 2, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Steps of one kind in one cell.
+
+    Attributes:
+        measured_us: median.
+        errors: fitted / measured - 1, at ``QUANTILES``.
+    """
+
+    cell: str
+    kind: str
+    steps: int
+    measured_us: float
+    errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFit:
+    """
+    Attributes:
+        costs: with ``per_prompt_us`` 0, which the clock does not know.
+        asynchronous: whether the engine scheduled so; None where it is not known.
+        kv_tokens: what the KV cache holds; None where the engine did not say.
+        one_shape: all cells have one, so a sequence's cost holds that of its context.
+    """
+
+    costs: StepCosts
+    steps: int
+    residuals: tuple[Residual, ...]
+    asynchronous: bool | None
+    kv_tokens: int | None
+    one_shape: bool
+
+
+def fit_gpu(data: CampaignData) -> GpuFit:
+    """
+    Raises:
+        AnalysisError: plain has too few step records, or too few of sequences that decode together.
+    """
+    cells = [
+        c
+        for c in data.cells()
+        if c.config == PLAIN and c.usable and c.phase not in WITHOUT and c.steps is not None
+    ]
+    settings = settings_of(data, PLAIN)
+    batched = int(
+        settings.get("scheduler_config.max_num_batched_tokens")
+        or DEFAULTS["scheduler_config.max_num_batched_tokens"]
+    )
+    tables = [step_features(c, batched) for c in cells]
+    table = np.concatenate([np.empty((0, 6)), *tables])
+    together = int((table[:, 2] >= 2).sum())
+    if len(table) < FEWEST_STEPS or together < FEWEST_TOGETHER:
+        raise AnalysisError(
+            f"plain has {len(table)} step records in valid cells, {together} of them of two sequences or more; {FEWEST_STEPS} and "
+            f"{FEWEST_TOGETHER} are needed to fit a step. Measure with engine.step_timing: true, at higher rates or with longer answers."
+        )
+    table[:, 4] = 0.0
+    one_shape = len({c.spec.shape for c in cells}) == 1
+    if one_shape:
+        # A sequence then has the same context in every step, and what the two cost is one and the same.
+        table[:, 3] = 0.0
+    costs = replace(fit_step_costs(table[:, :5], table[:, 5]), per_prompt_us=0.0)
+    blocks, size = (settings.get(f"cache_config.{name}") for name in ("num_gpu_blocks", "block_size"))
+    scheduling = settings.get("scheduler_config.async_scheduling")
+    return GpuFit(
+        costs,
+        len(table),
+        tuple(r for cell, own in zip(cells, tables, strict=True) for r in _residuals(cell, own, costs)),
+        scheduling if isinstance(scheduling, bool) else None,
+        int(blocks) * int(size) if blocks and size else None,
+        one_shape,
+    )
+
+
+def _residuals(cell: CellData, table: Floats, costs: StepCosts) -> list[Residual]:
+    fitted = table[:, :4] @ np.array([getattr(costs, name) for name in NAMES])
+    kinds = {
+        "decode only": table[:, 1] == 0,
+        "with a prompt": table[:, 1] > 0,
+    }
+    return [
+        Residual(
+            f"{cell.phase} {cell.cell_id}",
+            kind,
+            int(own.sum()),
+            float(np.median(table[own, 5])),
+            tuple(map(float, np.quantile(fitted[own] / table[own, 5] - 1, QUANTILES))),
+        )
+        for kind, own in kinds.items()
+        if own.any()
+    ]
+
+
+def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelShape | None) -> str:
+    """A file of ``config/gpus/``: ``base`` with the fitted step, and with the KV cache where model and engine tell its size.
+
+    Args:
+        base: the profile of the card that was measured.
+        shape: of the model that was measured.
+    """
+    step = {name: round(getattr(fit.costs, name), digits) for name, digits in zip(NAMES, DIGITS, strict=True)}
+    sources = {**base["sources"], "step": f"fitted to {fit.steps} steps of plain in campaign {campaign}"}
+    own: dict[str, Any] = {"step": step}
+    if shape is not None and fit.kv_tokens is not None:
+        own["kv_cache_bytes"] = fit.kv_tokens * shape.kv_values * BYTES
+        sources["kv_cache_bytes"] = f"{fit.kv_tokens} tokens, as the engine of campaign {campaign} said, of two bytes a value"
+    return yaml.safe_dump({**base, **own, "sources": sources}, sort_keys=False, width=140)
+
+
+def fit_lines(fit: GpuFit) -> Sequence[str]:
+    """The fit as text: the four numbers, then the residuals of each cell."""
+    numbers = ", ".join(
+        f"{name} {getattr(fit.costs, name):,.{digits}f}" for name, digits in zip(NAMES, DIGITS, strict=True)
+    )
+    lines = [f"{fit.steps} steps of plain: {numbers}; scatter {fit.costs.scatter:.1%}"]
+    if fit.asynchronous is False:
+        lines.append("Scheduling was synchronous: these are times of host and device together. Set no host time beside them.")
+    if fit.one_shape:
+        lines.append(
+            "All cells have one shape, so a sequence's cost holds that of its context. Measure further lengths (Phase B) to tell the two apart."
+        )
+    lines.append(f"{'cell':26} {'kind':14} {'steps':>7} {'median, us':>11}   fitted / measured - 1: p10, p50, p90")
+    for r in fit.residuals:
+        errors = ", ".join(f"{e:+.1%}" for e in r.errors)
+        lines.append(f"{r.cell:26} {r.kind:14} {r.steps:>7,} {r.measured_us:>11,.0f}   {errors}")
+    return lines

@@ -1,0 +1,143 @@
+"""Taxes over blocks at equal speed of the host: what differs between launches because the cores did, taken out.
+
+A virtual core does the same work in 1.0 to 1.4 times the time, for seconds to minutes, whatever runs on it. A launch that meets
+it slow has longer latencies in any configuration. What a fixed piece of work took beside each cell (``cpu_work_us_mean``) says how slow it was:
+
+    log latency = block + configuration + slope * log work
+
+by least squares over all launches of the blocks, both plains as one configuration. One that spreads more than the median configuration counts for
+as much less: waits of a connector that copies differ by more than the host does. The slope takes the difference in work out of each
+block's log ratio. The interval is Student's t over blocks, with the slope's own error in it. This stands beside the tax and never
+in its place: a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from connector_tax.intervals.resampling import Floats
+from connector_tax.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
+
+# Fewer launches than parameters and this many say nothing of how far off the slope is.
+MIN_FREEDOM = 3
+# Of the log work between launches, below which there is nothing to take a slope from.
+LEAST_VARIANCE = 1e-12
+# Of weights from residuals; they hardly change after the second.
+ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedSlope:
+    """How a latency goes with the time that the host takes for a fixed piece of work.
+
+    Attributes:
+        slope: of the log latency over the log work. At 0.3, work that takes 10 % longer goes with a latency that is 3 % longer.
+        error: its standard error (HC3), which holds where configurations spread differently.
+        freedom: launches less parameters.
+    """
+
+    slope: float
+    error: float
+    freedom: int
+
+    def to_json(self, confidence: float) -> dict[str, Any]:
+        half = float(stats.t.ppf(0.5 + confidence / 2, self.freedom)) * self.error
+        return {"point": self.slope, "low": self.slope - half, "high": self.slope + half}
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSpeed:
+    """Log ratios of one configuration at equal speed.
+
+    Attributes:
+        log_ratios: of each block, shape (blocks,).
+        shared_error: what the slope's error makes of their mean, with its sign: in all configurations it is the same slope.
+        log_work: by how much longer its launches' work took than plain's, shape (blocks,).
+    """
+
+    log_ratios: Floats
+    shared_error: float
+    log_work: Floats
+
+
+def log_work(launch: Launch) -> float:
+    """NaN where the launch does not say."""
+    work = None if launch.host is None else launch.host.cpu_work_us_mean
+    return math.nan if work is None or work <= 0 else math.log(work)
+
+
+def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
+    """None where a launch does not say how fast its host was, or where launches are too few or all at one speed."""
+    if not blocks or not configs:
+        return None
+    chosen = launches_of(launches, blocks, configs)
+    work = np.array([log_work(x) for x in chosen])
+    levels = levels_of(chosen, blocks, configs)
+    freedom = len(chosen) - levels.shape[1] - 1
+    if freedom < MIN_FREEDOM or np.isnan(work).any():
+        return None
+    values = np.array([x.log_latency for x in chosen])
+    groups = [np.array([(x.config == c) for x in chosen]) for c in configs]
+    groups.append(~np.any(groups, axis=0))
+    weights = np.ones(len(chosen))
+    for _ in range(ROUNDS):
+        found = _fit(levels, work, values, weights)
+        if found is None:
+            return None
+        slope, error, residual = found
+        spread = [float((residual[own] ** 2).mean()) for own in groups]
+        floor = float(np.median(spread))
+        for own, own_spread in zip(groups, spread, strict=True):
+            weights[own] = floor / max(own_spread, floor) if floor > 0 else 1.0
+    return SpeedSlope(slope, error, freedom)
+
+
+def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:
+    """Slope, its standard error and residuals by weighted least squares; None where all launches of a level are at one speed."""
+    root = np.sqrt(weights)
+    basis = np.linalg.qr(levels * root[:, None])[0]
+    x, y = work * root, values * root
+    own = x - basis @ (basis.T @ x)
+    size = float(own @ own)
+    if size < LEAST_VARIANCE * len(work):
+        return None
+    rest = y - basis @ (basis.T @ y)
+    slope = float(own @ rest) / size
+    residual = rest - slope * own
+    leverage = (basis**2).sum(axis=1) + own**2 / size
+    left_out = residual / np.maximum(1 - leverage, 1e-6)
+    return slope, math.sqrt(float(((own * left_out) ** 2).sum())) / size, residual / root
+
+
+def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> EqualSpeed:
+    """
+    Args:
+        blocks: those in which the configuration has a number.
+    """
+    work = log_ratios(launches, blocks, config, log_work)
+    ratios: Floats = log_ratios(launches, blocks, config) - slope.slope * work
+    return EqualSpeed(ratios, slope.error * float(work.mean()), work)
+
+
+def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any]:
+    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one."""
+    n = found.log_ratios.size
+    t = float(stats.t.ppf(0.5 + confidence / 2, n - 1))
+    centre = float(found.log_ratios.mean())
+    half = t * math.hypot(float(found.log_ratios.std(ddof=1)) / math.sqrt(n), found.shared_error)
+    work, spread = float(found.log_work.mean()), t * float(found.log_work.std(ddof=1)) / math.sqrt(n)
+    low, high = math.expm1(centre - half), math.expm1(centre + half)
+    return {
+        "point": math.expm1(centre),
+        "low": low,
+        "high": high,
+        "verdict": "tax" if low > 0 else "gain" if high < 0 else "no_tax_found",
+        "work": {
+            "point": math.expm1(work),
+            "low": math.expm1(work - spread),
+            "high": math.expm1(work + spread),
+        },
+    }

@@ -1,0 +1,84 @@
+"""Step records to a GPU's profile: the costs that were put in come out, and the file is one that a campaign takes."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from connector_tax.config import load_campaign
+from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.config.gpu import virtual_gpu
+from connector_tax.enginemodel.costs import load_costs
+from connector_tax.errors import AnalysisError
+from connector_tax.fleet.gpu_profile import GpuFit, fit_gpu, fit_lines
+from connector_tax.ingest import read_campaign
+from connector_tax.rehearsal.campaign import rehearse
+
+DEMO = PROJECT_ROOT / "config" / "demo.yaml"
+# Of a virtual H200, thinned to the cells of one shape: what its clock was given stands in its launches' virtual_gpu.json.
+RECORD = PROJECT_ROOT / "results" / "virtual-h200"
+SECTION = {"step": None, "kv_cache_bytes": None, "operating_point": {}, "host": {}}
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = load_campaign(DEMO)
+    config = replace(config, connectors=(config.connector("plain"),))
+    root, _ = rehearse(config, tmp_path_factory.mktemp("gpu_profile"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def fit(rehearsed: Path) -> GpuFit:
+    return fit_gpu(read_campaign(rehearsed))
+
+
+def test_the_costs_that_were_put_in_come_out(fit: GpuFit) -> None:
+    truth, _ = load_costs(PROJECT_ROOT / str(load_campaign(DEMO).engine.model_file), None)
+    assert not fit.one_shape
+    assert fit.costs.base_us == pytest.approx(truth.base_us, rel=0.02)
+    assert fit.costs.per_prefill_token_us == pytest.approx(truth.per_prefill_token_us, rel=0.03)
+    found, given = (c.per_decode_seq_us + 256 * c.per_context_token_us for c in (fit.costs, truth))
+    assert found == pytest.approx(given, rel=0.1)
+
+
+def test_residuals_are_those_of_every_cell_and_kind_of_step(fit: GpuFit) -> None:
+    assert {r.kind for r in fit.residuals} == {"decode only", "with a prompt"}
+    assert sum(r.steps for r in fit.residuals) == fit.steps
+    for r in fit.residuals:
+        low, middle, high = r.errors
+        assert low <= middle <= high and abs(middle) < 0.1
+    lines = fit_lines(fit)
+    assert f"{fit.steps} steps" in lines[0] and len(lines) >= 2 + len(fit.residuals)
+
+
+def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    command = [sys.executable, str(PROJECT_ROOT / "scripts" / "fit_gpu.py"), "--root", str(RECORD), "--gpu", "h200"]
+    model = ["--model-config", "Qwen3-Coder-30B-A3B-Instruct"]
+    done = subprocess.run([*command, *model, "--out", str(out)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "All cells have one shape" in done.stdout
+    found = virtual_gpu({**SECTION, "gpu": str(out)}, "test")
+    assert found.step is not None and found.kv_cache_bytes is not None
+    truth = yaml.safe_load(next(RECORD.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
+    # Whole blocks of 16 tokens: the engine has no use for what is left over.
+    block_bytes = 16 * 98304
+    assert 0 <= truth["kv_cache_bytes"] - found.kv_cache_bytes < block_bytes
+    # At the shape that was measured the fitted step is the clock's; four sequences half through their answers.
+    context = 4 * (2048 + 32)
+    fitted, given = (
+        s["base_us"] + 4 * s["per_decode_seq_us"] + context * s["per_context_token_us"]
+        for s in (yaml.safe_load(out.read_text())["step"], truth["step"])
+    )
+    assert fitted == pytest.approx(given, rel=0.02)
+
+
+def test_a_campaign_without_steps_is_refused(rehearsed: Path) -> None:
+    data = read_campaign(rehearsed)
+    without = replace(data, runs=tuple(r for r in data.runs if r.folder.connector_id != "plain"))
+    with pytest.raises(AnalysisError, match="plain has 0 step records"):
+        fit_gpu(without)
