@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.config.checked import PROJECT_ROOT, read_yaml
+import yaml
+
+from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.config.gpu import profile_path
 from connector_tax.doors import run_door
 from connector_tax.enginemodel.shape import model_shape
@@ -18,10 +20,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>, measured on the GPU")
     parser.add_argument(
-        "--gpu", required=True, help="profile of that card, of config/gpus/ or a path: all but the step is taken from it"
+        "--gpu",
+        required=True,
+        help="profile of that card, of config/gpus/ or a path: all but the step is taken from it",
     )
-    parser.add_argument("--model-config", help="of config/models/, or a config.json: the KV cache's size is worked out with it")
-    parser.add_argument("--out", type=Path, help="write the profile there, e.g. config/gpus/mine.yaml; default: print it")
+    parser.add_argument(
+        "--model-config",
+        help="of config/models/, or a config.json: the KV cache's size is worked out with it",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="write the profile there, e.g. config/gpus/mine.yaml; default: print it"
+    )
     args = parser.parse_args()
     data = read_campaign(args.root)
     fit = fit_gpu(data)
@@ -31,7 +40,11 @@ def main() -> None:
         known = MODELS / f"{args.model_config}.json"
         file = known if known.is_file() else Path(args.model_config)
         shape = model_shape(read_json(file), str(file))
-    text = profile_text(read_yaml(profile_path(args.gpu, "--gpu")), fit, str(data.document["campaign"]), shape)
+    path = profile_path(args.gpu, "--gpu")
+    base = read_yaml(path)
+    checked(base, "gpu", str(path))
+    text = profile_text(base, fit, str(data.document["campaign"]), shape)
+    checked(yaml.safe_load(text), "gpu", "the fitted profile")
     if args.out is None:
         print(text)
         return

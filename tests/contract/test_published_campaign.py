@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from connector_tax.report.sections import part_of
 from connector_tax.report.tax_table import tax_table
@@ -72,6 +73,11 @@ def test_it_is_small() -> None:
 
 def test_nothing_in_it_is_damaged(aggregate: dict[str, Any]) -> None:
     assert aggregate["problems"] == []
+
+
+def test_its_aggregate_is_of_the_schema(aggregate: dict[str, Any]) -> None:
+    schema = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
+    assert [e.message for e in Draft202012Validator(schema).iter_errors(aggregate)] == []
 
 
 def test_figures_and_report_are_made_again(made: Path) -> None:

@@ -14,6 +14,7 @@ from connector_tax.check.request import (
     entry_of_json,
     model_folder,
 )
+from connector_tax.stats.taxes import LATENCY_METRICS
 from connector_tax.units import ratio_of
 
 MODEL = "Qwen3-Coder-30B-A3B-Instruct"
@@ -61,6 +62,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     limit = "2%% or 0.02: exit code 1 where a tax of TTFT or TPOT p90 is above it"
     add("--fail-above", type=_ratio, metavar="TAX", help=limit)
+    add("--metric", choices=list(LATENCY_METRICS), help="the one that decides; default both")
     add("--explain", action="store_true", help="what vLLM's log says of each switched engine setting")
     add(
         "--confirm",

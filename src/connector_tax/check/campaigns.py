@@ -23,10 +23,10 @@ TOKENS_PER_CORE_S = 700.0
 WARMUP_S = 1.0
 # Phase D, for slopes: requests four times as long, few and many of them, in a cache that holds what the loads left and in a fuller one.
 GROWTH = {
-    "cached_tokens": [0, 150_000],
+    "cached_tokens": [0, 300_000],
     "running": [2, 12],
     "warmup_s": 1,
-    "duration_s": 3,
+    "duration_s": 2,
     "min_completed": 4,
 }
 

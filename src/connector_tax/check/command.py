@@ -18,6 +18,7 @@ from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import noise_floor, verdict
 from connector_tax.errors import ArtifactError, ConfigError, EngineError
+from connector_tax.stats.taxes import LATENCY_METRICS
 
 LOG = "check.log"
 
@@ -33,6 +34,7 @@ def run_check(
     *,
     root: Path | None,
     fail_above: float | None,
+    deciding: tuple[str, ...] = tuple(LATENCY_METRICS),
     explain: bool,
     as_json: bool,
     confirm: bool = False,
@@ -40,6 +42,7 @@ def run_check(
     """Measure, read and judge.
 
     Args:
+        deciding: whose taxes the verdict and the exit code go by.
         root: an empty or new folder that keeps the raw artifacts; None: a temporary one, removed in the end.
         confirm: whether the causes are looked for by experiments, in two further launches.
 
@@ -68,12 +71,12 @@ def run_check(
         say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
         findings = read_findings(campaigns, measured.failed, measured.deaths)
         results = _confirmed(findings, folder) if confirm else None
-    found = verdict(findings, fail_above)
+    found = verdict(findings, fail_above, deciding)
     elapsed_s = time.monotonic() - begun
     say_on_stderr(f"{elapsed_s:4.0f} s  done")
     if as_json:
         text = json.dumps(
-            check_json(findings, found, fail_above, elapsed_s, results), indent=2, allow_nan=False
+            check_json(findings, found, fail_above, elapsed_s, results, deciding), indent=2, allow_nan=False
         )
     else:
         text = check_text(findings, found, explain=explain, results=results)

@@ -20,6 +20,7 @@ def check_json(
     fail_above: float | None,
     elapsed_s: float,
     results: Results | None = None,
+    deciding: tuple[str, ...] = tuple(LATENCY_METRICS),
 ) -> dict[str, Any]:
     """Everything that is printed, and the intervals that are not."""
     request = findings.campaigns.request
@@ -28,6 +29,7 @@ def check_json(
         "verdict": verdict.line,
         "exit_code": verdict.exit_code,
         "fail_above": fail_above,
+        "deciding": list(deciding),
         "confidence": CONFIDENCE,
         "elapsed_s": elapsed_s,
         "connector": {

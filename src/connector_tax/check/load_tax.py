@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.stats.cells import CellEstimates
+from connector_tax.stats.host import work_us
 from connector_tax.stats.taxes import relative
 from connector_tax.units import NS_PER_S, NS_PER_US
 
@@ -26,7 +29,8 @@ class LoadTax:
         ms: metric in milliseconds, of (plain, plain again, connector).
         host_work: by how much longer a fixed piece of work took the host beside the connector than beside plain, as a ratio less one;
             None where that is not known.
-        host_share: of the connector's latency, what the host can have spent at most.
+        host_share: of the connector's latency, what the device did not cover: the host's exposed part.
+        host_whole: of the same, all that the host does, also while the device is busy.
     """
 
     rate_per_s: float
@@ -36,12 +40,20 @@ class LoadTax:
     ms: tuple[float | None, float | None, float | None]
     host_work: float | None = None
     host_share: float = 1.0
+    host_whole: float = 1.0
 
     def at_equal_speed(self, tax: float) -> float:
-        """What would be left of ``tax`` at plain's speed, if all of ``host_share`` went with the piece of work."""
+        """What could be left of ``tax`` at plain's speed, if all that the host does went with the piece of work.
+
+        A faster host does as much less, and no more than its exposed part goes away: the device is then what is waited for. On a slower one the
+        exposed part grows, and of what was hidden comes out what no longer fits beside the device.
+        """
         if self.host_work is None:
             return tax
-        return (1 + tax) * (1 - self.host_share * (1 - 1 / (1 + self.host_work))) - 1
+        times = 1 / (1 + self.host_work)
+        if times <= 1:
+            return (1 + tax) * (1 - min(self.host_share, 1 - times)) - 1
+        return (1 + tax) * (1 + max(self.host_share * (times - 1), self.host_whole * times - 1)) - 1
 
 
 def load_taxes(
@@ -71,32 +83,34 @@ def load_taxes(
                 relative(again, plain),
                 (plain.point, again.point, own.point),
                 _work_ratio(own_cell, plain_cell),
-                _step_share(own_cell) if name == "tpot_ms" else 1.0,
+                *(_step_shares(own_cell) if name == "tpot_ms" else (1.0, 1.0)),
             )
 
 
 def _work_ratio(own: CellEstimates | None, plain: CellEstimates | None) -> float | None:
     a, b = (_work_us(side) for side in (own, plain))
-    return None if a is None or not b else a / b - 1
+    return None if a is None or b is None else a / b - 1
 
 
 def _work_us(side: CellEstimates | None) -> float | None:
-    host = None if side is None else side.cell.samples.host
-    return None if host is None else host.cpu_work_us_mean
+    return None if side is None else work_us(side.cell.samples.host)
 
 
-def _step_share(side: CellEstimates | None) -> float:
-    """Of the steps' time, what the device was not busy: while it was, the host's work was hidden. 1 where that is not known.
+def _step_shares(side: CellEstimates | None) -> tuple[float, float]:
+    """Of the steps' time: what the device was not busy, and what the host was, hidden or not. Both 1 where that is not known.
 
     A token of an answer takes a step. A first token also takes what client and server do before and after it, beside a busy device, so
-    nothing bounds the host's share of TTFT.
+    nothing bounds the host's part of TTFT. The host's whole part is a step less the slack that nine of ten steps had.
     """
     if side is None or side.cell.steps is None:
-        return 1.0
+        return 1.0, 1.0
     clock = side.cell.document["health"].get("device_clock")
-    steps_s = float(side.cell.steps.load().step_duration_us.sum()) * NS_PER_US / NS_PER_S
+    steps_us = side.cell.steps.load().step_duration_us
+    steps_s = float(steps_us.sum()) * NS_PER_US / NS_PER_S
     if not clock or steps_s <= 0:
-        return 1.0
+        return 1.0, 1.0
     window = side.cell.window
     busy_s = float(clock["device_busy_share"]) * (window.t_stop_ns - window.window_start_ns) / NS_PER_S
-    return min(1.0, max(0.0, 1 - busy_s / steps_s))
+    exposed = min(1.0, max(0.0, 1 - busy_s / steps_s))
+    whole = 1 - float(clock["slack_us"]["p10"]) / float(np.median(steps_us))
+    return exposed, min(1.0, max(exposed, whole))

@@ -101,10 +101,13 @@ def _taxes(mode: ModeFindings) -> Iterator[str]:
         yield f"{tax.rate_per_s:>6g}  {NAMES[tax.metric]:9} {ms}   {_ratio(tax.own):30} {_ratio(tax.floor):30} {_work(tax)}"
     floors = {m: noise_floor(mode.taxes, m) for m in NAMES}
     known = ", ".join(f"{NAMES[m]} {f:.2%}" for m, f in floors.items() if f is not None)
-    yield f"noise floor (the largest difference of plain from itself; the verdict's intervals are wider by it): {known or 'not known'}"
+    over_blocks = bool(mode.over_blocks)
+    wider = "" if over_blocks else "; the verdict's intervals are wider by it"
+    yield f"noise floor (the largest difference of plain from itself{wider}): {known or 'not known'}"
+    held = "" if over_blocks else "; the verdict's intervals hold what is left of the tax at plain's speed"
     yield (
-        "host's work: by how much longer a fixed piece of work took beside the connector than beside plain, and the largest share of the latency "
-        "that may go with it; the verdict's intervals hold what that makes of the tax"
+        "host's work: by how much longer a fixed piece of work took beside the connector than beside plain, and which share of the latency "
+        f"the device did not cover{held}"
     )
 
 
@@ -226,4 +229,5 @@ def tax_json(tax: LoadTax) -> dict[str, Any]:
         "plain_against_itself": tax.floor.to_json(CONFIDENCE),
         "host_work": tax.host_work,
         "host_share": tax.host_share,
+        "host_whole": tax.host_whole,
     }

@@ -55,10 +55,13 @@ class Verdict:
     line: str
 
 
-def verdict(findings: Findings, fail_above: float | None) -> Verdict:
+def verdict(
+    findings: Findings, fail_above: float | None, deciding: tuple[str, ...] = tuple(LATENCY_METRICS)
+) -> Verdict:
     """
     Args:
         fail_above: as a ratio; None: no tax is too large.
+        deciding: of ``LATENCY_METRICS``; the others are printed and decide nothing.
     """
     label = findings.campaigns.request.label
     for mode in findings.modes:
@@ -69,8 +72,8 @@ def verdict(findings: Findings, fail_above: float | None) -> Verdict:
     died = _died(findings, label)
     if died is not None:
         return Verdict(NOT_JUDGED, died)
-    judged = [j for mode in findings.modes for j in judge(mode)]
-    missing = [why for mode in findings.modes for why in _missing(mode, findings.campaigns)]
+    judged = [j for mode in findings.modes for j in judge(mode) if j.metric in deciding]
+    missing = [why for mode in findings.modes for why in _missing(mode, findings.campaigns, deciding)]
     if missing or not judged:
         many = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         return Verdict(
@@ -141,22 +144,24 @@ def noise_floor(taxes: Iterable[LoadTax], metric: str) -> float | None:
     return max(known) if known and len(known) == len(points) else None
 
 
-def _missing(mode: ModeFindings, campaigns: Campaigns) -> list[str]:
+def _missing(mode: ModeFindings, campaigns: Campaigns, deciding: tuple[str, ...]) -> list[str]:
     """Why a tax that decides is not known: over blocks those at the middle and the highest load, else those at every load."""
     if campaigns.request.blocks >= MIN_BLOCKS:
-        return _missing_over_blocks(mode, campaigns.deciding_over_blocks)
+        return _missing_over_blocks(mode, campaigns.deciding_over_blocks, deciding)
     found = list(mode.lost)
     for tax in mode.taxes:
-        if tax.metric in LATENCY_METRICS:
+        if tax.metric in deciding:
             found += [e.reason for e in (tax.own, tax.floor) if e.point is None and e.reason]
     return list(dict.fromkeys(found))
 
 
-def _missing_over_blocks(mode: ModeFindings, rates_per_s: tuple[float, ...]) -> list[str]:
+def _missing_over_blocks(
+    mode: ModeFindings, rates_per_s: tuple[float, ...], deciding: tuple[str, ...]
+) -> list[str]:
     known = {(t.rate_per_s, t.metric) for t in mode.over_blocks if t.blocks >= MIN_BLOCKS}
     found = []
     for rate in rates_per_s:
-        names = [NAMES[metric] for metric in LATENCY_METRICS if (rate, metric) not in known]
+        names = [NAMES[metric] for metric in deciding if (rate, metric) not in known]
         if names:
             lost = [why for why in mode.lost if f", {rate:g} req/s: " in why]
             found.append(

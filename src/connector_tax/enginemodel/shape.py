@@ -73,6 +73,10 @@ def model_shape(config: dict[str, Any], where: str) -> ModelShape:
     Raises:
         ConfigError: the model has something that the formula does not know, or the file lacks a size; says what would do.
     """
+    if not isinstance(config, dict):
+        raise ConfigError(
+            f"{where}: wanted is a model's config.json, a JSON object, not {type(config).__name__}."
+        )
     if (strange := _not_counted(config)) is not None:
         raise ConfigError(f"{where}: {strange}, which the roofline does not count. {INSTEAD}")
     layers, hidden, heads = (

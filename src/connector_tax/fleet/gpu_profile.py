@@ -24,6 +24,8 @@ PLAIN = "plain"
 QUANTILES = (0.1, 0.5, 0.9)
 NAMES = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
 DIGITS = (1, 4, 2, 6)
+# As the profile has it; see DIGITS.
+LEAST_BASE_US = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class GpuFit:
         costs: with ``per_prompt_us`` 0, which the clock does not know.
         asynchronous: whether the engine scheduled so; None where it is not known.
         kv_tokens: what the KV cache holds; None where the engine did not say.
+        kv_value_bytes: of one value in it; None where the engine did not say.
         one_shape: all cells have one, so a sequence's cost holds that of its context.
     """
 
@@ -57,6 +60,7 @@ class GpuFit:
     residuals: tuple[Residual, ...]
     asynchronous: bool | None
     kv_tokens: int | None
+    kv_value_bytes: int | None
     one_shape: bool
 
 
@@ -71,6 +75,7 @@ def fit_gpu(data: CampaignData) -> GpuFit:
         if c.config == PLAIN and c.usable and c.phase not in WITHOUT and c.steps is not None
     ]
     settings = settings_of(data, PLAIN)
+    _refuse_several_cards(settings, data.document["config"]["engine"]["args"])
     batched = int(
         settings.get("scheduler_config.max_num_batched_tokens")
         or DEFAULTS["scheduler_config.max_num_batched_tokens"]
@@ -89,6 +94,11 @@ def fit_gpu(data: CampaignData) -> GpuFit:
         # A sequence then has the same context in every step, and what the two cost is one and the same.
         table[:, 3] = 0.0
     costs = replace(fit_step_costs(table[:, :5], table[:, 5]), per_prompt_us=0.0)
+    if costs.base_us < LEAST_BASE_US:
+        raise AnalysisError(
+            f"the fit leaves {costs.base_us:.1f} us for a step without a token, which no engine has: the {len(table)} steps of plain do not tell "
+            "what a step costs from what its tokens cost. Measure at lower rates as well, or shorter prompts."
+        )
     blocks, size = (settings.get(f"cache_config.{name}") for name in ("num_gpu_blocks", "block_size"))
     scheduling = settings.get("scheduler_config.async_scheduling")
     return GpuFit(
@@ -97,8 +107,29 @@ def fit_gpu(data: CampaignData) -> GpuFit:
         tuple(r for cell, own in zip(cells, tables, strict=True) for r in _residuals(cell, own, costs)),
         scheduling if isinstance(scheduling, bool) else None,
         int(blocks) * int(size) if blocks and size else None,
+        _value_bytes(settings),
         one_shape,
     )
+
+
+def _value_bytes(settings: dict[str, Any]) -> int | None:
+    dtype = settings.get("cache_config.cache_dtype")
+    if dtype is None:
+        return None
+    return 1 if str(dtype).startswith("fp8") else BYTES
+
+
+def _refuse_several_cards(settings: dict[str, Any], args: dict[str, Any]) -> None:
+    """
+    Raises:
+        AnalysisError: the model was spread over several GPUs, and a virtual GPU is one.
+    """
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        cards = settings.get(f"parallel_config.{name}") or args.get(name) or 1
+        if cards != 1:
+            raise AnalysisError(
+                f"the campaign's engine had {name} {cards}: its steps are of several cards, and a profile is of one. Measure on one card."
+            )
 
 
 def _residuals(cell: CellData, table: Floats, costs: StepCosts) -> list[Residual]:
@@ -130,9 +161,17 @@ def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelS
     step = {name: round(getattr(fit.costs, name), digits) for name, digits in zip(NAMES, DIGITS, strict=True)}
     sources = {**base["sources"], "step": f"fitted to {fit.steps} steps of plain in campaign {campaign}"}
     own: dict[str, Any] = {"step": step}
-    if shape is not None and fit.kv_tokens is not None:
-        own["kv_cache_bytes"] = fit.kv_tokens * shape.kv_values * BYTES
-        sources["kv_cache_bytes"] = f"{fit.kv_tokens} tokens, as the engine of campaign {campaign} said, of two bytes a value"
+    # Of another model or another campaign.
+    base = {name: value for name, value in base.items() if name != "kv_cache_bytes"}
+    sources.pop("kv_cache_bytes", None)
+    if shape is not None and fit.kv_tokens is not None and fit.kv_value_bytes is not None:
+        own["kv_cache_bytes"] = fit.kv_tokens * shape.kv_values * fit.kv_value_bytes
+        sources["kv_cache_bytes"] = (
+            f"{fit.kv_tokens} tokens of {fit.kv_value_bytes} bytes a value, as the engine of campaign {campaign} said"
+        )
+    if fit.asynchronous is False:
+        own["host"] = dict.fromkeys(base.get("host", {}), 0)
+        sources["host"] = "in the step, since the engine was scheduled synchronously"
     return yaml.safe_dump({**base, **own, "sources": sources}, sort_keys=False, width=140)
 
 
@@ -143,12 +182,20 @@ def fit_lines(fit: GpuFit) -> Sequence[str]:
     )
     lines = [f"{fit.steps} steps of plain: {numbers}; scatter {fit.costs.scatter:.1%}"]
     if fit.asynchronous is False:
-        lines.append("Scheduling was synchronous: these are times of host and device together. Set no host time beside them.")
+        lines.append(
+            "Scheduling was synchronous: these are times of host and device together, so the profile has no host time beside them."
+        )
+    if fit.asynchronous is None:
+        lines.append(
+            "Whether scheduling was asynchronous is not known. If it was not, these are times of host and device together: set the profile's host to 0."
+        )
     if fit.one_shape:
         lines.append(
             "All cells have one shape, so a sequence's cost holds that of its context. Measure further lengths (Phase B) to tell the two apart."
         )
-    lines.append(f"{'cell':26} {'kind':14} {'steps':>7} {'median, us':>11}   fitted / measured - 1: p10, p50, p90")
+    lines.append(
+        f"{'cell':26} {'kind':14} {'steps':>7} {'median, us':>11}   fitted / measured - 1: p10, p50, p90"
+    )
     for r in fit.residuals:
         errors = ", ".join(f"{e:+.1%}" for e in r.errors)
         lines.append(f"{r.cell:26} {r.kind:14} {r.steps:>7,} {r.measured_us:>11,.0f}   {errors}")

@@ -24,6 +24,8 @@ from connector_tax.summary.percentiles import percentile
 COUNTS_AT_ONCE = 1_000_000
 # Steps come by the ten thousand; how far they depend on one another is seen in the first of them.
 ENOUGH_FOR_LENGTH = 5_000
+# With fewer blocks resamples hardly differ from what they are drawn from.
+FEWEST_BLOCKS = 3
 # Politis and White's rule looks at some ten lags.
 FEWEST_FOR_LENGTH = 20
 
@@ -40,6 +42,7 @@ class Estimate:
             NaN where two such met, so that their ratio or difference is anything.
         n: observations behind it.
         tail: of a high percentile itself, what its upper end needs beside the resamples.
+        widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's t and a stopping rule.
     """
 
     point: float | None
@@ -47,6 +50,7 @@ class Estimate:
     n: int
     reason: str | None = None
     tail: Tail | None = None
+    widened_by: float = 1.0
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Equal-tailed; a bound that is not finite is None.
@@ -128,8 +132,12 @@ def small_sample_factor(n: int, length: int) -> float:
     As many blocks as fit are so many independent observations: Student's t against the normal law at 95 %, and the variance
     that resampled blocks lose because their mean is the sample's own.
     """
-    freedom = max(2.0, n / length - 1)
-    return float(stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)) * math.sqrt(n / max(1, n - length))
+    return student_factor(n, length) * math.sqrt(n / max(1, n - length))
+
+
+def student_factor(n: int, length: int) -> float:
+    """Student's t against the normal law at 95 %, with as many observations as blocks fit."""
+    return float(stats.t.ppf(0.975, max(2.0, n / length - 1)) / stats.norm.ppf(0.975))
 
 
 def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
@@ -164,8 +172,13 @@ def estimate_jointly(
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
         return {(name, q): unavailable("no observations") for name in columns for q in qs}
-    length = min(n, length or block_length(columns.values()))
+    # A length that came from more rows than these would make every resample the whole of them, and the interval a point.
+    length = min(length or block_length(columns.values()), _longest(n))
+    if n < FEWEST_BLOCKS * length:
+        few = unavailable(f"{n} observations are too few for an interval", n)
+        return {(name, q): few for name in columns for q in qs}
     wider = factor * small_sample_factor(n, length)
+    beyond = factor * student_factor(n, length)
     at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
     parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
     sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
@@ -183,6 +196,7 @@ def estimate_jointly(
             np.concatenate(found),
             wider,
             Tail.of(sorted_columns[name].ordered, q, length, factor),
+            beyond,
         )
         for (name, q), found in parts.items()
     }
@@ -203,11 +217,13 @@ def estimate_percentiles(
     return {q: estimate for (_, q), estimate in found.items()}
 
 
-def _estimate(values: Floats, q: float, replicates: Floats, factor: float, tail: Tail | None) -> Estimate:
+def _estimate(
+    values: Floats, q: float, replicates: Floats, factor: float, tail: Tail | None, beyond: float
+) -> Estimate:
     point = percentile(values, q)
     replicates = widened(point, replicates, factor)
     reason = None if point is not None else f"p{q:g} falls on requests that failed or did not finish"
-    return Estimate(point, replicates, int(values.size), reason, tail)
+    return Estimate(point, replicates, int(values.size), reason, tail, beyond)
 
 
 def combine(*parts: Estimate) -> tuple[list[Floats], int]:

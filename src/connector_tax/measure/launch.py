@@ -38,7 +38,7 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine,
     """
     config, connector = run.config, run.config.connector(run.connector_id)
     clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
-    attempt = _archive_earlier_attempt(run.run)
+    attempt = archive_earlier_attempt(run.run)
     identity = engine_identity(config.engine, run.cards)
     if run.step_timing:
         step_timing_of(
@@ -102,7 +102,7 @@ def _placement(config: CampaignConfig) -> Placement | None:
     return place(discover(), config.cell.workers) if config.engine.pin_cpus else None
 
 
-def _archive_earlier_attempt(run: RunFolder) -> int:
+def archive_earlier_attempt(run: RunFolder) -> int:
     """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
     attempts = len(list(run.path.glob("attempt_*"))) + 1
     if run.launch_sh.exists() or run.stdout.exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.artifacts.cells import read_cell, reusable
-from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, RunFolder
+from connector_tax.artifacts.layout import RUN_FILES, VIRTUAL_GPU, CampaignFolder, RunFolder
 from connector_tax.artifacts.receipts import write_receipt
 from connector_tax.config import CampaignConfig
 from connector_tax.config.secrets import with_originals
@@ -33,7 +33,7 @@ from connector_tax.measure.failure import (
     how_to_try_again,
     plain_failed,
 )
-from connector_tax.measure.launch import launched, sampled
+from connector_tax.measure.launch import archive_earlier_attempt, launched, sampled
 from connector_tax.measure.locks import measuring_alone
 from connector_tax.measure.matched import with_matched_launches
 from connector_tax.measure.progress import Progress
@@ -152,8 +152,10 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
         except LaunchError as error:
             cause = str(error).splitlines()[0]
             blame_the_host(cause, run.connector_id)
-            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start.
+            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start. Or the guest's prompts, with which a launch is
+            # warmed up as well.
             failed_launches += 1
+            guest = None
             if failed_launches == LAUNCH_TRIES:
                 raise ConfigurationFailed(
                     f"did not launch in {LAUNCH_TRIES} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
@@ -252,21 +254,38 @@ def _one_launch(
     with launched(run, [*pending, *last]) as (engine, pool, about):
         with sampled(run, engine) as idle:
             missing = _measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
-            if guest is not None and last and not missing and engine.death() is None:
-                its_own = {**about, "phase": guest.run.run.phase}
-                _measure_pending(guest.run, engine, pool, guest.cells, last, its_own, idle, log=run.run)
-                _copy_launch_files(run.run, guest.run.run)
+            if guest is not None and last and not missing:
+                _measure_guest(run, guest, last, engine, pool, about, idle)
         # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or engine.death() is None):
             collect_run_outputs(run, engine)
         return missing
 
 
+def _measure_guest(
+    run: Run,
+    guest: Guest,
+    pending: list[CellSpec],
+    engine: RunningEngine,
+    pool: WorkerPool,
+    about: dict[str, Any],
+    idle: dict[str, Any],
+) -> None:
+    """The guest's cells, in a launch of their own number; a death before the first of them is one in it."""
+    death = engine.death()
+    if death is not None:
+        run.deaths.append(Death(guest.run.run.phase, pending[0].cell_id, death))
+        return
+    guest.run.run.path.mkdir(parents=True, exist_ok=True)
+    attempt = archive_earlier_attempt(guest.run.run)
+    its_own = {**about, "phase": guest.run.run.phase, "attempt": attempt}
+    _measure_pending(guest.run, engine, pool, guest.cells, pending, its_own, idle, log=run.run)
+    _copy_launch_files(run.run, guest.run.run)
+
+
 def _copy_launch_files(source: RunFolder, target: RunFolder) -> None:
-    """What belongs to a launch lies beside its cells; of one that served two phases, in both folders. A later launch of the second phase
-    then has the next number."""
-    target.path.mkdir(parents=True, exist_ok=True)
-    for name in RUN_FILES:
+    """What belongs to a launch lies beside its cells; of one that served two phases, in both folders."""
+    for name in (*RUN_FILES, VIRTUAL_GPU):
         if (source.path / name).is_file():
             shutil.copy2(source.path / name, target.path / name)
 

@@ -30,14 +30,19 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
     found = []
     again = interval(entry.get("noise_floor"))
     if again is not None:
-        half = number(mapping(entry.get("noise_floor")).get("half_width")) or 0.0
-        found.append(
-            f"Plain against itself: {with_interval(again)}. A tax below {half:.1%} would drown in that."
+        least = number(mapping(entry.get("noise_floor")).get("found_4_of_5"))
+        blocks = number(entry.get("blocks")) or 0
+        power = (
+            f" A tax of {least:.1%} is found by {blocks:.0f} such blocks in four of five campaigns."
+            if least is not None
+            else ""
         )
-    spread = number(entry.get("between_launch_sd"))
+        found.append(f"Plain against itself: {with_interval(again)}.{power}")
+    spread = interval(entry.get("between_launches"))
     if spread is not None:
         found.append(
-            f"Launches of plain differ by {spread:.1%} (standard deviation) beyond what their requests explain."
+            f"Launches of plain differ by {spread.point:.1%} [{spread.low:.1%}, {spread.high:.1%}] (standard deviation) beyond what their "
+            "requests explain."
         )
     drift = interval(mapping(entry.get("drift")).get("change"))
     if drift is not None:
@@ -45,14 +50,14 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
         hours = number(mapping(entry.get("drift")).get("hours")) or 0.0
         word = "drifts" if p_value is not None and p_value < 0.05 else "does not visibly drift"
         found.append(
-            f"Plain {word}: {with_interval(drift)} from its first launch to its last, {hours:.1f} h (p = {p_value:.2g})."
+            f"Plain {word}: {with_interval(drift)} from its first launch to its last, {hours:.1f} h, on a line through the blocks (p = {p_value:.2g})."
         )
     slope = interval(entry.get("host_speed_slope"))
     if slope is not None:
         same = interval(mapping(entry.get("noise_floor")).get("at_equal_host_speed"))
         ends = f"[{slope.low:.2f}, {slope.high:.2f}]"
         found.append(
-            f"Where a fixed piece of work took the host 10 % longer, the latency was {slope.point * 10:.1f} % longer "
+            f"Where a fixed piece of work took the host 10 % longer, the latency differed by {percent(1.1**slope.point - 1)} "
             f"(slope {slope.point:.2f} {ends} on the log scale)."
         )
         if same is not None:

@@ -23,15 +23,19 @@ def verdict_row(value: Mapping[str, Any], alpha: float) -> Text:
         "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
         "label": str(value.get("label") or ""),
         "sentence": str(value.get("sentence") or ""),
-        "at_equal_speed": _at_equal_speed(mapping(value.get("at_equal_host_speed"))),
+        "at_equal_speed": _at_equal_speed(mapping(value.get("at_equal_host_speed")), alpha),
         "p": _p_values(value, outcome, alpha),
     }
 
 
-def _at_equal_speed(value: Mapping[str, Any]) -> str:
+def _at_equal_speed(value: Mapping[str, Any], alpha: float) -> str:
     """The answer at equal speed of the host; empty where there is none."""
-    outcome, sentence = value.get("outcome"), value.get("sentence")
-    return f"At equal speed of the host: {outcome}. {sentence}" if outcome and sentence else ""
+    outcome, sentence = str(value.get("outcome") or ""), value.get("sentence")
+    if not outcome or not sentence:
+        return ""
+    p = _p_values(value, outcome, alpha)
+    note = f" ({p['note']})" if p["note"] else ""
+    return f"At equal speed of the host: {outcome}{note}, p and Holm's p {p['text']}. {sentence}"
 
 
 def _p_values(value: Mapping[str, Any], outcome: str, alpha: float) -> Text:

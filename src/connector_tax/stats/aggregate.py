@@ -84,6 +84,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         settings["bootstrap_draws"],
         stream(config["seed"], "at_equal_host_speed"),
         equal_speed=True,
+        without=frozenset(no_ttft),
     )
     return {
         "schema_version": SCHEMA_VERSION,
@@ -107,9 +108,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "observer_effect": observer_effect(estimates, confidence),
         "growth": growth(estimates, data.cells(), confidence),
         "amplification": _amplification(chosen, confidence),
-        "hypotheses": hypotheses_json(
-            verdicts, evidence, {c: e for c, e in equal_speed.items() if c not in no_ttft}
-        ),
+        "hypotheses": hypotheses_json(verdicts, evidence, equal_speed),
         "outputs": outputs,
         "criteria": judge_criteria(data, verdicts),
         "problems": [

@@ -201,7 +201,7 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, factor: float)
     by_kind: Estimates = {}
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
-        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length, factor=factor)
+        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, factor=factor)
         for q, estimate in found.items():
             by_kind[name, q] = estimate
     told = {name: values for name, values in known.items() if values.size}

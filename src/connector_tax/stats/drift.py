@@ -1,7 +1,7 @@
-"""Whether a quantity changed over a campaign: a straight line through its launches."""
+"""Whether a quantity changed over a campaign: a straight line through its blocks of launches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -40,3 +40,26 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
     half = float(stats.t.ppf(0.5 + confidence / 2, len(hours) - 2)) * float(line.stderr)
     change = float(line.slope)
     return Line(change, change - half, change + half, float(line.pvalue), span_h, len(hours))
+
+
+def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: float) -> Line | None:
+    """A line through the means of blocks; its change is that from the first launch of all to the last.
+
+    Two launches of a block share what the block is slow by, so they are no two points of a line: taken as such they drift in up to a
+    fifth of campaigns in which nothing does.
+
+    Args:
+        points: (block, hours, value), one for each launch.
+    """
+    blocks: dict[str, list[tuple[float, float]]] = {}
+    for block, hours, value in points:
+        blocks.setdefault(block, []).append((hours, value))
+    means = [np.mean(own, axis=0) for own in blocks.values()]
+    line = straight_line([float(m[0]) for m in means], [float(m[1]) for m in means], confidence)
+    if line is None:
+        return None
+    span_h = float(np.ptp([hours for _, hours, _ in points]))
+    longer = span_h / line.span_h
+    return replace(
+        line, change=line.change * longer, low=line.low * longer, high=line.high * longer, span_h=span_h
+    )

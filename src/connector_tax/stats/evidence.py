@@ -67,6 +67,7 @@ def hypotheses_json(
             "label": v.label,
             "sentence": v.sentence,
             "p_value": v.p_value,
+            "p_holm": v.p_holm,
         }
         for v in (judge_hypotheses(held) if at_equal_speed else ())
         if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE

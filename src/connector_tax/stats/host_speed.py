@@ -1,11 +1,11 @@
 """Taxes over blocks at equal speed of the host: what differs between launches because the cores did, taken out.
 
-A virtual core does the same work in 1.0 to 1.4 times the time, for seconds to minutes, whatever runs on it. A launch that meets
+A virtual core does the same work in 1.0 to 1.6 times the time, for seconds to minutes, whatever runs on it. A launch that meets
 it slow has longer latencies in any configuration. What a fixed piece of work took beside each cell (``cpu_work_us_mean``) says how slow it was:
 
     log latency = block + configuration + slope * log work
 
-by least squares over all launches of the blocks, both plains as one configuration. One that spreads more than the median configuration counts for
+by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over four times the median configuration's counts for
 as much less: waits of a connector that copies differ by more than the host does. The slope takes the difference in work out of each
 block's log ratio. The interval is Student's t over blocks, with the slope's own error in it. This stands beside the tax and never
 in its place: a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
@@ -19,12 +19,17 @@ import numpy as np
 from scipy import stats
 
 from connector_tax.intervals.resampling import Floats
+from connector_tax.stats.host import work_us
 from connector_tax.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
 # Fewer launches than parameters and this many say nothing of how far off the slope is.
 MIN_FREEDOM = 3
 # Of the log work between launches, below which there is nothing to take a slope from.
 LEAST_VARIANCE = 1e-12
+# Of a log ratio and its half interval together.
+MOST_LOG = math.log(100)
+# Times the median configuration's variance, beyond which one weighs less: four launches differ by less than that by chance.
+FAR = 4.0
 # Of weights from residuals; they hardly change after the second.
 ROUNDS = 4
 
@@ -35,7 +40,7 @@ class SpeedSlope:
 
     Attributes:
         slope: of the log latency over the log work. At 0.3, work that takes 10 % longer goes with a latency that is 3 % longer.
-        error: its standard error (HC3), which holds where configurations spread differently.
+        error: its standard error.
         freedom: launches less parameters.
     """
 
@@ -65,8 +70,8 @@ class EqualSpeed:
 
 def log_work(launch: Launch) -> float:
     """NaN where the launch does not say."""
-    work = None if launch.host is None else launch.host.cpu_work_us_mean
-    return math.nan if work is None or work <= 0 else math.log(work)
+    work = work_us(launch.host)
+    return math.nan if work is None else math.log(work)
 
 
 def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
@@ -91,7 +96,7 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
         spread = [float((residual[own] ** 2).mean()) for own in groups]
         floor = float(np.median(spread))
         for own, own_spread in zip(groups, spread, strict=True):
-            weights[own] = floor / max(own_spread, floor) if floor > 0 else 1.0
+            weights[own] = floor / own_spread if own_spread > FAR * floor > 0 else 1.0
     return SpeedSlope(slope, error, freedom)
 
 
@@ -107,9 +112,9 @@ def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple
     rest = y - basis @ (basis.T @ y)
     slope = float(own @ rest) / size
     residual = rest - slope * own
-    leverage = (basis**2).sum(axis=1) + own**2 / size
-    left_out = residual / np.maximum(1 - leverage, 1e-6)
-    return slope, math.sqrt(float(((own * left_out) ** 2).sum())) / size, residual / root
+    # Not a sandwich: where one launch alone met a slow host, its residual is zero, and it says nothing of the error.
+    variance = float(residual @ residual) / (len(work) - levels.shape[1] - 1)
+    return slope, math.sqrt(variance / size), residual / root
 
 
 def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> EqualSpeed:
@@ -122,13 +127,19 @@ def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: Sp
     return EqualSpeed(ratios, slope.error * float(work.mean()), work)
 
 
-def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any]:
-    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one."""
+def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any] | None:
+    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one.
+
+    None where the launches' speeds say so little that the interval spans more than a factor of a hundred.
+    """
     n = found.log_ratios.size
     t = float(stats.t.ppf(0.5 + confidence / 2, n - 1))
     centre = float(found.log_ratios.mean())
     half = t * math.hypot(float(found.log_ratios.std(ddof=1)) / math.sqrt(n), found.shared_error)
     work, spread = float(found.log_work.mean()), t * float(found.log_work.std(ddof=1)) / math.sqrt(n)
+    # Beyond it the number is none that anybody could use, and no float of JSON.
+    if max(abs(centre) + half, abs(work) + spread) > MOST_LOG:
+        return None
     low, high = math.expm1(centre - half), math.expm1(centre + half)
     return {
         "point": math.expm1(centre),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from connector_tax.ingest.host import HostState
-from connector_tax.intervals.looks import look_factor
 from connector_tax.intervals.resampling import Floats
 from connector_tax.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.records.connector import PLAIN_AGAIN
@@ -85,8 +84,8 @@ def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: s
     if estimate.point is None or estimate.point <= 0:
         return Launch(block, config, start_h, math.nan, math.nan, host)
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
-    # What looking made wider is not what requests differ by.
-    within = float(np.log(finite).std(ddof=1)) / look_factor(own.cell.spec) if finite.size > 1 else math.nan
+    # What looking and Student's t made wider is not what requests differ by.
+    within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
     return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
 
 

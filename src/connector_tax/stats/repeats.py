@@ -17,7 +17,6 @@ from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.intervals.resampling import Floats
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.drift import straight_line
 from connector_tax.stats.host import host_changes
 from connector_tax.stats.host_speed import SpeedSlope, at_equal_speed, equal_speed_json, speed_slope
 from connector_tax.stats.launches import (
@@ -30,6 +29,12 @@ from connector_tax.stats.launches import (
     log_ratios,
     own_blocks,
     plains,
+)
+from connector_tax.stats.spread import (
+    between_launches,
+    drift,
+    found_four_times_in_five,
+    within_launches,
 )
 from connector_tax.stats.taxes import LATENCY_METRICS
 
@@ -86,7 +91,7 @@ def host_drift(
         launches = launches_at(estimates, rate, "ttft_p90")
         blocks = complete_blocks(launches)
         if len(blocks) >= MIN_BLOCKS:
-            plain = [(x.start_h, x.host) for x in plains(launches, blocks)]
+            plain = [(x.block, x.start_h, x.host) for x in plains(launches, blocks)]
             sources = host_changes(plain, confidence)
             found.append(
                 {"reference": reference, "rate_per_s": rate, "n_launches": len(plain), "sources": sources}
@@ -111,15 +116,18 @@ def headline_taxes(
     reference: str = "ref_safe",
     *,
     equal_speed: bool = False,
+    without: frozenset[str] = frozenset(),
 ) -> dict[str, Estimate]:
     """Taxes at a reference rate with draws of their joint distribution (multivariate t), for what is asked of several at once.
 
     Args:
         equal_speed: those at equal speed of the host; none where it is not known.
+        without: configurations whose latency is no tax.
     """
     if rates is None:
         return {}
     launches = launches_at(estimates, float(rates[f"{reference}_per_s"]), metric)
+    launches = {key: x for key, x in launches.items() if x.config not in without}
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
     slope = speed_slope(launches, blocks, list(members_of)) if equal_speed else None
@@ -189,21 +197,24 @@ def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
     again = mean_over_blocks(log_ratios(launches, blocks, PLAIN_AGAIN), confidence)
     adjusted = _drift_adjusted(launches, blocks, list(own), confidence)
     slope = speed_slope(launches, blocks, list(own))
+    between = between_launches(launches, blocks, confidence)
     return {
         "blocks": len(blocks),
-        # What "tax" plain has against itself; a tax inside it is none that this design could find.
+        # What "tax" plain has against itself.
         "noise_floor": {
             "point": again.point,
             "low": again.low,
             "high": again.high,
             "half_width": (again.high - again.low) / 2,
+            "found_4_of_5": found_four_times_in_five(launches, blocks, confidence),
             "at_equal_host_speed": _equal_speed(launches, blocks, PLAIN_AGAIN, slope, confidence),
         },
         "host_speed_slope": None if slope is None else slope.to_json(confidence),
-        "between_launch_sd": _between_launch_sd(launches, blocks, again.sd),
-        "within_launch_sd": _within_launch_sd(launches, blocks),
+        "between_launch_sd": None if between is None else between["point"],
+        "between_launches": between,
+        "within_launch_sd": within_launches(launches, blocks),
         "requests": float(np.median([x.requests for x in plains(launches, blocks)])),
-        "drift": _drift(launches, blocks, confidence),
+        "drift": drift(launches, blocks, confidence),
         "taxes": [
             {
                 "config": c,
@@ -237,38 +248,6 @@ def _json(mean: Mean) -> dict[str, Any]:
         "n": mean.n,
         "sd": mean.sd,
         "verdict": verdict,
-    }
-
-
-def _between_launch_sd(launches: Launches, blocks: list[str], sd_again: float) -> float | None:
-    """Of one launch's log percentile, beyond what its own requests leave open; from plain against plain."""
-    within = _within_launch_sd(launches, blocks)
-    # The difference of two launches holds twice the variance of one.
-    return None if within is None else math.sqrt(max(0.0, sd_again**2 / 2 - within**2))
-
-
-def _within_launch_sd(launches: Launches, blocks: list[str]) -> float | None:
-    """Root mean square over plain's launches; None where one is not known."""
-    within = [x.within_sd for x in plains(launches, blocks)]
-    if any(math.isnan(w) for w in within):
-        return None
-    return math.sqrt(float(np.mean(np.square(within))))
-
-
-def _drift(launches: Launches, blocks: list[str], confidence: float) -> dict[str, Any] | None:
-    """How much plain's percentile changed from its first launch to its last, on a straight line; None if they began at once."""
-    plain = plains(launches, blocks)
-    line = straight_line([x.start_h for x in plain], [x.log_latency for x in plain], confidence)
-    if line is None:
-        return None
-    return {
-        "change": {
-            "point": math.expm1(line.change),
-            "low": math.expm1(line.low),
-            "high": math.expm1(line.high),
-        },
-        "p_value": line.p_value,
-        "hours": line.span_h,
     }
 
 

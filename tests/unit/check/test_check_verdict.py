@@ -63,6 +63,17 @@ def test_a_host_that_cannot_tell_the_limit_from_nothing_judges_nothing(tmp_path:
     assert "no load tells a" in found.line and "tax of 2.0% from none" in found.line
 
 
+def test_a_latency_that_does_not_decide_withholds_no_verdict(tmp_path: Path) -> None:
+    """Plain's TTFT differs by 6 % from itself and its TPOT does not."""
+    noisy = replace(QUIET, ttft_ms=1.06 * QUIET.ttft_ms)
+    findings = read_findings(measured(tmp_path, again=noisy), {})
+    assert verdict(findings, 0.02).exit_code == NOT_JUDGED
+    found = verdict(findings, 0.02, ("tpot_p90",))
+    assert found.exit_code == FINE and "TPOT p90" in found.line
+    document = check_json(findings, found, 0.02, 1.0, deciding=("tpot_p90",))
+    assert document["deciding"] == ["tpot_p90"]
+
+
 def test_a_connector_that_does_not_serve_is_not_judged(alike: Findings) -> None:
     modes = (
         alike.modes[0],

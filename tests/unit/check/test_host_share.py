@@ -20,15 +20,17 @@ def taxed(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return read_findings(measured(tmp_path_factory.mktemp("taxed"), own=QUIET.taxed(0.05)), {})
 
 
-def load_tax(work: float | None, share: float) -> LoadTax:
+def load_tax(work: float | None, share: float, whole: float = 0.0) -> LoadTax:
     known = Estimate(0.1, np.full(100, 0.1), 50)
-    return LoadTax(8.0, "ttft_p90", known, known, (1.0, 1.0, 1.1), work, share)
+    return LoadTax(8.0, "ttft_p90", known, known, (1.0, 1.0, 1.1), work, share, whole)
 
 
 def with_host(findings: Findings, work: float | None, share: float) -> Findings:
     """All of its taxes, as if the host's work had taken so much longer beside the connector."""
     modes = tuple(
-        replace(m, taxes=tuple(replace(t, host_work=work, host_share=share) for t in m.taxes))
+        replace(
+            m, taxes=tuple(replace(t, host_work=work, host_share=share, host_whole=share) for t in m.taxes)
+        )
         for m in findings.modes
     )
     return replace(findings, modes=modes)
@@ -41,12 +43,37 @@ def with_host(findings: Findings, work: float | None, share: float) -> Findings:
         (0.0, 1.0, 0.1),
         (0.1, 1.0, 0.0),  # work took 10 % longer and so did the latency
         (0.1, 0.0, 0.1),
-        (0.25, 0.5, 1.1 * 0.9 - 1),
+        (0.25, 0.5, 1.1 * 0.8 - 1),  # 20 % less of the host's work, and half of the latency is exposed
+        (0.25, 0.1, 1.1 * 0.9 - 1),  # no more goes away than is exposed
         (-0.2, 1.0, 1.1 / 0.8 - 1),
     ],
 )
 def test_what_is_left_at_plains_speed(work: float | None, share: float, left: float) -> None:
     assert load_tax(work, share).at_equal_speed(0.1) == pytest.approx(left)
+
+
+@pytest.mark.parametrize(
+    ("device_ms", "host_ms", "work"),
+    [(9.0, 8.33, 0.2), (9.0, 8.33, -0.2), (9.0, 2.0, -0.3), (9.0, 12.0, 0.5), (9.0, 12.0, -0.5)],
+)
+def test_a_step_behind_which_host_and_device_work_at_once_holds_the_truth(
+    device_ms: float, host_ms: float, work: float
+) -> None:
+    """Asynchronous: a step lasts as long as the longer of the two. No tax at equal speed; ``host_ms`` is at plain's."""
+    plain, own = max(device_ms, host_ms), max(device_ms, host_ms * (1 + work))
+    whole = min(1.0, host_ms * (1 + work) / own)
+    tax = load_tax(work, 1 - device_ms / own, whole)
+    held = sorted((own / plain - 1, tax.at_equal_speed(own / plain - 1)))
+    assert held[0] - 1e-9 <= 0.0 <= held[1] + 1e-9
+
+
+@pytest.mark.parametrize("work", [0.3, -0.3])
+def test_a_step_in_which_host_and_device_take_turns_holds_the_truth(work: float) -> None:
+    """Synchronous: 8 ms of the device and 2 ms of the host at plain's speed."""
+    plain, own = 10.0, 8.0 + 2.0 * (1 + work)
+    share = 1 - 8.0 / own
+    held = sorted((own / plain - 1, load_tax(work, share, share).at_equal_speed(own / plain - 1)))
+    assert held[0] - 1e-9 <= 0.0 <= held[1] + 1e-9
 
 
 def test_a_host_that_was_slower_beside_the_connector_may_be_the_tax(taxed: Findings) -> None:
@@ -78,7 +105,7 @@ def test_text_and_json_say_how_the_host_was(taxed: Findings) -> None:
     rows = [x for x in check_text(slower, found, explain=False).splitlines() if "TTFT p90" in x and "%" in x]
     assert rows and any(row.endswith("+20% x 0.25") for row in rows)
     taxes = check_json(slower, found, None, 1.0)["modes"]["async"]["taxes"]
-    assert {(t["host_work"], t["host_share"]) for t in taxes} == {(0.2, 0.25)}
+    assert {(t["host_work"], t["host_share"], t["host_whole"]) for t in taxes} == {(0.2, 0.25, 0.25)}
 
 
 def test_cells_that_do_not_say_have_no_such_number(tmp_path: Path) -> None:

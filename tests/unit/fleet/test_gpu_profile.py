@@ -57,7 +57,14 @@ def test_residuals_are_those_of_every_cell_and_kind_of_step(fit: GpuFit) -> None
 
 def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
-    command = [sys.executable, str(PROJECT_ROOT / "scripts" / "fit_gpu.py"), "--root", str(RECORD), "--gpu", "h200"]
+    command = [
+        sys.executable,
+        str(PROJECT_ROOT / "scripts" / "fit_gpu.py"),
+        "--root",
+        str(RECORD),
+        "--gpu",
+        "h200",
+    ]
     model = ["--model-config", "Qwen3-Coder-30B-A3B-Instruct"]
     done = subprocess.run([*command, *model, "--out", str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

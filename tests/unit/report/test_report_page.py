@@ -347,8 +347,15 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
             "rate_per_s": 2.0,
             "metric": "ttft_p90",
             "blocks": 4,
-            "noise_floor": {"point": 0.01, "low": -0.01, "high": 0.03, "half_width": 0.02},
+            "noise_floor": {
+                "point": 0.01,
+                "low": -0.01,
+                "high": 0.03,
+                "half_width": 0.02,
+                "found_4_of_5": 0.021,
+            },
             "between_launch_sd": 0.012,
+            "between_launches": {"point": 0.012, "low": 0.0, "high": 0.03},
             "drift": {"change": {"point": 0.02, "low": 0.01, "high": 0.03}, "p_value": 0.01, "hours": 2.5},
             "taxes": [{"config": "mooncake_both", **numbers, "by_block": {"r1": 0.2, "r2": 0.3}}],
         }
@@ -372,8 +379,12 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
         "\xa0", " "
     )
     assert "Over 4 blocks of launches; one launch: +40 %" in text.replace("\xa0", " ")
-    assert "A tax below 2.0% would drown in that" in text
-    assert "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h" in text
+    assert "A tax of 2.1% is found by 4 such blocks in four of five campaigns." in text
+    assert "Launches of plain differ by 1.2% [0.0%, 3.0%] (standard deviation)" in text
+    assert (
+        "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h, on a line through the blocks"
+        in text
+    )
     assert "Mooncake (both) +27 % [+15 %, +41 %] tax – R1 +20 %, R2 +30 %" in text
 
 

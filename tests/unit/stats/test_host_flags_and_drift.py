@@ -92,10 +92,11 @@ def test_two_launches_or_one_moment_are_no_line(hours: list[float], values: list
 
 def test_sources_that_too_few_launches_know_are_absent() -> None:
     steal = [0.001, 0.002, 0.004, 0.003]
-    launches: list[tuple[float, HostState | None]] = [
-        (float(k), HostState(60, share, None, None, GPU if k < 2 else None)) for k, share in enumerate(steal)
+    launches: list[tuple[str, float, HostState | None]] = [
+        (f"r{k}", float(k), HostState(60, share, None, None, GPU if k < 2 else None))
+        for k, share in enumerate(steal)
     ]
-    (found,) = host_changes([*launches, (4.0, None)], 0.95)
+    (found,) = host_changes([*launches, ("r4", 4.0, None)], 0.95)
     by_scipy = stats.linregress([0, 1, 2, 3], steal)
     assert (found["source"], found["unit"], found["n"]) == ("steal_share", "ratio", 4)
     assert found["mean"] == pytest.approx(0.0025)
@@ -135,10 +136,10 @@ def test_a_campaign_on_a_host_that_warms_up(tmp_path: Path) -> None:
         e["drift"] for e in found["repeats"] if (e["reference"], e["metric"]) == ("ref_safe", "ttft_p90")
     ]
     clock = sources["gpu_sm_mhz_p50"]
-    assert clock["n"] == 6
+    assert clock["n"] == 3, "three blocks of two launches"
     # Cells differ in length, and the median is of the middle of each; a launch begins at its start.
     assert clock["change"]["point"] == pytest.approx(-60 * drift["hours"], rel=0.05)
-    assert clock["p_value"] < 1e-6
+    assert clock["p_value"] < 0.05
     assert sources["gpu_temperature_c_max"]["change"] == {"point": 0, "low": 0, "high": 0}
     assert sources["gpu_temperature_c_max"]["p_value"] == 1
     row = next(csv.DictReader(io.StringIO(aggregate_csv(found))))

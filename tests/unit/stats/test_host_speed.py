@@ -101,6 +101,36 @@ def test_nothing_is_said_where_one_launch_does_not_tell_its_speed(lacks: str) ->
     assert all(t["at_equal_host_speed"] is None for t in entry["taxes"])
 
 
+@pytest.mark.parametrize("work_us", [0.0, -3.0, 1e-290, 1e12])
+def test_work_that_cannot_have_been_is_none(work_us: float) -> None:
+    """A damaged record, or a clock that ticks too seldom, neither ends the analysis nor becomes a number."""
+    found = campaign(np.random.default_rng(5), own_sd=0.01)
+    found["r2", "b"] = replace(found["r2", "b"], host=host(work_us))
+    entry = summarise(found, 0.95)
+    assert entry is not None and entry["host_speed_slope"] is None
+
+
+def test_one_launch_on_a_slow_host_is_evidence() -> None:
+    """300 campaigns in which all the others were at one speed: the interval of the slope holds the truth in nine of ten, and is no wider."""
+    held, widths = 0, []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        found = campaign(rng, own_sd=0.01, slow_share=0.0)
+        for key, x in found.items():
+            slow = key == ("r1", "plain")
+            work = 210.0 * (1.3 if slow else math.exp(rng.normal(0, 0.0003)))
+            level = (
+                x.log_latency - SLOPE * math.log((x.host.cpu_work_us_mean or 0.0) / 210.0) if x.host else 0.0
+            )
+            found[key] = replace(x, log_latency=level + SLOPE * math.log(work / 210.0), host=host(work))
+        entry = summarise(found, 0.95)
+        assert entry is not None
+        slope = entry["host_speed_slope"]
+        held += slope["low"] <= SLOPE <= slope["high"]
+        widths.append(slope["high"] - slope["low"])
+    assert held / 300 > 0.86 and float(np.median(widths)) < 0.4
+
+
 def test_a_host_of_one_speed_has_no_slope() -> None:
     found = {k: replace(x, host=host(210.0)) for k, x in campaign(np.random.default_rng(6)).items()}
     blocks = list(BLOCKS)
