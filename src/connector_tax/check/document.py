@@ -49,7 +49,7 @@ def check_json(
             "output_tokens": request.output_tokens,
             "blocks": request.blocks,
         },
-        "modes": {mode.mode: _mode(mode, request.connector_id) for mode in findings.modes},
+        "modes": {mode.mode: _mode(mode, request.connector_id, deciding) for mode in findings.modes},
         "growth": None
         if findings.growth is None
         else {
@@ -63,7 +63,7 @@ def check_json(
     }
 
 
-def _mode(mode: ModeFindings, own_id: str) -> dict[str, Any]:
+def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...]) -> dict[str, Any]:
     return {
         "serves": mode.failure is None and not mode.deaths_of(own_id, own=True),
         "failure": mode.failure,
@@ -75,7 +75,7 @@ def _mode(mode: ModeFindings, own_id: str) -> dict[str, Any]:
         "taxes": [tax_json(tax) for tax in mode.taxes],
         "taxes_over_blocks": [asdict(tax) for tax in mode.over_blocks],
         "noise_floor": {metric: noise_floor(mode.taxes, metric) for metric in LATENCY_METRICS},
-        "judged": [asdict(judged) for judged in judge(mode)],
+        "judged": [asdict(judged) for judged in judge(mode) if judged.metric in deciding],
         "processes": mode.processes,
         "spinning": list(mode.spinning),
         "slack_us": {c: {f"{rate:g}": s for rate, s in by.items()} for c, by in mode.slack_us.items()},

@@ -250,6 +250,6 @@ def _hooks(cell: CellData | None, seed: int) -> list[dict[str, Any]]:
 
 
 def _growth(campaigns: Campaigns, data: CampaignData) -> list[dict[str, Any]]:
-    """Over the cells of the connector's first launch: few or many requests in an emptier or fuller cache, and three loads after them."""
+    """Over the cells of the connector's first launch: three loads, and few or many requests in an emptier or fuller cache after them."""
     own = [c for c in data.cells() if c.config == campaigns.request.connector_id and c.usable]
     return slopes(launch_steps([c for c in own if c.phase in PHASES]), int(data.document["config"]["seed"]))

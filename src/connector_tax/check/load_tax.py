@@ -29,8 +29,9 @@ class LoadTax:
         ms: metric in milliseconds, of (plain, plain again, connector).
         host_work: by how much longer a fixed piece of work took the host beside the connector than beside plain, as a ratio less one;
             None where that is not known.
-        host_share: of the connector's latency, what the device did not cover: the host's exposed part.
-        host_whole: of the same, all that the host does, also while the device is busy.
+        host_share: at most so much of the connector's latency is the host's alone. Of TPOT what the device did not cover of its steps; 1 where
+            nothing bounds it, as for TTFT.
+        host_whole: the same of all that the host does, also while the device is busy.
     """
 
     rate_per_s: float

@@ -59,6 +59,7 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
             if launch.then is not None:
                 # Its receipt; and, where the engine died among its cells, a launch of its own for the rest.
                 died += measure_run(file, launch.config, launch.then)
+                died += _unrecorded_death(launch, died)
         deaths.extend((launch, death) for death in died)
 
     begun = time.monotonic()
@@ -86,6 +87,15 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
             if reason is not None:
                 failed[launch.mode] = reason
     return Measured(failed, tuple(deaths))
+
+
+def _unrecorded_death(launch: Launch, died: tuple[Death, ...]) -> tuple[Death, ...]:
+    """Of an engine that serves the loads and not even launches for the phase after them: no cell has its death, the receipt has."""
+    assert launch.then is not None
+    receipt = read_receipt(_run_folder(launch, launch.then))
+    if receipt.status != "failed" or any(d.phase == launch.then for d in died):
+        return ()
+    return (Death(launch.then, "", receipt.reason or "unknown"),)
 
 
 def once_more_fits(elapsed_s: float, made: int, left: int, blocks: int) -> bool:

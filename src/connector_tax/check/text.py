@@ -106,13 +106,16 @@ def _taxes(mode: ModeFindings) -> Iterator[str]:
     yield f"noise floor (the largest difference of plain from itself{wider}): {known or 'not known'}"
     held = "" if over_blocks else "; the verdict's intervals hold what is left of the tax at plain's speed"
     yield (
-        "host's work: by how much longer a fixed piece of work took beside the connector than beside plain, and which share of the latency "
+        "host's work: by how much longer a fixed piece of work took beside the connector than beside plain; of TPOT also which share of the steps "
         f"the device did not cover{held}"
     )
 
 
 def _work(tax: LoadTax) -> str:
-    return "-" if tax.host_work is None else f"{tax.host_work:+.0%} x {tax.host_share:.2f}"
+    if tax.host_work is None:
+        return "-"
+    share = f" x {tax.host_share:.2f}" if tax.metric.startswith("tpot") else ""
+    return f"{tax.host_work:+.0%}{share}"
 
 
 def _blocks(mode: ModeFindings) -> Iterator[str]:

@@ -89,14 +89,16 @@ def verdict(
         if blind is not None:
             words = f"{label}: not judged: no load tells a {NAMES[blind.metric]} tax of {fail_above:.1%} from none; the best is {blind.words}"
             return Verdict(NOT_JUDGED, words)
+    # A line that says "no tax" must not be read as one on a latency that was not asked for.
+    which = "" if len(deciding) > 1 else f" of {NAMES[deciding[0]]}"
     limit = "" if fail_above is None else f", none shown to be above {fail_above:.1%}"
     taxes = [j for j in judged if j.told_apart]
     if taxes:
         worst = max(taxes, key=lambda j: j.point)
-        return Verdict(FINE, f"{label}: a tax, {kind}{limit}; the largest: {worst.words}")
+        return Verdict(FINE, f"{label}: a tax{which}, {kind}{limit}; the largest: {worst.words}")
     widest = max(judged, key=lambda j: j.high if j.high is not None else float("inf"))
     return Verdict(
-        FINE, f"{label}: no tax found, {kind}{limit}; the intervals leave room up to {widest.words}"
+        FINE, f"{label}: no tax{which} found, {kind}{limit}; the intervals leave room up to {widest.words}"
     )
 
 

@@ -26,7 +26,7 @@ from connector_tax.records.cell import CellSpec
 
 SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
-IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 2.0, "emulator": 0.3}
+IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
 
 
 @contextmanager

@@ -156,6 +156,8 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
             # warmed up as well.
             failed_launches += 1
             guest = None
+            # Cells may have been finished before the port was taken from the engine.
+            pending = _pending(run, _planned(run, cells))
             if failed_launches == LAUNCH_TRIES:
                 raise ConfigurationFailed(
                     f"did not launch in {LAUNCH_TRIES} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
@@ -279,6 +281,8 @@ def _measure_guest(
     guest.run.run.path.mkdir(parents=True, exist_ok=True)
     attempt = archive_earlier_attempt(guest.run.run)
     its_own = {**about, "phase": guest.run.run.phase, "attempt": attempt}
+    # Before its cells, so that none stands without them whatever ends the launch; and again with all of the log.
+    _copy_launch_files(run.run, guest.run.run)
     _measure_pending(guest.run, engine, pool, guest.cells, pending, its_own, idle, log=run.run)
     _copy_launch_files(run.run, guest.run.run)
 

@@ -1,5 +1,6 @@
 """What several launches say, as tables: taxes over blocks, the noise floor, what launches differ by, drift."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,7 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
         same = interval(mapping(entry.get("noise_floor")).get("at_equal_host_speed"))
         ends = f"[{slope.low:.2f}, {slope.high:.2f}]"
         found.append(
-            f"Where a fixed piece of work took the host 10 % longer, the latency differed by {percent(1.1**slope.point - 1)} "
+            f"Where a fixed piece of work took the host 10 % longer, the latency differed by {percent(math.expm1(slope.point * math.log(1.1)))} "
             f"(slope {slope.point:.2f} {ends} on the log scale)."
         )
         if same is not None:

@@ -8,16 +8,18 @@ from scipy import stats
 
 # Two points lie on a line whatever they are.
 MIN_POINTS = 3
+# Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says nothing of the whole.
+MOST_LONGER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Least squares over launches.
+    """Least squares over points in time.
 
     Attributes:
-        change, low, high: from the first launch to the last, in the quantity's own unit, with its t-interval.
+        change, low, high: over ``span_h``, in the quantity's own unit, with its t-interval.
         p_value: of no change, two-sided.
-        span_h: between the two.
+        n: points.
     """
 
     change: float
@@ -48,6 +50,8 @@ def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: 
     Two launches of a block share what the block is slow by, so they are no two points of a line: taken as such they drift in up to a
     fifth of campaigns in which nothing does.
 
+    None with too few blocks, or where blocks overlap in time: launches of one were measured again long after it.
+
     Args:
         points: (block, hours, value), one for each launch.
     """
@@ -60,6 +64,8 @@ def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: 
         return None
     span_h = float(np.ptp([hours for _, hours, _ in points]))
     longer = span_h / line.span_h
+    if longer > MOST_LONGER:
+        return None
     return replace(
         line, change=line.change * longer, low=line.low * longer, high=line.high * longer, span_h=span_h
     )

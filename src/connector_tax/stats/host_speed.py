@@ -30,6 +30,8 @@ LEAST_VARIANCE = 1e-12
 MOST_LOG = math.log(100)
 # Times the median configuration's variance, beyond which one weighs less: four launches differ by less than that by chance.
 FAR = 4.0
+# Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such slope.
+MOST_ERROR = 0.5
 # Of weights from residuals; they hardly change after the second.
 ROUNDS = 4
 
@@ -75,7 +77,7 @@ def log_work(launch: Launch) -> float:
 
 
 def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
-    """None where a launch does not say how fast its host was, or where launches are too few or all at one speed."""
+    """None where a launch does not say how fast its host was, where launches are too few, or where their speeds differ too little."""
     if not blocks or not configs:
         return None
     chosen = launches_of(launches, blocks, configs)
@@ -97,7 +99,7 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
         floor = float(np.median(spread))
         for own, own_spread in zip(groups, spread, strict=True):
             weights[own] = floor / own_spread if own_spread > FAR * floor > 0 else 1.0
-    return SpeedSlope(slope, error, freedom)
+    return SpeedSlope(slope, error, freedom) if error <= MOST_ERROR else None
 
 
 def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:

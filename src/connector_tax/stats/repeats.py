@@ -39,6 +39,8 @@ from connector_tax.stats.spread import (
 from connector_tax.stats.taxes import LATENCY_METRICS
 
 REFERENCES = ("ref_safe", "ref_load")
+# Only of whether there is a number at all.
+TABLE_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ def headline_taxes(
         return {}
     together: dict[tuple[str, ...], list[str]] = {}
     for config, own in members_of.items():
+        if slope is not None and _equal_speed(launches, own, config, slope, TABLE_CONFIDENCE) is None:
+            continue
         together.setdefault(tuple(own), []).append(config)
     found: dict[str, Estimate] = {}
     # Configurations that lost a block are drawn by themselves: what they share with the others through plain is then not

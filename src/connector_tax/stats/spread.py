@@ -11,6 +11,9 @@ from connector_tax.stats.drift import line_through_blocks
 from connector_tax.stats.launches import Launches, log_ratios, plains
 from connector_tax.stats.power import smallest_detectable
 
+# Of a change of a latency: beyond it the number is none that anybody could use.
+MOST_LOG = math.log(1e6)
+
 
 def found_four_times_in_five(launches: Launches, blocks: list[str], confidence: float) -> float:
     """The smallest tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain do.
@@ -49,10 +52,10 @@ def within_launches(launches: Launches, blocks: list[str]) -> float | None:
 
 
 def drift(launches: Launches, blocks: list[str], confidence: float) -> dict[str, Any] | None:
-    """How much plain's percentile changed from its first launch to its last, on a straight line; None if they began at once."""
+    """How much plain's percentile changed from its first launch to its last, on a straight line; None where there is none that says so."""
     points = [(x.block, x.start_h, x.log_latency) for x in plains(launches, blocks)]
     line = line_through_blocks(points, confidence)
-    if line is None:
+    if line is None or max(abs(line.low), abs(line.high)) > MOST_LOG:
         return None
     return {
         "change": {

@@ -69,9 +69,10 @@ def test_a_latency_that_does_not_decide_withholds_no_verdict(tmp_path: Path) -> 
     findings = read_findings(measured(tmp_path, again=noisy), {})
     assert verdict(findings, 0.02).exit_code == NOT_JUDGED
     found = verdict(findings, 0.02, ("tpot_p90",))
-    assert found.exit_code == FINE and "TPOT p90" in found.line
+    assert found.exit_code == FINE and "no tax of TPOT p90 found" in found.line
     document = check_json(findings, found, 0.02, 1.0, deciding=("tpot_p90",))
     assert document["deciding"] == ["tpot_p90"]
+    assert {j["metric"] for j in document["modes"]["async"]["judged"]} == {"tpot_p90"}
 
 
 def test_a_connector_that_does_not_serve_is_not_judged(alike: Findings) -> None:

@@ -102,8 +102,9 @@ def test_what_the_host_has_no_share_in_stays_as_it_is(taxed: Findings) -> None:
 def test_text_and_json_say_how_the_host_was(taxed: Findings) -> None:
     found = verdict(taxed, None)
     slower = with_host(taxed, 0.2, 0.25)
-    rows = [x for x in check_text(slower, found, explain=False).splitlines() if "TTFT p90" in x and "%" in x]
-    assert rows and any(row.endswith("+20% x 0.25") for row in rows)
+    lines = check_text(slower, found, explain=False).splitlines()
+    assert any("TPOT p90" in row and row.endswith("+20% x 0.25") for row in lines)
+    assert any("TTFT p90" in row and row.endswith(" +20%") for row in lines)
     taxes = check_json(slower, found, None, 1.0)["modes"]["async"]["taxes"]
     assert {(t["host_work"], t["host_share"], t["host_whole"]) for t in taxes} == {(0.2, 0.25, 0.25)}
 

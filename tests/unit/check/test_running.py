@@ -52,6 +52,26 @@ def test_a_connector_that_does_not_start_ends_its_mode(
     assert len(said) == 5
 
 
+def test_an_engine_that_launches_for_the_loads_and_not_for_what_follows_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its prompts are longer. No cell has that death, and the check must not pass."""
+
+    def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
+        folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
+        status, reason = ("failed", "did not launch: SIGSEGV") if phase == "d" else ("measured", None)
+        write_receipt(
+            folder.run(date, config, phase), campaign=folder.root.name, status=status, reason=reason
+        )  # type: ignore[arg-type]
+        return ()
+
+    monkeypatch.setattr(run, "measure_run", measure)
+    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
+    ((launch, death),) = run.measure_check(campaigns, tmp_path / "log", lambda line: None).deaths
+    assert (launch.config, death) == (GIVEN, Death("d", "", "did not launch: SIGSEGV"))
+
+
 def test_preflight_without_launches_includes_what_nothing_speaks_against(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

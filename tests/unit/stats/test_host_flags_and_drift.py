@@ -15,7 +15,7 @@ from scipy import stats
 from connector_tax.ingest import read_campaign
 from connector_tax.ingest.host import GpuState, HostState
 from connector_tax.stats.aggregate import aggregate, aggregate_csv
-from connector_tax.stats.drift import straight_line
+from connector_tax.stats.drift import line_through_blocks, straight_line
 from connector_tax.stats.host import host_changes, host_flags
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -88,6 +88,17 @@ def test_a_clock_that_never_moves_does_not_change() -> None:
 @pytest.mark.parametrize(("hours", "values"), [([], []), ([0.0, 1.0], [1.0, 2.0]), ([1.0] * 4, [1.0, 2.0, 3.0, 4.0])])  # fmt: skip
 def test_two_launches_or_one_moment_are_no_line(hours: list[float], values: list[float]) -> None:
     assert straight_line(hours, values, 0.95) is None
+
+
+def test_blocks_that_lie_beside_one_another_are_no_line() -> None:
+    """Each has a launch at either end of ten hours."""
+    points = [
+        (b, h + k / 60, 0.0 if h else 0.1) for k, b in enumerate(("r1", "r2", "r3")) for h in (0.0, 10.0)
+    ]
+    assert line_through_blocks(points, 0.95) is None
+    apart = [(b, k + h, float(k)) for k, b in enumerate(("r1", "r2", "r3")) for h in (0.0, 0.5)]
+    found = line_through_blocks(apart, 0.95)
+    assert found is not None and (found.change, found.span_h) == pytest.approx((2.5, 2.5))
 
 
 def test_sources_that_too_few_launches_know_are_absent() -> None:

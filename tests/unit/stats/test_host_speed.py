@@ -131,6 +131,17 @@ def test_one_launch_on_a_slow_host_is_evidence() -> None:
     assert held / 300 > 0.86 and float(np.median(widths)) < 0.4
 
 
+def test_a_host_whose_speed_hardly_differs_has_no_slope() -> None:
+    """Its work differs by 0.03 %, and a slope over that would put launches' own 1 % into every tax."""
+    rng = np.random.default_rng(11)
+    found = {
+        k: replace(x, host=host(210.0 * math.exp(rng.normal(0, 3e-4))))
+        for k, x in campaign(rng, own_sd=0.01, slow_share=0.0).items()
+    }
+    entry = summarise(found, 0.95)
+    assert entry is not None and entry["host_speed_slope"] is None
+
+
 def test_a_host_of_one_speed_has_no_slope() -> None:
     found = {k: replace(x, host=host(210.0)) for k, x in campaign(np.random.default_rng(6)).items()}
     blocks = list(BLOCKS)
