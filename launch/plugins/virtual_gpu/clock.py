@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCHEMA = 1
-FLUSH_S = 0.5
+# As the step records, which a cell waits for together with this.
+FLUSH_S = float(os.environ.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
 BATCH_ROWS = 50
 PR_SET_TIMERSLACK = 29
 # The kernel keeps the CPUs awake while a process has this open with a 0 in it (PM QoS).

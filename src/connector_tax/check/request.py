@@ -22,7 +22,13 @@ GIVEN = "checked"
 LOAD_SHARES = (0.15, 0.3, 0.6)
 # By name, whether the engine's own default or --no-async-scheduling.
 ASYNC, SYNC = "async", "sync"
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "HF_HUB_OFFLINE": "1",
+    # Each of some twenty cells waits for its last records.
+    "CONNECTOR_TAX_STEP_FLUSH_S": "0.2",
+}
 
 
 @dataclass(frozen=True, slots=True)
