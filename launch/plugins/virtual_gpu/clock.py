@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCHEMA = 1
-# As the step records, which a cell waits for together with this.
+# Written out as often as the step records: a cell waits for the last rows of both.
 FLUSH_S = float(os.environ.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
 BATCH_ROWS = 50
 PR_SET_TIMERSLACK = 29

@@ -70,6 +70,7 @@ def load_taxes(
     for rate in rates_per_s:
         cells = [sides.get((config, rate)) for config in configs]
         plain_cell, _, own_cell = cells
+        of_steps = _step_shares(own_cell)
         for metric, (name, q) in MEASURES.items():
             plain, again, own = (
                 unavailable(f"{who} has no usable cell at {rate:g} req/s")
@@ -84,7 +85,7 @@ def load_taxes(
                 relative(again, plain),
                 (plain.point, again.point, own.point),
                 _work_ratio(own_cell, plain_cell),
-                *(_step_shares(own_cell) if name == "tpot_ms" else (1.0, 1.0)),
+                *(of_steps if name == "tpot_ms" else (1.0, 1.0)),
             )
 
 

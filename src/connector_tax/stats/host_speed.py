@@ -26,7 +26,7 @@ from connector_tax.stats.launches import Launch, Launches, launches_of, levels_o
 MIN_FREEDOM = 3
 # Of the log work between launches, below which there is nothing to take a slope from.
 LEAST_VARIANCE = 1e-12
-# Of a log ratio and its half interval together.
+# Of a log ratio; see ``EqualSpeed.damaged``.
 MOST_LOG = math.log(100)
 # Times the median configuration's variance, beyond which one weighs less: four launches differ by less than that by chance.
 FAR = 4.0
@@ -68,6 +68,11 @@ class EqualSpeed:
     log_ratios: Floats
     shared_error: float
     log_work: Floats
+
+    @property
+    def damaged(self) -> bool:
+        """A latency or a piece of work that took a hundred times as long as plain's is a damaged record, and no float of JSON follows from it."""
+        return bool(max(np.abs(self.log_ratios).max(), np.abs(self.log_work).max()) > MOST_LOG)
 
 
 def log_work(launch: Launch) -> float:
@@ -132,16 +137,15 @@ def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: Sp
 def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any] | None:
     """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one.
 
-    None where the launches' speeds say so little that the interval spans more than a factor of a hundred.
+    None where it is damaged.
     """
+    if found.damaged:
+        return None
     n = found.log_ratios.size
     t = float(stats.t.ppf(0.5 + confidence / 2, n - 1))
     centre = float(found.log_ratios.mean())
     half = t * math.hypot(float(found.log_ratios.std(ddof=1)) / math.sqrt(n), found.shared_error)
     work, spread = float(found.log_work.mean()), t * float(found.log_work.std(ddof=1)) / math.sqrt(n)
-    # Beyond it the number is none that anybody could use, and no float of JSON.
-    if max(abs(centre) + half, abs(work) + spread) > MOST_LOG:
-        return None
     low, high = math.expm1(centre - half), math.expm1(centre + half)
     return {
         "point": math.expm1(centre),

@@ -39,8 +39,6 @@ from connector_tax.stats.spread import (
 from connector_tax.stats.taxes import LATENCY_METRICS
 
 REFERENCES = ("ref_safe", "ref_load")
-# Only of whether there is a number at all.
-TABLE_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ def headline_taxes(
         return {}
     together: dict[tuple[str, ...], list[str]] = {}
     for config, own in members_of.items():
-        if slope is not None and _equal_speed(launches, own, config, slope, TABLE_CONFIDENCE) is None:
+        if slope is not None and at_equal_speed(launches, own, config, slope).damaged:
             continue
         together.setdefault(tuple(own), []).append(config)
     found: dict[str, Estimate] = {}

@@ -20,6 +20,17 @@ from connector_tax.measure.preflight import run_preflight
 from connector_tax.plan import cells_of, config_of, read_campaign_file
 
 
+def _receipt(campaign_file: Path, config: str, phase: str, failure: str | None) -> None:
+    """What a measured run leaves, without one."""
+    folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
+    write_receipt(
+        folder.run(date, config, phase),  # type: ignore[arg-type]
+        campaign=folder.root.name,
+        status="measured" if failure is None else "failed",
+        reason=failure,
+    )
+
+
 def test_a_connector_that_does_not_start_ends_its_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -27,12 +38,8 @@ def test_a_connector_that_does_not_start_ends_its_mode(
 
     def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
         made.append((campaign_file.parent.name, config, phase))
-        folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
-        fails = config == GIVEN and folder.root.name == "check-async"
-        status, reason = ("failed", "no such class") if fails else ("measured", None)
-        write_receipt(
-            folder.run(date, config, phase), campaign=folder.root.name, status=status, reason=reason
-        )  # type: ignore[arg-type]
+        fails = config == GIVEN and campaign_file.parent.name == "check-async"
+        _receipt(campaign_file, config, phase, "no such class" if fails else None)
         return ()
 
     monkeypatch.setattr(run, "measure_run", measure)
@@ -58,11 +65,7 @@ def test_an_engine_that_launches_for_the_loads_and_not_for_what_follows_died(
     """Its prompts are longer. No cell has that death, and the check must not pass."""
 
     def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
-        folder, date = CampaignFolder(campaign_file.parent), read_json(campaign_file)["date"]
-        status, reason = ("failed", "did not launch: SIGSEGV") if phase == "d" else ("measured", None)
-        write_receipt(
-            folder.run(date, config, phase), campaign=folder.root.name, status=status, reason=reason
-        )  # type: ignore[arg-type]
+        _receipt(campaign_file, config, phase, "did not launch: SIGSEGV" if phase == "d" else None)
         return ()
 
     monkeypatch.setattr(run, "measure_run", measure)
