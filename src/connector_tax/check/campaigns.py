@@ -65,16 +65,18 @@ class Campaigns:
         """The loads at which taxes over blocks are taken: the reference rates."""
         return self.rates_per_s[len(self.rates_per_s) // 2], self.rates_per_s[-1]
 
-    def launches(self) -> Iterator[Launch]:
-        """In the order in which they are made: the connector lies between two of plain."""
+    def rounds(self) -> Iterator[tuple[Launch, Launch, Launch]]:
+        """In the order in which they are made: launches that are up together, the connector's between two of plain."""
         own = self.request.connector_id
         for block in range(self.request.blocks):
             phase = "a" if block == 0 else f"r{block}"
             for mode, folder in self.folders.items():
                 grows = block == 0 and self.request.growth and mode == next(iter(self.folders))
-                yield Launch(mode, folder, "plain", phase)
-                yield Launch(mode, folder, own, phase, then="d" if grows else None)
-                yield Launch(mode, folder, PLAIN_AGAIN, phase)
+                yield (
+                    Launch(mode, folder, "plain", phase),
+                    Launch(mode, folder, own, phase, then="d" if grows else None),
+                    Launch(mode, folder, PLAIN_AGAIN, phase),
+                )
 
 
 def write_campaigns(request: CheckRequest, root: Path) -> Campaigns:

@@ -15,7 +15,7 @@ from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.check.campaigns import Campaigns, campaign_yaml, mode_words, write_campaign
 from connector_tax.check.findings import PLAIN, Findings
 from connector_tax.check.request import SYNC
-from connector_tax.check.verdict import judge
+from connector_tax.check.verdict import judge, looked_at
 from connector_tax.config import parse_campaign
 from connector_tax.engine.threads import Census
 from connector_tax.files import read_json, write_json
@@ -69,7 +69,7 @@ def dearest_mode(findings: Findings) -> str | None:
     None where the connector does not serve in any.
     """
     serving = [m for m in findings.modes if m.failure is None]
-    taxes = [(j.point, m.mode) for m in serving for j in judge(m) if j.told_apart]
+    taxes = [(j.point, m.mode) for m in serving for j in judge(m, looked_at(findings)) if j.told_apart]
     if taxes:
         return max(taxes)[1]
     modes = [m.mode for m in serving]

@@ -7,7 +7,7 @@ from connector_tax.check.confirm_text import confirm_json
 from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.text import tax_json
-from connector_tax.check.verdict import Verdict, judge, noise_floor
+from connector_tax.check.verdict import Verdict, judge, looked_at, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.taxes import LATENCY_METRICS
 
@@ -49,7 +49,10 @@ def check_json(
             "output_tokens": request.output_tokens,
             "blocks": request.blocks,
         },
-        "modes": {mode.mode: _mode(mode, request.connector_id, deciding) for mode in findings.modes},
+        "modes": {
+            mode.mode: _mode(mode, request.connector_id, deciding, looked_at(findings, deciding))
+            for mode in findings.modes
+        },
         "growth": None
         if findings.growth is None
         else {
@@ -63,7 +66,7 @@ def check_json(
     }
 
 
-def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...]) -> dict[str, Any]:
+def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...], looks: int) -> dict[str, Any]:
     return {
         "serves": mode.failure is None and not mode.deaths_of(own_id, own=True),
         "failure": mode.failure,
@@ -75,7 +78,7 @@ def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...]) -> dict[st
         "taxes": [tax_json(tax) for tax in mode.taxes],
         "taxes_over_blocks": [asdict(tax) for tax in mode.over_blocks],
         "noise_floor": {metric: noise_floor(mode.taxes, metric) for metric in LATENCY_METRICS},
-        "judged": [asdict(judged) for judged in judge(mode) if judged.metric in deciding],
+        "judged": [asdict(judged) for judged in judge(mode, looks) if judged.metric in deciding],
         "processes": mode.processes,
         "spinning": list(mode.spinning),
         "slack_us": {c: {f"{rate:g}": s for rate, s in by.items()} for c, by in mode.slack_us.items()},

@@ -1,11 +1,12 @@
 """One latency at one load: the connector's tax, what plain differs from itself by, and how much of the tax the host's own speed may be."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.host import work_us
 from connector_tax.stats.taxes import relative
@@ -24,10 +25,10 @@ MEASURES = {
 class LoadTax:
     """
     Attributes:
-        own: connector / plain - 1, of the two launches.
+        own: connector / plain - 1; plain is the geometric mean of its two launches, between which the connector's was served.
         floor: plain again / plain - 1.
         ms: metric in milliseconds, of (plain, plain again, connector).
-        host_work: by how much longer a fixed piece of work took the host beside the connector than beside plain, as a ratio less one;
+        host_work: by how much longer a fixed piece of work took the host beside the connector than beside plain's two, as a ratio less one;
             None where that is not known.
         host_share: at most so much of the connector's latency is the host's alone. Of TPOT what the device did not cover of its steps; 1 where
             nothing bounds it, as for TTFT.
@@ -69,7 +70,7 @@ def load_taxes(
     """
     for rate in rates_per_s:
         cells = [sides.get((config, rate)) for config in configs]
-        plain_cell, _, own_cell = cells
+        plain_cell, again_cell, own_cell = cells
         of_steps = _step_shares(own_cell)
         for metric, (name, q) in MEASURES.items():
             plain, again, own = (
@@ -81,17 +82,27 @@ def load_taxes(
             yield LoadTax(
                 rate,
                 metric,
-                relative(own, plain),
+                relative(own, _mean(plain, again)),
                 relative(again, plain),
                 (plain.point, again.point, own.point),
-                _work_ratio(own_cell, plain_cell),
+                _work_ratio(own_cell, plain_cell, again_cell),
                 *(of_steps if name == "tpot_ms" else (1.0, 1.0)),
             )
 
 
-def _work_ratio(own: CellEstimates | None, plain: CellEstimates | None) -> float | None:
-    a, b = (_work_us(side) for side in (own, plain))
-    return None if a is None or b is None else a / b - 1
+def _mean(plain: Estimate, again: Estimate) -> Estimate:
+    """Geometric. What drifts on the host while the three are served moves it as it moves the one between them."""
+    for side in (plain, again):
+        if side.point is None:
+            return side
+    (a, b), n = combine(plain, again)
+    assert plain.point is not None and again.point is not None
+    return Estimate(math.sqrt(plain.point * again.point), np.sqrt(a * b), n)
+
+
+def _work_ratio(own: CellEstimates | None, *plains: CellEstimates | None) -> float | None:
+    a, b, c = (_work_us(side) for side in (own, *plains))
+    return None if a is None or b is None or c is None else a / math.sqrt(b * c) - 1
 
 
 def _work_us(side: CellEstimates | None) -> float | None:

@@ -3,9 +3,10 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ from connector_tax.files import read_json
 from connector_tax.measure.deaths import Death
 from connector_tax.measure.preflight import run_preflight
 from connector_tax.measure.run import measure_run
+from connector_tax.measure.turns import measure_in_turns
 from connector_tax.measure.verdict import death_of
 from connector_tax.records.connector import PLAIN_AGAIN
 
 Say = Callable[[str], None]
 # What a check of one block takes at most, as promised in docs/check.md; a launch is only made once more where that holds.
 PROMISED_S = 300.0
+# A launch by itself with some of the loads takes less than this share of a round.
+ALONE = 0.5
+# To read it all.
+READING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ class Measured:
 def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
     """Every launch of the check.
 
-    A connector that does not start ends its mode: what plain does a second time is of no use then. A launch with cells that do not
-    count is made once more for these.
+    A connector that does not start ends its mode: what plain does then is of no use. A configuration with cells that do not count is launched once
+    more for these where the check then still ends in time: an engine has the prompts of a load in its cache.
 
     Args:
         log: what the pipeline says goes there.
@@ -51,42 +57,77 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
     """
     failed: dict[str, str] = {}
     deaths: list[tuple[Launch, Death]] = []
+    own = campaigns.request
+    names = {"plain": "plain", own.connector_id: own.label, PLAIN_AGAIN: "plain again"}
+    begun, stderr = time.monotonic(), sys.stderr
 
-    def measure(launch: Launch) -> None:
-        with redirect_stdout(out), redirect_stderr(out):
-            file = launch.folder.campaign_file
-            died = measure_run(file, launch.config, launch.phase, then=launch.then)
-            if launch.then is not None:
-                # Its receipt; and, where the engine died among its cells, a launch of its own for the rest.
-                died += measure_run(file, launch.config, launch.then)
-                died += _unrecorded_death(launch, died)
-        deaths.extend((launch, death) for death in died)
+    def tell(mode: str, event: str) -> None:
+        with redirect_stderr(stderr):
+            say(f"{time.monotonic() - begun:4.0f} s  {mode_words(mode)} scheduling: {event}")
 
-    begun = time.monotonic()
     with open(log, "a", encoding="utf-8", errors="backslashreplace") as out:
-        for folder in campaigns.folders.values():
-            with redirect_stdout(out), redirect_stderr(out):
+        with redirect_stdout(out), redirect_stderr(out):
+            for folder in campaigns.folders.values():
                 run_preflight(folder.campaign_file, launches=False)
-        launches = list(campaigns.launches())
-        made = 0
-        for left, launch in zip(range(len(launches), 0, -1), launches, strict=True):
-            if launch.mode in failed:
+        rounds = list(campaigns.rounds())
+        for made, launches in enumerate(rounds, 1):
+            mode = launches[0].mode
+            if mode in failed:
                 continue
-            say(f"{time.monotonic() - begun:4.0f} s  {_words(campaigns, launch)}")
-            measure(launch)
-            made += 1
-            again = once_more_fits(time.monotonic() - begun, made, left - 1, campaigns.request.blocks)
-            lost = _forget_invalid(launch) if again else 0
-            if lost:
-                made += 1
-                say(
-                    f"{time.monotonic() - begun:4.0f} s  {lost} of its cells do not count, once more: {_words(campaigns, launch)}"
-                )
-                measure(launch)
-            reason = _failure(launch)
+            round_begun = time.monotonic()
+            with redirect_stdout(out), redirect_stderr(out):
+                found, reason = _measure_round(launches, names, partial(tell, mode))
+                round_s = time.monotonic() - round_begun
+                for launch in launches if reason is None else ():
+                    elapsed_s = time.monotonic() - begun
+                    if not once_more_fits(elapsed_s, round_s, len(rounds) - made, campaigns.request.blocks):
+                        break
+                    if lost := _forget_invalid(launch):
+                        tell(mode, f"{lost} cells of {names[launch.config]} do not count, once more")
+                        found += _measure_alone(launch, [])
+            deaths += found
             if reason is not None:
-                failed[launch.mode] = reason
+                failed[mode] = reason
     return Measured(failed, tuple(deaths))
+
+
+def _measure_round(
+    launches: Sequence[Launch], names: dict[str, str], say: Say
+) -> tuple[list[tuple[Launch, Death]], str | None]:
+    """All of it together; then each by itself, which launches for what is missing and else writes the receipt.
+
+    Returns:
+        Deaths, and why the connector has no cells; None where it has.
+    """
+    first = launches[0]
+    turns = measure_in_turns(
+        first.folder.campaign_file,
+        names,
+        first.phase,
+        then={x.config: x.then for x in launches if x.then is not None},
+        say=say,
+    )
+    deaths = [(x, death) for x in launches for death in turns.deaths.get(x.config, ())]
+    # Whose engine did not get ready is asked first: of a connector that never does, plain's launches are of no use.
+    for launch in sorted(launches, key=lambda x: x.config != turns.not_launched):
+        if turns.not_launched is not None:
+            say(f"{names[launch.config]} by itself")
+        deaths += _measure_alone(launch, [death for of, death in deaths if of == launch])
+        reason = _failure(launch)
+        if reason is not None:
+            return deaths, reason
+    return deaths, None
+
+
+def _measure_alone(launch: Launch, died: list[Death]) -> list[tuple[Launch, Death]]:
+    """What is missing of one configuration, and its receipts."""
+    file = launch.folder.campaign_file
+    found = list(measure_run(file, launch.config, launch.phase, then=launch.then))
+    if launch.then is not None:
+        # Its receipt; and, where the engine died among its cells, a launch of its own for the rest.
+        found += measure_run(file, launch.config, launch.then)
+        found += _unrecorded_death(launch, (*died, *found))
+    return [(launch, death) for death in found]
 
 
 def _unrecorded_death(launch: Launch, died: tuple[Death, ...]) -> tuple[Death, ...]:
@@ -98,16 +139,9 @@ def _unrecorded_death(launch: Launch, died: tuple[Death, ...]) -> tuple[Death, .
     return (Death(launch.then, "", receipt.reason or "unknown"),)
 
 
-def once_more_fits(elapsed_s: float, made: int, left: int, blocks: int) -> bool:
-    """Whether one more launch than the ``left`` that are to come ends in time, each as long as the ``made`` ones were on average."""
-    return elapsed_s + (left + 1) * elapsed_s / made <= PROMISED_S * blocks
-
-
-def _words(campaigns: Campaigns, launch: Launch) -> str:
-    own = campaigns.request.label
-    name = {"plain": "plain", PLAIN_AGAIN: "plain again"}.get(launch.config, own)
-    what = "three loads" if launch.then is None else "three loads, how hooks grow"
-    return f"{name}, {mode_words(launch.mode)} scheduling: {what}"
+def once_more_fits(elapsed_s: float, round_s: float, rounds_left: int, blocks: int) -> bool:
+    """Whether a launch by itself beside the ``rounds_left`` that are to come, each as long as the last one, ends in time."""
+    return elapsed_s + (rounds_left + ALONE) * round_s + READING_S <= PROMISED_S * blocks
 
 
 def _forget_invalid(launch: Launch) -> int:

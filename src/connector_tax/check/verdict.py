@@ -3,9 +3,9 @@
 A check makes one launch of the connector between two of plain, so the interval of a tax holds what its requests leave open and not what
 launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by the
 largest such difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
-minute to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
-be left of the tax at plain's speed. Over three blocks of launches or more the
-intervals hold what launches differ by, and stay as they are.
+moment to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
+be left of the tax at plain's speed. A dozen taxes are looked at and one is enough for a verdict, so all of them together are wrong no more often than one
+interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and stay as they are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,7 +72,8 @@ def verdict(
     died = _died(findings, label)
     if died is not None:
         return Verdict(NOT_JUDGED, died)
-    judged = [j for mode in findings.modes for j in judge(mode) if j.metric in deciding]
+    looks = looked_at(findings, deciding)
+    judged = [j for mode in findings.modes for j in judge(mode, looks) if j.metric in deciding]
     missing = [why for mode in findings.modes for why in _missing(mode, findings.campaigns, deciding)]
     if missing or not judged:
         many = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
@@ -117,8 +118,17 @@ def died_words(deaths: Sequence[Died]) -> str:
     return f"died while it served{times}: {deaths[0].cause}"
 
 
-def judge(mode: ModeFindings) -> list[Judged]:
-    """The taxes that decide: over blocks where there are any, else those of the one launch, widened."""
+def looked_at(findings: Findings, deciding: tuple[str, ...] = tuple(LATENCY_METRICS)) -> int:
+    """How many taxes of one launch decide together."""
+    return sum(t.metric in deciding for mode in findings.modes for t in mode.taxes)
+
+
+def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
+    """The taxes that decide: over blocks where there are any, else those of the one launch, widened.
+
+    Args:
+        looks: how many are looked at together, see ``looked_at``.
+    """
     if mode.over_blocks:
         return [
             Judged(mode.mode, t.rate_per_s, t.metric, t.point, t.low, t.high, f"over {t.blocks} blocks")
@@ -127,7 +137,7 @@ def judge(mode: ModeFindings) -> list[Judged]:
     found = []
     for tax in mode.taxes:
         if tax.metric in LATENCY_METRICS and tax.own.point is not None:
-            low, high = tax.own.interval(CONFIDENCE)
+            low, high = tax.own.interval(1 - (1 - CONFIDENCE) / looks)
             floor = noise_floor(mode.taxes, tax.metric)
             if floor is None or low is None or high is None:
                 ends: tuple[float | None, float | None] = (None, None)

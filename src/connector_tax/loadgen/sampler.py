@@ -121,22 +121,25 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     if gpu is not None:
         arguments += ["--gpu", gpu]
     # Standard input is the lifeline: it ends when this process does, however that happens.
+    before = _size(out)  # an earlier sampler of this launch may have written there
     # A group, for Ctrl-C to reach us alone.
     process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, process_group=0)
     try:
-        _wait_for_first_sample(out)  # its imports take a core for half a second; not in the cell
+        _wait_for_first_sample(out, before)  # its imports take a core for half a second; not in the cell
         yield
     finally:
         process.terminate()
         process.wait()
 
 
-def _wait_for_first_sample(out: Path) -> None:
+def _wait_for_first_sample(out: Path, before: int) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if out.exists() and out.stat().st_size:
-            return
+    while time.monotonic() < deadline and _size(out) <= before:
         time.sleep(0.01)
+
+
+def _size(out: Path) -> int:
+    return out.stat().st_size if out.exists() else 0
 
 
 def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> None:

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector_tax.artifacts.layout import CampaignFolder
 from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.config.secrets import with_originals
-from connector_tax.engine.gpus import cards_of
 from connector_tax.engine.leftovers import end_all_leftovers
 from connector_tax.engine.lifeline import killed_with_parent
 from connector_tax.engine.process import LaunchError, RunningEngine
@@ -32,14 +29,12 @@ from connector_tax.engine.threads import (
     only_on_free_cores,
     threads_of,
 )
-from connector_tax.files import read_json
 from connector_tax.measure.cell import measure_one_cell
 from connector_tax.measure.launch import launched, sampled
 from connector_tax.measure.locks import measuring_alone
-from connector_tax.measure.progress import Progress
 from connector_tax.measure.run import finish
-from connector_tax.measure.standing import Run
-from connector_tax.plan import cells_of, config_of, read_campaign_file, spec_hash
+from connector_tax.measure.standing import Run, open_run
+from connector_tax.plan import cells_of, spec_hash
 from connector_tax.records.cell import CellSpec
 
 UNTOUCHED, UNPINNED, ENGINE_ALONE = "untouched", "unpinned", "engine_alone"
@@ -144,7 +139,7 @@ def measure_arranged(arrangements: Sequence[Arrangement], connector_id: str, pla
     Raises:
         EngineError: another measurement runs.
     """
-    runs = [_run(a.campaign_file, connector_id) for a in arrangements]
+    runs = [open_run(a.campaign_file, connector_id, "a") for a in arrangements]
     first = runs[0]
     cells = {run.folder.root: cells_of(run.config, connector_id, "a")[0] for run in runs}
     threads: Census = {}
@@ -197,21 +192,6 @@ def _most(some: Census, others: Census) -> Census:
     return {
         key: Alike(max(a.number, b.number), max(a.longest_s, b.longest_s)) for key, (a, b) in pairs.items()
     }
-
-
-def _run(campaign_file: Path, connector_id: str) -> Run:
-    document = read_campaign_file(campaign_file)
-    config = config_of(with_originals(document, os.environ))
-    folder = CampaignFolder(campaign_file.parent)
-    timed = bool(read_json(folder.preflight_status)["step_timing_available"])
-    return Run(
-        folder,
-        config,
-        folder.run(document["date"], connector_id, "a"),
-        Progress(folder, config, document["date"], connector_id, "a"),
-        timed,
-        cards_of(config.engine),
-    )
 
 
 def _end(run: Run, cell: CellSpec, reason: str | None) -> None:

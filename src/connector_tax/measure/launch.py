@@ -2,7 +2,8 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.artifacts.launches import timed_launch
@@ -29,6 +30,31 @@ SAMPLE_INTERVAL_S = 1.0
 IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
 
 
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A launch whose engine has been started and need not be ready yet.
+
+    Attributes:
+        about: what each of its cells says of plan, engine and code; complete once the engine is ready.
+    """
+
+    run: Run
+    engine: RunningEngine
+    pool: WorkerPool
+    about: dict[str, Any]
+    pending: list[CellSpec]
+
+    def get_ready(self) -> None:
+        """Wait until the engine serves, and warm it up.
+
+        Raises:
+            LaunchError: it did not get ready.
+        """
+        self.engine.wait_ready()
+        _warm_up(self.run, self.engine, self.pending)
+        self.about["engine"] = {**self.about["engine"], **transports_of(self.engine.log_text())}
+
+
 @contextmanager
 def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine, WorkerPool, dict[str, Any]]]:
     """An engine that is ready and warm, the load generator's processes, and what each cell says of both.
@@ -36,6 +62,14 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine,
     Raises:
         LaunchError: it did not get ready.
     """
+    with starting(run, pending) as launch:
+        launch.get_ready()
+        yield launch.engine, launch.pool, launch.about
+
+
+@contextmanager
+def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
+    """As ``launched``, without waiting for the engine."""
     config, connector = run.config, run.config.connector(run.connector_id)
     clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
     attempt = archive_earlier_attempt(run.run)
@@ -68,20 +102,22 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine,
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with (
         timed_launch(run.run.launches, attempt),
-        worker_pool(config.cell.workers, placement) as pool,
         running_engine(request) as engine,
+        worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
     ):
-        engine.wait_ready()
-        _warm_up(run, engine, pending)
-        about["engine"] = {**identity, **transports_of(engine.log_text())}
-        yield engine, pool, {**about, "attempt": attempt}
+        yield Starting(run, engine, pool, {**about, "attempt": attempt}, pending)
 
 
 @contextmanager
 def sampled(run: Run, engine: RunningEngine) -> Iterator[dict[str, Any]]:
     """The sampler at work; yields what the engine takes while nobody asks."""
-    with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
+    with sampler(run, engine):
         yield idle_use(engine, IDLE_SAMPLE_S[run.config.engine.kind])
+
+
+def sampler(run: Run, engine: RunningEngine) -> AbstractContextManager[None]:
+    """Samples of the engine and of the host go on into the launch's file while the body runs."""
+    return sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled)
 
 
 def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:

@@ -1,12 +1,18 @@
 """What the steps of one (configuration, phase) share."""
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.config import CampaignConfig
-from connector_tax.engine.gpus import Cards
+from connector_tax.config.secrets import with_originals
+from connector_tax.engine.gpus import Cards, cards_of
+from connector_tax.files import read_json
 from connector_tax.measure.deaths import Death
 from connector_tax.measure.progress import Progress
+from connector_tax.plan import config_of, read_campaign_file
+from connector_tax.records.cell import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +34,22 @@ class Run:
     @property
     def connector_id(self) -> str:
         return self.run.connector_id
+
+
+def open_run(campaign_file: Path, connector_id: str, phase: Phase) -> Run:
+    """Of a campaign whose preflight has been made.
+
+    Raises:
+        ArtifactError: the campaign or its preflight cannot be read.
+    """
+    document = read_campaign_file(campaign_file)
+    config = config_of(with_originals(document, os.environ))
+    folder = CampaignFolder(campaign_file.parent)
+    return Run(
+        folder,
+        config,
+        folder.run(document["date"], connector_id, phase),
+        Progress(folder, config, document["date"], connector_id, phase),
+        bool(read_json(folder.preflight_status)["step_timing_available"]),
+        cards_of(config.engine),
+    )

@@ -1,6 +1,7 @@
 """Checks whose launches were never made: the two small campaigns, filled by servers that behave as a test says."""
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def measured(
         config = config_of(read_campaign_file(place.campaign_file))
         made = Campaign(place.root, config=config, behaviours=behaviours, seed=1 + k)
         rates = (campaigns.rates_per_s[1], campaigns.rates_per_s[2])
-        for launch in campaigns.launches():
+        for launch in chain.from_iterable(campaigns.rounds()):
             if launch.folder == place:
                 extra = document if document and launch.config == GIVEN and k == 0 else {}
                 made.measure(launch.config, launch.phase, rates=rates, **extra)

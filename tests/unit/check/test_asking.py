@@ -27,7 +27,7 @@ def _with_extra(value: str) -> str:
 def test_the_connector_is_launched_between_two_launches_of_plain(tmp_path: Path) -> None:
     """What drifts over the check falls on both sides of it."""
     campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
-    found = [(x.mode, x.config, x.phase, x.then) for x in campaigns.launches()]
+    found = [(x.mode, x.config, x.phase, x.then) for together in campaigns.rounds() for x in together]
     assert found == [
         (ASYNC, "plain", "a", None),
         (ASYNC, GIVEN, "a", "d"),

@@ -10,7 +10,7 @@ from made import GIVEN, QUIET, measured
 from connector_tax.check.document import check_json
 from connector_tax.check.findings import Died, Findings, read_findings
 from connector_tax.check.text import check_text
-from connector_tax.check.verdict import ABOVE, FINE, NOT_JUDGED, judge, noise_floor, verdict
+from connector_tax.check.verdict import ABOVE, FINE, NOT_JUDGED, judge, looked_at, noise_floor, verdict
 
 FIVE_PERCENT = QUIET.taxed(0.05)
 
@@ -92,6 +92,22 @@ def test_an_invalid_cell_is_named_and_nothing_is_judged(tmp_path: Path) -> None:
     assert found.exit_code == NOT_JUDGED
     assert "clock ran late" in found.line
     assert "cell lost: checked" in check_text(findings, found, explain=False)
+
+
+def test_the_tax_is_taken_of_plains_mean_so_that_drift_is_none(tmp_path: Path) -> None:
+    """The connector is served between plain's two launches, and the host gets slower all the time: by 2 % each."""
+    findings = read_findings(measured(tmp_path, own=QUIET.taxed(0.02), again=QUIET.taxed(0.0404)), {})
+    points = [t.own.point for m in findings.modes for t in m.taxes if t.metric == "tpot_p50"]
+    assert points == [pytest.approx(0.0, abs=0.001)] * 6
+
+
+def test_the_more_taxes_are_looked_at_the_wider_is_each_interval(taxed: Findings) -> None:
+    """So that all of them are wrong together no more often than one may be."""
+    assert looked_at(taxed) == 12 and looked_at(taxed, ("tpot_p90",)) == 6
+    alone, among = (judge(taxed.modes[0], looks) for looks in (1, 12))
+    assert all(b.low < a.low and b.high > a.high for a, b in zip(alone, among, strict=True))
+    document = check_json(taxed, verdict(taxed, None), None, 1.0)
+    assert [j["low"] for j in document["modes"]["async"]["judged"]] == [j.low for j in among]
 
 
 def test_over_three_blocks_the_intervals_hold_what_launches_differ_by(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from made import DATE, Campaign, request
@@ -17,6 +18,7 @@ from connector_tax.errors import ConfigError
 from connector_tax.files import read_json
 from connector_tax.measure.deaths import Death
 from connector_tax.measure.preflight import run_preflight
+from connector_tax.measure.turns import Turns
 from connector_tax.plan import cells_of, config_of, read_campaign_file
 
 
@@ -31,6 +33,13 @@ def _receipt(campaign_file: Path, config: str, phase: str, failure: str | None) 
     )
 
 
+@pytest.fixture(autouse=True)
+def nothing_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What engines that are up together measure is told in test_turns; here each is left to itself."""
+    monkeypatch.setattr(run, "measure_in_turns", lambda *a, **k: Turns({}))
+    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+
+
 def test_a_connector_that_does_not_start_ends_its_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,21 +51,38 @@ def test_a_connector_that_does_not_start_ends_its_mode(
         _receipt(campaign_file, config, phase, "no such class" if fails else None)
         return ()
 
+    def together(file: Path, *args: Any, **kwargs: Any) -> Turns:
+        return Turns({}, GIVEN if file.parent.name == "check-async" else None)
+
     monkeypatch.setattr(run, "measure_run", measure)
-    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    monkeypatch.setattr(run, "measure_in_turns", together)
     said: list[str] = []
     campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
     failed = run.measure_check(campaigns, tmp_path / "log", said.append).failed
     assert failed == {"async": "no such class"}
     assert made == [
-        ("check-async", "plain", "a"),
-        ("check-async", GIVEN, "a"),
+        ("check-async", GIVEN, "a"),  # it was the one that did not get ready, so plain is not asked
         ("check-async", GIVEN, "d"),
         ("check-sync", "plain", "a"),
         ("check-sync", GIVEN, "a"),
         ("check-sync", "plain_again", "a"),
     ]
-    assert len(said) == 5
+    assert [line.partition("s  ")[2] for line in said] == ["asynchronous scheduling: NoOpConnector by itself"]
+
+
+def test_deaths_of_engines_that_were_up_together_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(campaign_file: Path, config: str, phase: str, then: str | None = None) -> tuple[Death, ...]:
+        _receipt(campaign_file, config, phase, None)
+        return ()
+
+    death = Death("a", "r8_256x16", "RuntimeError: boom")
+    monkeypatch.setattr(run, "measure_run", measure)
+    monkeypatch.setattr(run, "measure_in_turns", lambda *a, **k: Turns({GIVEN: (death,)}))
+    campaigns = write_campaigns(request(tmp_path, modes=("sync",)), tmp_path)
+    ((launch, found),) = run.measure_check(campaigns, tmp_path / "log", lambda line: None).deaths
+    assert (launch.config, launch.mode, found) == (GIVEN, "sync", death)
 
 
 def test_an_engine_that_launches_for_the_loads_and_not_for_what_follows_died(
@@ -69,7 +95,6 @@ def test_an_engine_that_launches_for_the_loads_and_not_for_what_follows_died(
         return ()
 
     monkeypatch.setattr(run, "measure_run", measure)
-    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
     campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
     ((launch, death),) = run.measure_check(campaigns, tmp_path / "log", lambda line: None).deaths
     assert (launch.config, death) == (GIVEN, Death("d", "", "did not launch: SIGSEGV"))
@@ -108,11 +133,11 @@ def test_a_folder_that_holds_something_is_not_measured_into(tmp_path: Path) -> N
 
 
 def test_a_launch_is_made_once_more_only_where_the_check_still_ends_in_time() -> None:
-    assert run.once_more_fits(elapsed_s=37, made=1, left=6, blocks=1)
-    assert run.once_more_fits(elapsed_s=220, made=6, left=1, blocks=1)
-    assert not run.once_more_fits(elapsed_s=48, made=1, left=6, blocks=1), "launches are slow on this host"
-    assert not run.once_more_fits(elapsed_s=290, made=7, left=0, blocks=1), "it is late already"
-    assert run.once_more_fits(elapsed_s=290, made=7, left=13, blocks=3)
+    assert run.once_more_fits(elapsed_s=110, round_s=108, rounds_left=1, blocks=1)
+    assert run.once_more_fits(elapsed_s=220, round_s=108, rounds_left=0, blocks=1)
+    assert not run.once_more_fits(130, round_s=128, rounds_left=1, blocks=1), "launches are slow on this host"
+    assert not run.once_more_fits(280, round_s=130, rounds_left=0, blocks=1), "it is late already"
+    assert run.once_more_fits(elapsed_s=280, round_s=130, rounds_left=4, blocks=3)
 
 
 @pytest.mark.parametrize(("promised_s", "launches"), [(1e6, 2), (0.0, 1)])
@@ -140,7 +165,6 @@ def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
         return ()
 
     monkeypatch.setattr(run, "measure_run", measure)
-    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
     # The builder's campaigns have a date of their own.
     monkeypatch.setattr(
         "connector_tax.check.campaigns.datetime",
@@ -151,7 +175,7 @@ def test_cells_that_something_spoilt_are_measured_once_more_and_not_for_ever(
     said: list[str] = []
     assert run.measure_check(campaigns, tmp_path / "log", said.append).failed == {}
     assert [len(there) for there in tries] == [0, 2][:launches]
-    assert sum("1 of its cells do not count, once more: plain" in line for line in said) == launches - 1
+    assert sum("1 cells of plain do not count, once more" in line for line in said) == launches - 1
 
 
 def test_a_death_is_not_forgotten_where_a_later_launch_measured_the_cell(
@@ -173,7 +197,6 @@ def test_a_death_is_not_forgotten_where_a_later_launch_measured_the_cell(
         return (once,) if config == GIVEN else ()
 
     monkeypatch.setattr(run, "measure_run", measure)
-    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
     monkeypatch.setattr(
         "connector_tax.check.campaigns.datetime",
         SimpleNamespace(now=lambda zone: datetime.fromisoformat(DATE)),

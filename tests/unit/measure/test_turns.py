@@ -1,0 +1,129 @@
+"""Engines that are up together: one is awake at a time, each load is served by all in turn, and nothing is measured twice."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from test_failure import campaign, measured, run_of
+
+from connector_tax.artifacts.cells import read_cell
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.artifacts.receipts import read_receipt
+from connector_tax.engine.process import RunningEngine
+from connector_tax.files import read_json, write_json
+from connector_tax.measure import turns
+from connector_tax.measure.turns import Turns, measure_in_turns
+from connector_tax.records.connector import PLAIN_AGAIN
+
+NAMES = {"plain": "plain", "nixl_both": "NIXL", PLAIN_AGAIN: "plain again"}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+
+
+def faulty(folder: CampaignFolder, connector: str, fault: str) -> CampaignFolder:
+    """In the launches of one configuration alone."""
+    document = read_json(folder.campaign_file)
+    (entry,) = (c for c in document["config"]["connectors"] if c["id"] == connector)
+    entry["env"] = {**entry["env"], "CONNECTOR_TAX_FAULT": fault}
+    write_json(folder.campaign_file, document)
+    return folder
+
+
+def in_turns(folder: CampaignFolder, said: list[str] | None = None, **then: str) -> Turns:
+    say = (said if said is not None else []).append
+    return measure_in_turns(folder.campaign_file, NAMES, "a", then=then, say=say)
+
+
+def cells(folder: CampaignFolder, connector: str, phase: str = "a") -> list[dict[str, Any]]:
+    return [read_cell(c) for c in run_of(folder, connector, phase).finished_cells()]
+
+
+def states(engine: RunningEngine) -> set[str]:
+    return {p.status() for p in psutil.Process(engine.supervisor.pid).children(recursive=True)}
+
+
+def test_each_load_is_served_by_all_before_the_next_and_the_order_turns(tmp_path: Path) -> None:
+    folder, said = campaign(tmp_path), []
+    assert in_turns(folder, said) == Turns(dict.fromkeys(NAMES, ()))
+    served = sorted((d for c in NAMES for d in cells(folder, c)), key=lambda d: d["window"]["t0_ns"])
+    forth = ["plain", "nixl_both", PLAIN_AGAIN]
+    assert [(d["spec"]["rate_per_s"], d["connector"]) for d in served] == [
+        *((10.0, c) for c in forth),
+        *((20.0, c) for c in reversed(forth)),
+        *((40.0, c) for c in forth),
+    ]
+    assert all(d["summary"]["n_ok"] > 0 for d in served)
+    assert said == ["launching plain, NIXL, plain again", "10 req/s", "20 req/s", "40 req/s"]
+    # Receipts come from each configuration's own measurement, which has nothing to launch for.
+    for connector in NAMES:
+        receipt = measured(folder, connector)
+        assert (receipt.status, len(receipt.cells)) == ("measured", 3)
+        assert not list(run_of(folder, connector).path.glob("attempt_*"))
+
+
+def test_whoever_does_not_serve_is_stopped_and_all_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines: dict[str, RunningEngine] = {}
+    seen: list[bool] = []
+    awake = turns.awake
+
+    @contextmanager
+    def watched(engine: RunningEngine) -> Iterator[None]:
+        with awake(engine):
+            engines[engine.request.folder.parent.name] = engine
+            others = [e for e in engines.values() if e is not engine]
+            seen.append(all(states(e) == {psutil.STATUS_STOPPED} for e in others))
+            assert psutil.STATUS_STOPPED not in states(engine)
+            yield
+
+    monkeypatch.setattr(turns, "awake", watched)
+    in_turns(campaign(tmp_path, phase_a_rates_per_s=[10.0]))
+    assert len(engines) == 3 and len(seen) == 6 and all(seen)
+    assert all(e.supervisor.poll() is not None for e in engines.values())
+
+
+def test_an_engine_that_dies_is_out_and_the_others_are_served(tmp_path: Path) -> None:
+    folder = faulty(campaign(tmp_path), "nixl_both", "die_after:8")
+    found = in_turns(folder)
+    (death,) = found.deaths["nixl_both"]
+    assert found.not_launched is None and not found.deaths["plain"] and not found.deaths[PLAIN_AGAIN]
+    assert [len(cells(folder, c)) for c in ("plain", PLAIN_AGAIN)] == [3, 3]
+    assert death.cell_id not in {d["cell_id"] for d in cells(folder, "nixl_both")}
+
+
+@pytest.mark.parametrize("connector", ["plain", "nixl_both"])
+def test_on_an_engine_that_does_not_start_nothing_is_measured_and_it_is_named(
+    tmp_path: Path, connector: str
+) -> None:
+    folder = faulty(campaign(tmp_path), connector, "die_at_start")
+    assert in_turns(folder) == Turns({}, connector)
+    assert not any(cells(folder, c) for c in NAMES)
+
+
+def test_what_preflight_left_out_is_not_launched(tmp_path: Path) -> None:
+    folder = campaign(tmp_path)
+    status = read_json(folder.preflight_status)
+    status["configs"]["nixl_both"] = {"decision": "skip", "reason": "no such module"}
+    write_json(folder.preflight_status, status)
+    assert in_turns(folder) == Turns({}, "nixl_both")
+    assert not run_of(folder, "plain").launch_sh.exists()
+    assert measured(folder, "nixl_both").reason == "no such module"
+
+
+def test_the_guest_is_served_by_its_own_engine_after_the_loads(tmp_path: Path) -> None:
+    shapes = [{"input_tokens": 64, "output_tokens": 8}]
+    folder = campaign(tmp_path, phase_b_prime={"configs": ["nixl_both"], "shapes": shapes})
+    said: list[str] = []
+    in_turns(folder, said, nixl_both="b_prime")
+    (guest,) = cells(folder, "nixl_both", "b_prime")
+    assert said[-1] == "NIXL alone: how hooks grow"
+    assert guest["window"]["t0_ns"] > max(d["window"]["t0_ns"] for c in NAMES for d in cells(folder, c))
+    assert measured(folder, "nixl_both", "b_prime").status == "measured"
+    assert read_receipt(run_of(folder, "nixl_both", "b_prime")).cells
