@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.check.campaigns import Campaigns, campaign_yaml, mode_words, write_campaign
 from connector_tax.check.findings import PLAIN, Findings
+from connector_tax.check.lateness import only_late
 from connector_tax.check.request import SYNC
 from connector_tax.check.verdict import judge, looked_at
 from connector_tax.config import parse_campaign
@@ -28,7 +28,6 @@ from connector_tax.measure.arranged import (
     Arrangement,
     measure_arranged,
 )
-from connector_tax.steptime import RAN_LATE
 
 # Longer than the check's own cells: a hook's CPU time is asked for in one step of sixteen.
 DURATION_S = 6.0
@@ -121,20 +120,13 @@ def measure_experiments(experiments: Experiments, log: Path, label: str, say: Ca
 
 
 def _spoilt(experiments: Experiments, config: str) -> bool:
-    """Whether something else on the host took from the cells that all others are held against."""
-    runs = [_run_folder(experiments.folders[name], config) for name in (UNTOUCHED, UNTOUCHED_AGAIN)]
-    return any(not counts(read_cell(cell)) for run in runs for cell in run.finished_cells())
+    """Whether something else on the host took from the cells that all others are held against.
 
-
-def counts(document: dict[str, Any]) -> bool:
-    """Whether a cell is one of an experiment: valid, or with a clock that ran late and no other fault.
-
-    To take a core away makes the clock late on a host with few of them, whoever takes it; that is what is looked at here. How late it
-    ran is printed with the cell.
+    To take a core away makes the clock late on a host with few of them, whoever takes it; that is what is looked at here, so such a
+    cell is one of an experiment. How late it ran is printed with the cell.
     """
-    return document["verdict"] == "valid" or (
-        bool(document["reasons"]) and all(reason.startswith(RAN_LATE) for reason in document["reasons"])
-    )
+    runs = [_run_folder(experiments.folders[name], config) for name in (UNTOUCHED, UNTOUCHED_AGAIN)]
+    return any(not only_late(read_cell(cell)) for run in runs for cell in run.finished_cells())
 
 
 def _run_folder(folder: CampaignFolder, config: str) -> RunFolder:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments, counts
+from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments
 from connector_tax.check.findings import DRAWS, PLAIN
+from connector_tax.check.lateness import only_late
 from connector_tax.check.load_tax import MEASURES
 from connector_tax.ingest import CampaignData, CellData, read_campaign
 from connector_tax.ingest.steps import DECODE_ONLY, KIND_NAMES
@@ -115,7 +116,7 @@ NOTHING = Measured("not measured")
 def _both(data: CampaignData) -> dict[str, Measured]:
     """By configuration. Both together: their requests came at the same times."""
     seed = int(data.document["config"]["seed"])
-    usable = [c for c in data.cells() if not c.left_out and counts(c.document)]
+    usable = [c for c in data.cells() if not c.left_out and only_late(c.document)]
     estimates = {e.cell.config: e for e in estimate_cells(usable, seed, DRAWS)}
     found = {}
     for run in data.runs:

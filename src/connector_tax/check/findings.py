@@ -6,6 +6,7 @@ from typing import Any
 
 from connector_tax.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.check.campaigns import Campaigns, Launch
+from connector_tax.check.lateness import counts
 from connector_tax.check.load_tax import LoadTax, load_taxes
 from connector_tax.check.reasons import Switched, switched
 from connector_tax.engine.settings import Settings, resolved_settings
@@ -139,7 +140,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
     cells = [c for c in data.cells() if c.phase != "d"]
     estimates: Estimates = {
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
-        for e in estimate_cells([c for c in cells if c.usable], seed, DRAWS)
+        for e in estimate_cells([c for c in cells if _counts(c)], seed, DRAWS)
     }
     first = {(c, e.cell.spec.rate_per_s): e for (c, phase, _), e in estimates.items() if phase == "a"}
     own_cells = [c for c in cells if c.config == own_id]
@@ -164,9 +165,13 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
     )
 
 
+def _counts(cell: CellData) -> bool:
+    return not cell.left_out and counts(cell.document)
+
+
 def _lost(cells: Iterable[CellData]) -> Iterable[str]:
     for cell in cells:
-        if not cell.usable:
+        if not _counts(cell):
             why = "; ".join([*cell.document["reasons"], *cell.left_out])
             yield (
                 f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {why}"
@@ -176,7 +181,8 @@ def _lost(cells: Iterable[CellData]) -> Iterable[str]:
 
 
 def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:
-    for entry in repeats(estimates, data.reference_rates, CONFIDENCE):
+    kept = {k: e for k, e in estimates.items() if e.cell.usable}
+    for entry in repeats(kept, data.reference_rates, CONFIDENCE):
         for tax in entry["taxes"]:
             if tax["config"] == own_id:
                 ends = entry["noise_floor"]["low"], entry["noise_floor"]["high"]
@@ -246,7 +252,7 @@ def _slack(cells: list[CellData]) -> dict[str, dict[float, dict[str, float]]]:
 
 
 def _hooks(cell: CellData | None, seed: int) -> list[dict[str, Any]]:
-    steps = launch_steps([cell]) if cell is not None and cell.usable else []
+    steps = launch_steps([cell]) if cell is not None and _counts(cell) else []
     return hook_costs(steps[0], seed) if steps else []
 
 

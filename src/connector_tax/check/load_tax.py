@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.check.lateness import late_ratio
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.host import work_us
@@ -33,6 +34,8 @@ class LoadTax:
         host_share: at most so much of the connector's latency is the host's alone. Of TPOT what the device did not cover of its steps; 1 where
             nothing bounds it, as for TTFT.
         host_whole: the same of all that the host does, also while the device is busy.
+        late: by how much longer the latency may be beside the connector than beside plain since the virtual GPU's clock ran later; see
+            ``lateness``.
     """
 
     rate_per_s: float
@@ -43,6 +46,11 @@ class LoadTax:
     host_work: float | None = None
     host_share: float = 1.0
     host_whole: float = 1.0
+    late: float = 0.0
+
+    def at_equal_lateness(self, tax: float) -> float:
+        """What could be left of ``tax`` if the clock had kept the time beside the connector as it did beside plain."""
+        return (1 + tax) / (1 + self.late) - 1
 
     def at_equal_speed(self, tax: float) -> float:
         """What could be left of ``tax`` at plain's speed, if all that the host does went with the piece of work.
@@ -87,6 +95,7 @@ def load_taxes(
                 (plain.point, again.point, own.point),
                 _work_ratio(own_cell, plain_cell, again_cell),
                 *(of_steps if name == "tpot_ms" else (1.0, 1.0)),
+                late_ratio(name, own_cell, (plain_cell, again_cell)),
             )
 
 

@@ -14,6 +14,7 @@ from connector_tax.artifacts.cells import read_cell
 from connector_tax.artifacts.layout import RunFolder
 from connector_tax.artifacts.receipts import read_receipt
 from connector_tax.check.campaigns import Campaigns, Launch, mode_words
+from connector_tax.check.lateness import counts
 from connector_tax.files import read_json
 from connector_tax.measure.deaths import Death
 from connector_tax.measure.preflight import run_preflight
@@ -167,7 +168,7 @@ def _forget_invalid_of(run: RunFolder) -> int:
 
 
 def _spoilt(document: dict[str, Any]) -> bool:
-    return document["verdict"] != "valid" and death_of(document) is None
+    return not counts(document) and death_of(document) is None
 
 
 def _failure(launch: Launch) -> str | None:

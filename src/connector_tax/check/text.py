@@ -233,4 +233,5 @@ def tax_json(tax: LoadTax) -> dict[str, Any]:
         "host_work": tax.host_work,
         "host_share": tax.host_share,
         "host_whole": tax.host_whole,
+        "clock_late": tax.late,
     }

@@ -4,7 +4,7 @@ A check makes one launch of the connector between two of plain, so the interval 
 launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by the
 largest such difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
 moment to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
-be left of the tax at plain's speed. A dozen taxes are looked at and one is enough for a verdict, so all of them together are wrong no more often than one
+be left of the tax at plain's speed, and likewise where the virtual GPU's clock ran later beside one of them. A dozen taxes are looked at and one is enough for a verdict, so all of them together are wrong no more often than one
 interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and stay as they are.
 """
 
@@ -142,8 +142,10 @@ def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
             if floor is None or low is None or high is None:
                 ends: tuple[float | None, float | None] = (None, None)
             else:
-                equal = (tax.at_equal_speed(low), tax.at_equal_speed(high))
-                ends = (min(low, equal[0]) - floor, max(high, equal[1]) + floor)
+                ends = (
+                    min(low, tax.at_equal_speed(low), tax.at_equal_lateness(low)) - floor,
+                    max(high, tax.at_equal_speed(high), tax.at_equal_lateness(high)) + floor,
+                )
             point = tax.own.point
             found.append(Judged(mode.mode, tax.rate_per_s, tax.metric, point, *ends, OF_ONE_LAUNCH))
     return found

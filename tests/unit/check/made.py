@@ -14,7 +14,7 @@ from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
 from connector_tax.plan import config_of, read_campaign_file
 from connector_tax.records.connector import PLAIN_AGAIN
 
-__all__ = ["DATE", "GIVEN", "NOOP", "QUIET", "Campaign", "measured", "model_in", "request"]
+__all__ = ["DATE", "GIVEN", "Behaviour", "NOOP", "QUIET", "Campaign", "measured", "model_in", "request"]
 
 NOOP = '{"kv_connector": "NoOpConnector", "kv_role": "kv_both", "kv_connector_module_path": "noop_connector"}'
 # Of which cells a second of arrivals is enough, and whose requests hardly differ.
@@ -33,13 +33,13 @@ def measured(
     *,
     own: Behaviour = QUIET,
     again: Behaviour = QUIET,
-    document: dict[str, Any] | None = None,
+    documents: dict[str, dict[str, Any]] | None = None,
     **changes: Any,
 ) -> Campaigns:
     """Every launch of a check done.
 
     Args:
-        document: keys of the connector's ``cell.json`` in the first mode, to be written differently.
+        documents: by configuration, keys of ``cell.json`` in the first mode that are to be written differently.
     """
     campaigns = write_campaigns(request(folder, **changes), folder)
     behaviours = {"plain": QUIET, PLAIN_AGAIN: again, GIVEN: own}
@@ -49,6 +49,6 @@ def measured(
         rates = (campaigns.rates_per_s[1], campaigns.rates_per_s[2])
         for launch in chain.from_iterable(campaigns.rounds()):
             if launch.folder == place:
-                extra = document if document and launch.config == GIVEN and k == 0 else {}
+                extra = (documents or {}).get(launch.config, {}) if k == 0 else {}
                 made.measure(launch.config, launch.phase, rates=rates, **extra)
     return campaigns

@@ -87,7 +87,7 @@ def test_a_connector_that_does_not_serve_is_not_judged(alike: Findings) -> None:
 
 def test_an_invalid_cell_is_named_and_nothing_is_judged(tmp_path: Path) -> None:
     spoilt = {"verdict": "invalid", "reasons": ["the virtual GPU's clock ran late"]}
-    findings = read_findings(measured(tmp_path, document=spoilt), {})
+    findings = read_findings(measured(tmp_path, documents={GIVEN: spoilt}), {})
     found = verdict(findings, None)
     assert found.exit_code == NOT_JUDGED
     assert "clock ran late" in found.line

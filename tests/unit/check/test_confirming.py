@@ -15,13 +15,13 @@ from connector_tax.check.confirm import (
     OF_CONNECTOR,
     OF_PLAIN,
     Experiments,
-    counts,
     dearest_mode,
     measure_experiments,
     write_experiments,
 )
 from connector_tax.check.experiments import STEP, read_experiments
 from connector_tax.check.findings import read_findings
+from connector_tax.check.lateness import only_late
 from connector_tax.check.request import ASYNC, GIVEN, SYNC
 from connector_tax.check.run import Measured
 from connector_tax.engine.threads import Alike, Census
@@ -112,10 +112,10 @@ def test_a_launch_whose_unchanged_cells_do_not_count_is_made_once_more_and_not_f
 
 def test_a_late_clock_alone_does_not_spoil_an_experiment_about_cores() -> None:
     late = f"{RAN_LATE}: results came 5.4% of the device's time after they were due"
-    assert counts({"verdict": "invalid", "reasons": [late]})
-    assert not counts({"verdict": "invalid", "reasons": [late, "the engine died: exit code 1"]})
-    assert not counts({"verdict": "invalid", "reasons": []})
-    assert counts({"verdict": "valid", "reasons": []})
+    assert only_late({"verdict": "invalid", "reasons": [late]})
+    assert not only_late({"verdict": "invalid", "reasons": [late, "the engine died: exit code 1"]})
+    assert not only_late({"verdict": "invalid", "reasons": []})
+    assert only_late({"verdict": "valid", "reasons": []})
 
 
 def test_what_cannot_be_undone_is_changed_last() -> None:
