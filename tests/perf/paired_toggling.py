@@ -11,26 +11,32 @@ executor's aggregator of connector outputs) stays on in both states and is not i
 
 import argparse
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from slices import Paired, Slices, paired
+from toggled_steps import paired_steps
 
 from connector_tax.config import load_campaign
 from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of
+from connector_tax.records.cell import Shape
 
 SETTLE_S = 0.3
 
 
-def toggle(campaign: Path, pairs: int, slice_s: float, rate_per_s: float, *, nothing: bool) -> Paired:
+def toggle(
+    campaign: Path, pairs: int, slice_s: float, rate_per_s: float, shape: Shape | None, *, nothing: bool
+) -> list[Paired]:
+    """What a client sees, and where it is in a step."""
     config = load_campaign(campaign)
     duration_s = 2 * pairs * (slice_s + SETTLE_S)
     cell = replace(
         cells_of(config, "plain", "a")[0],
         rate_per_s=rate_per_s,
+        **({} if shape is None else asdict(shape)),
         duration_s=duration_s,
         max_cell_s=duration_s + 60,
     )
@@ -50,14 +56,18 @@ def toggle(campaign: Path, pairs: int, slice_s: float, rate_per_s: float, *, not
                 "TOGGLED_CONNECTOR_NOTHING": str(int(nothing)),
             },
         )
-        with running_engine(LaunchRequest(config.engine, connector, Path(name) / "run")) as engine:
+        step_log = Path(name) / "steps" / "engine_step.jsonl"
+        request = LaunchRequest(config.engine, connector, Path(name) / "run", step_log=step_log)
+        with running_engine(request) as engine:
             engine.wait_ready()
             with Slices(off, slice_s, SETTLE_S) as slices:
                 outcome = measure_cell(cell, engine.base_url, engine.model)
-    failed = sum(r.status != "ok" for r in outcome.requests)
-    if failed:
-        raise SystemExit(f"{failed} of {len(outcome.requests)} requests failed; the switch is not harmless")
-    return paired(outcome.requests, slices)
+        failed = sum(r.status != "ok" for r in outcome.requests)
+        if failed:
+            raise SystemExit(
+                f"{failed} of {len(outcome.requests)} requests failed; the switch is not harmless"
+            )
+        return [paired(outcome.requests, slices), *paired_steps(step_log, slices, Path(name) / "steps.jsonl")]
 
 
 def main() -> None:
@@ -68,13 +78,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=24, help="pairs of slices")
     parser.add_argument("--slice", type=float, default=2.5, help="seconds")
     parser.add_argument("--rate", type=float, default=16.0, help="requests per second")
+    parser.add_argument(
+        "--shape", type=Shape.parse, help="prompt and output tokens, as 256x16; default: Phase A's"
+    )
     args = parser.parse_args()
     for nothing in (False, True):
         what = "the switch alone" if nothing else "the no-op connector"
-        print(
-            f"{what}: {toggle(args.config, args.pairs, args.slice, args.rate, nothing=nothing)} of {args.slice:g} s",
-            flush=True,
-        )
+        print(f"{what}, slices of {args.slice:g} s", flush=True)
+        for line in toggle(args.config, args.pairs, args.slice, args.rate, args.shape, nothing=nothing):
+            print(f"  {line}", flush=True)
 
 
 if __name__ == "__main__":

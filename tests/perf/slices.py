@@ -52,8 +52,9 @@ class Slices:
 
 @dataclass(frozen=True)
 class Paired:
-    """On less off, microseconds of TPOT, over pairs of neighbouring slices; the interval is Student's t at 95 %."""
+    """On less off, microseconds of ``what``, over pairs of neighbouring slices; the interval is Student's t at 95 %."""
 
+    what: str
     off_us: float
     mean_us: float
     half_width_us: float
@@ -62,7 +63,7 @@ class Paired:
     def __str__(self) -> str:
         low, high = self.mean_us - self.half_width_us, self.mean_us + self.half_width_us
         return (
-            f"TPOT p50 {self.off_us:.0f} us off; on {self.mean_us:+.1f} us [{low:+.1f}, {high:+.1f}], "
+            f"{self.what} {self.off_us:.0f} us off; on {self.mean_us:+.1f} us [{low:+.1f}, {high:+.1f}], "
             f"{self.mean_us / self.off_us:+.2%} [{low / self.off_us:+.2%}, {high / self.off_us:+.2%}]; {self.pairs} pairs"
         )
 
@@ -77,10 +78,18 @@ def paired(requests: list[RequestRecord], slices: Slices) -> Paired:
             if r.tpot_ns is not None and r.t_sched_ns >= start_ns and (r.t_last_token_ns or 0) <= end_ns
         ]
         medians.append((on, statistics.median(inside) if len(inside) >= MIN_REQUESTS else None))
+    return paired_values("TPOT p50", medians)
+
+
+def paired_values(what: str, values: list[tuple[bool, float | None]]) -> Paired:
+    """
+    Args:
+        values: of each slice in order, whether it was on and its value in microseconds; None where it has none.
+    """
     differences = []
-    for (on, one), (_, other) in zip(medians[::2], medians[1::2], strict=False):
+    for (on, one), (_, other) in zip(values[::2], values[1::2], strict=False):
         if one is not None and other is not None:
             differences.append(one - other if on else other - one)
-    off_us = statistics.mean(m for on, m in medians if not on and m is not None)
+    off_us = statistics.mean(v for on, v in values if not on and v is not None)
     half = stats.t.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / len(differences) ** 0.5
-    return Paired(off_us, statistics.mean(differences), float(half), len(differences))
+    return Paired(what, off_us, statistics.mean(differences), float(half), len(differences))
