@@ -113,8 +113,10 @@ def _stacks(aggregate: Aggregate) -> Stacks:
             continue
         wanted = TWO_PARTS if row.get("parts") == 2 else tuple(PARTS)
         parts = {p: v for p in wanted if (v := interval(row.get(p))) is not None}
-        missing = next((mapping(row.get(p)).get("reason") for p in PARTS if p not in parts), None)
         whole = len(parts) == len(wanted)
+        # The last part is what all others are taken from, so its reason is why there are none; else that of the first missing.
+        order = tuple(PARTS) if whole else tuple(reversed(PARTS))
+        missing = next((mapping(row.get(p)).get("reason") for p in order if p not in parts), None)
         n = int(number(mapping(row.get("total")).get("n")) or 0)
         stack = _Stack(total, n, parts if whole else {}, str(missing or ""))
         found.setdefault(metric, {})[str(row.get("config"))] = stack
