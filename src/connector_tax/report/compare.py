@@ -230,7 +230,9 @@ def _one_shape(a: Side, b: Side) -> None:
 
 
 def common_rate(a: Side, b: Side) -> Rate:
-    """ref_safe where it is one; else the highest rate that plain has in both and that is healthy in both."""
+    """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at which taxes of both
+    can be compared: blocks are launched at a campaign's own reference rates alone.
+    """
     safe = (reference_rate(a.aggregate, "ref_safe"), reference_rate(b.aggregate, "ref_safe"))
     for side, value in zip((a, b), safe, strict=True):
         if value is None:
@@ -253,11 +255,22 @@ def common_rate(a: Side, b: Side) -> Rate:
     healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
     if not healthy:
         return Rate(None, safe, f"{differ}, and plain has no rate in both that is healthy in both.")
-    chosen = max(healthy)
+    like = [r for r in healthy if _some_alike(a, b, r)]
+    chosen = max(like or healthy)
+    kinds = " and has taxes of one kind in both" if like and chosen < max(healthy) else ""
     return Rate(
         chosen,
         safe,
-        f"{differ}; compared at {rate_text(chosen)}, the highest rate that both measured and that is healthy in both.",
+        f"{differ}; compared at {rate_text(chosen)}, the highest rate that both measured and that is healthy in both{kinds}.",
+    )
+
+
+def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
+    """Whether some latency of some configuration can be compared at that rate."""
+    return any(
+        not _why_not(*(tax_at(side.aggregate, config.id, metric, rate_per_s) for side in (a, b)))
+        for config in configs(a.aggregate)
+        for metric in LATENCIES
     )
 
 
@@ -289,7 +302,7 @@ def _why_not(a: Number, b: Number) -> str:
             return found.reason
     if is_of_one_launch(a.kind) == is_of_one_launch(b.kind):
         return ""
-    return f"A's is {a.kind}, B's {b.kind}: the two are not compared, `repeats` in both would do"
+    return f"A's is {a.kind}, B's {b.kind}: the two are not compared, blocks at this rate in both would do"
 
 
 def _difference(a: Interval | None, b: Interval | None) -> Interval | None:

@@ -26,7 +26,21 @@ def test_each_tax_says_over_how_many_launches_it_is() -> None:
         tax("x", "ttft_p90", "of one launch", "neither"),
     ]
     lines = _taxes({"main_taxes": found, "provenance": {"confidence": 0.9}})
-    assert lines[0].split() == ["x", "+10.0%", "+-", "2.0%,", "over", "5", "blocks", "+10.0%", "+-", "2.0%,", "over", "4", "blocks"]
+    assert lines[0].split() == [
+        "x",
+        "+10.0%",
+        "+-",
+        "2.0%,",
+        "over",
+        "5",
+        "blocks",
+        "+10.0%",
+        "+-",
+        "2.0%,",
+        "over",
+        "4",
+        "blocks",
+    ]
     assert lines[1].split() == ["y", "+10.0%", "+-", "2.0%,", "of", "one", "launch"]
     assert lines[2:] == [
         "+- is half of the 90 % interval",

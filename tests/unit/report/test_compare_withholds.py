@@ -37,6 +37,34 @@ def test_one_launch_is_not_compared_with_blocks_of_launches(pair: tuple[Aggregat
     assert replace(found, allow_missing=True).exit_code == 0
 
 
+def test_where_ref_safe_differs_a_rate_is_taken_at_which_both_have_one_kind(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    """A's ref_safe is 4, B's 2, and both have blocks at their own: at 1 req/s both have Phase A's launch."""
+    a, b = pair
+    a["reference_rates"]["ref_safe_per_s"] = 4
+    for value, own in zip(pair, (4, 2), strict=True):
+        lower = [
+            {**t, "rate_per_s": 1, "reference": "neither"}
+            for t in value["main_taxes"]
+            if t["rate_per_s"] == 2
+        ]
+        for tax in value["main_taxes"]:
+            if tax["unit"] == "ratio" and tax["rate_per_s"] == own:
+                tax |= {"phase": None, "blocks": 5, "kind": "over 5 blocks"}
+        value["main_taxes"] += lower
+    found = compared(a, b)
+    assert (found.rate.per_s, found.exit_code) == (1, 0)
+    assert (
+        "compared at 1 req/s, the highest rate that both measured and that is healthy in both and has"
+        in found.rate.sentence
+    )
+    for value in pair:
+        value["main_taxes"] = [t for t in value["main_taxes"] if t["rate_per_s"] != 1]
+    found = compared(a, b)
+    assert (found.rate.per_s, found.exit_code) == (2, 2)
+
+
 @pytest.mark.parametrize(("low", "high"), [(None, 0.49), (0.30, None), (None, None)])
 def test_a_change_without_a_bound_withholds_the_verdict(
     pair: tuple[Aggregate, Aggregate], low: float | None, high: float | None
