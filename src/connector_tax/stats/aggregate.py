@@ -251,8 +251,8 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
             if load is None:
                 continue
             gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
-            alike = (load.blocks is None) == (safe.blocks is None)
-            if not alike:
+            unlike = load.is_unlike(safe)
+            if unlike:
                 kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
                 gap = unavailable(f"{kinds}: the two are not combined", gap.n)
             rows.append(
@@ -260,7 +260,7 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
                     "config": config,
                     "metric": metric,
                     "available": gap.point is not None,
-                    **({"kind": min((safe, load), key=lambda m: m.blocks or 0).kind} if alike else {}),
+                    **({} if unlike else {"kind": min((safe, load), key=lambda m: m.blocks or 0).kind}),
                     **gap.to_json(confidence),
                 }
             )

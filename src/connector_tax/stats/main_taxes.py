@@ -52,9 +52,14 @@ class MainTax:
     def estimate(self) -> Estimate:
         return self.tax.estimate
 
+    def is_unlike(self, other: "MainTax") -> bool:
+        """Whether both have a number, and one is of one launch and the other over blocks."""
+        known = self.estimate.point is not None and other.estimate.point is not None
+        return known and (self.blocks is None) != (other.blocks is None)
+
     def like(self, other: "MainTax") -> Estimate:
         """This one's estimate, for a number made of both; unavailable, and why, where ``other`` is of the other kind."""
-        if (self.blocks is None) == (other.blocks is None):
+        if not self.is_unlike(other):
             return self.estimate
         return unavailable(
             f"{self.tax.config}'s tax is {self.kind}, {other.tax.config}'s {other.kind}: the two are not combined"
