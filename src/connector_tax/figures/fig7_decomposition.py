@@ -114,11 +114,11 @@ def _stacks(aggregate: Aggregate) -> Stacks:
         wanted = TWO_PARTS if row.get("parts") == 2 else tuple(PARTS)
         parts = {p: v for p in wanted if (v := interval(row.get(p))) is not None}
         whole = len(parts) == len(wanted)
-        # The last part is what all others are taken from, so its reason is why there are none; else that of the first missing.
-        order = tuple(PARTS) if whole else tuple(reversed(PARTS))
-        missing = next((mapping(row.get(p)).get("reason") for p in order if p not in parts), None)
+        # Without the last part there are none: that needs the flags, or else the no-op connector.
+        why = [str(mapping(row.get(p)).get("reason") or "") for p in PARTS if p not in parts]
+        missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
         n = int(number(mapping(row.get("total")).get("n")) or 0)
-        stack = _Stack(total, n, parts if whole else {}, str(missing or ""))
+        stack = _Stack(total, n, parts if whole else {}, missing)
         found.setdefault(metric, {})[str(row.get("config"))] = stack
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {
