@@ -22,7 +22,7 @@ def _limit(text: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="Exit code 0: no regression; 1: a regression; 2: nothing can be said, or B lacks a tax that A has.",
+        epilog="Exit code 0: no regression; 1: a regression; 2: of some tax nobody can tell.",
     )
     parser.add_argument("a", type=Path, help="results/<campaign>, or an aggregate.json: what was")
     parser.add_argument("b", type=Path, help="the same: what is now")
@@ -34,7 +34,9 @@ def main() -> None:
         help="how far a tax may rise; default 0.05",
     )
     parser.add_argument("--metric", choices=LATENCIES, help="the one that decides; default both")
-    parser.add_argument("--allow-missing", action="store_true", help="pass although B lacks a tax that A has")
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="pass although some tax cannot be compared"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     args = parser.parse_args()
     a, b = read_side("A", args.a), read_side("B", args.b)

@@ -198,11 +198,8 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main_taxes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Phase A's, of one launch each."""
-    return [
-        {k: v for k, v in tax.items() if k != "headline"} | {"blocks": None}
-        for tax in found
-        if tax["headline"]
-    ]
+    own = [tax for tax in found if tax["headline"]]
+    return [{k: v for k, v in tax.items() if k != "headline"} | {"blocks": None} for tax in own]
 
 
 def outcome(point: float, half: float) -> dict[str, Any]:
@@ -271,6 +268,7 @@ def decomposition() -> list[dict[str, Any]]:
                 {
                     "config": config,
                     "metric": metric,
+                    "kind": "of one launch",
                     "settings": ["disable_hybrid_kv_cache_manager"] if flags else [],
                     "parts": 3,
                     "total": span(total, 0.045),
@@ -353,6 +351,7 @@ def main() -> None:
             "host": {"kernel": "6.8.0", "cpu": "Xeon 8469C", "cores": 96, "memory_mib": 1031000},
             "config_hash": "c0ffee00c0ffee00",
             "code": {"connector_tax": "0.1.0", "loadgen_sha256": "ab" * 32},
+            "settings": {"cell": {"min_completed": 200}, "engine": {"pin_cpus": True}, "connectors": {c: {} for c in ran}},
         },
         "step_timing_available": True,
         "step_timing_reason": None,
@@ -377,7 +376,7 @@ def main() -> None:
         "observer_effect": [],
         "growth": [],
         "outputs": [],
-        "amplification": [{"config": c, "metric": m, "available": True, **span(0.12, 0.09)}
+        "amplification": [{"config": c, "metric": m, "available": True, "kind": "of one launch", **span(0.12, 0.09)}
                           for c in ran[1:] for m in ("ttft_p90", "tpot_p90")],
         "hypotheses": [dict(zip(HYPOTHESIS_KEYS, h, strict=True))
                        | {"kind": None if h[3] == "not testable" else "of one launch"} for h in HYPOTHESES],
@@ -391,8 +390,8 @@ def main() -> None:
         ]],
         "problems": [{"where": "mooncake_producer phase b r2_32768x1024", "what": "engine died in it"}],
     }  # fmt: skip
-    text = json.dumps(aggregate, separators=(",", ":"), allow_nan=False)
-    Path(__file__).with_name("aggregate_example.json").write_text(f"{text}\n")
+    text = json.dumps(aggregate, separators=(",", ":"), allow_nan=False) + "\n"
+    Path(__file__).with_name("aggregate_example.json").write_text(text)
 
 
 if __name__ == "__main__":

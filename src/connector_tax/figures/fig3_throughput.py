@@ -131,14 +131,14 @@ def _caption(
     bare = all(v.low is None and v.high is None for points in lines.values() for _, v in points)
     return " ".join(
         [
-            "Completions per second in the window against the requested rate, phase A; both axes logarithmic, "
+            "Completions per second in the window against the requested rate, phase A, one launch each; both axes logarithmic, "
             "points set apart along the diagonal a little.",
             "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
             if knees
             else "No saturation criterion fired.",
             "Throughput is a count over the window and carries no interval here;"
             if bare
-            else f"Bars are {confidence_words(aggregate)} intervals;",
+            else f"Bars are {confidence_words(aggregate)} intervals of one launch;",
             f"{counted([n for n in sizes if n])}.",
             left_out(aggregate, "a"),
         ]

@@ -1,6 +1,7 @@
 """Figure 5: the TTFT tax over prompt and output length, one heatmap per connector (phase B).
 
-A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own.
+A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own. At Phase A's shape
+the tax over blocks of launches stands, where there is one, as in Figure 4.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from connector_tax.figures.lookup import (
     number,
     reference_rate,
     source_note,
+    standing_tax,
     tax_rows,
 )
 from connector_tax.figures.style import Drawn, Omitted, new_figure, percent_ticks, set_claim
@@ -41,7 +43,8 @@ Grid = dict[tuple[int, int], Mapping[str, Any]]
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     grids: dict[str, Grid] = {}
-    for row in tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b"):
+    for measured in tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b"):
+        row = standing_tax(aggregate, measured)
         tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
         if tokens_in is not None and tokens_out is not None:
             grids.setdefault(str(row.get("config")), {})[int(tokens_in), int(tokens_out)] = row
@@ -113,6 +116,8 @@ def _heatmap(
             at = number(grid[tokens_in, tokens_out].get("rate_per_s"))
             if with_rates and at is not None:
                 lines.append(rate(at))
+            if (blocks := number(grid[tokens_in, tokens_out].get("blocks"))) is not None:
+                lines.append(f"{blocks:.0f} blocks")
             widest = max(map(len, lines))
             axes.text(
                 column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 11.5 / widest),
@@ -167,7 +172,7 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
     return " ".join(
         [
             f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
-            f"In brackets the {confidence_words(aggregate)} interval in percent, of one launch each; hatched where it covers zero.",
+            f"In brackets the {confidence_words(aggregate)} interval in percent, {_launches(grids)}; hatched where it covers zero.",
             f"{counted(sizes).replace('point', 'cell')}.",
             f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
             if queued
@@ -176,6 +181,19 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             left_out(aggregate, "b"),
         ]
     ).replace("  ", " ")
+
+
+def _launches(grids: dict[str, Grid]) -> str:
+    """Of how many launches the cells are; those over blocks say so themselves."""
+    several = {
+        shape for grid in grids.values() for shape, row in grid.items() if row.get("blocks") is not None
+    }
+    if not several:
+        return "of one launch each"
+    return (
+        f"at {listing([f'{i} x {o} tokens' for i, o in sorted(several)])} over so many blocks of launches as the cell says, else of "
+        "one launch each"
+    )
 
 
 def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
@@ -195,7 +213,10 @@ def _rows(grids: dict[str, Grid], order: list[str]) -> list[dict[str, Any]]:
             "config": config,
             "input_tokens": shape[0],
             "output_tokens": shape[1],
-            **{k: row.get(k) for k in ("rate_per_s", "point", "low", "high", "n", "n_plain", "verdict")},
+            **{
+                k: row.get(k)
+                for k in ("rate_per_s", "kind", "point", "low", "high", "n", "n_plain", "verdict")
+            },
         }
         for config in order
         for shape, row in sorted(grids[config].items())

@@ -124,7 +124,7 @@ def _caption(
     ]
     without = [c.id for c in configs(aggregate) if c.status in ("measured", "partial") and c not in curves]
     parts = [
-        f"Distribution of step durations at ref_safe ({rate(at)}), phase A; steps without tokens excluded; {count}.",
+        f"Distribution of step durations at ref_safe ({rate(at)}), phase A, one launch each; steps without tokens excluded; {count}.",
         "A step runs from the scheduler's entry to the end of the update with its output.",
         f"Whiskers at 0.5: median with {confidence_words(aggregate)} interval of one launch, in µs: {'; '.join(medians)}."
         if medians

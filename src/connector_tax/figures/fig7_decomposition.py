@@ -113,10 +113,12 @@ def _stacks(aggregate: Aggregate) -> Stacks:
             continue
         wanted = TWO_PARTS if row.get("parts") == 2 else tuple(PARTS)
         parts = {p: v for p in wanted if (v := interval(row.get(p))) is not None}
-        missing = next((mapping(row.get(p)).get("reason") for p in PARTS if p not in parts), None)
         whole = len(parts) == len(wanted)
+        # Without the last part there are none: that needs the flags, or else the no-op connector.
+        why = [str(mapping(row.get(p)).get("reason") or "") for p in PARTS if p not in parts]
+        missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
         n = int(number(mapping(row.get("total")).get("n")) or 0)
-        stack = _Stack(total, n, parts if whole else {}, str(missing or ""))
+        stack = _Stack(total, n, parts if whole else {}, missing)
         found.setdefault(metric, {})[str(row.get("config"))] = stack
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {

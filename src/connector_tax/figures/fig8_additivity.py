@@ -11,6 +11,7 @@ from connector_tax.figures.lookup import (
     confidence_words,
     configs,
     interval,
+    is_of_one_launch,
     label_of,
     main_taxes,
     number,
@@ -68,9 +69,12 @@ class _Stack:
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     rows = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
     values = {c: v for c, row in rows.items() if (v := interval(row)) is not None}
-    stack = next((s for whole, parts in STACKS if (s := _stack(values, whole, parts)) is not None), None)
+    once = {c for c in values if is_of_one_launch(rows[c].get("kind"))}
+    stack = next(
+        (s for whole, parts in STACKS if (s := _stack(values, once, whole, parts)) is not None), None
+    )
     if stack is None:
-        return Omitted(_why_not(aggregate, values))
+        return Omitted(_why_not(aggregate, values, once))
 
     figure = new_figure(8.6, 4.6)
     axes = figure.subplots()
@@ -115,8 +119,9 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, sizes, behind), _rows(bars))
 
 
-def _stack(values: dict[str, Interval], whole: str, parts: tuple[str, str]) -> _Stack | None:
-    if whole not in values or any(p not in values for p in parts):
+def _stack(values: dict[str, Interval], once: set[str], whole: str, parts: tuple[str, str]) -> _Stack | None:
+    """None where a tax is missing, or one is of one launch (``once``) and another over blocks."""
+    if not {whole, *parts} <= values.keys() or len({c in once for c in (whole, *parts)}) > 1:
         return None
     return _Stack(whole, parts, values[whole], (values[parts[0]], values[parts[1]]))
 
@@ -145,12 +150,15 @@ def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
         )
 
 
-def _why_not(aggregate: Aggregate, values: dict[str, Interval]) -> str:
+def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) -> str:
     whole, parts = next(
         ((w, p) for w, p in STACKS if any(c.id == w for c in configs(aggregate))), STACKS[0]
     )  # the stack this campaign asked for, if any
     missing = [why_absent(aggregate, c) for c in (*parts, whole) if c not in values]
-    return "the check needs both parts and the stacked configuration: " + "; ".join(missing)
+    if missing:
+        return "the check needs both parts and the stacked configuration: " + "; ".join(missing)
+    alone = " and ".join(c for c in (*parts, whole) if c in once)
+    return f"taxes of one launch ({alone}) and over blocks of launches are not added up or compared"
 
 
 def _title(aggregate: Aggregate, stack: _Stack) -> str:

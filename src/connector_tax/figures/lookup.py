@@ -189,6 +189,19 @@ def tax_rows(
     ]
 
 
+def is_of_one_launch(kind: object) -> bool:
+    """Aggregates of earlier versions do not say it, and have taxes of one launch."""
+    return not str(kind).startswith("over")
+
+
+def standing_tax(aggregate: Aggregate, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another."""
+    keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
+    place = [row.get(k) for k in keys]
+    found = (t for t in chosen_taxes(aggregate) if [t.get(k) for k in keys] == place)
+    return next((t for t in found if interval(t) is not None), row)
+
+
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Mapping[str, Any]]:
     """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
     found = {

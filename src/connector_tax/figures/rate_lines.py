@@ -187,7 +187,7 @@ def _title(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], na
     if not others:
         return first
     worst = max(others, key=lambda c: others[c].point)
-    return f"{first}, at most {milliseconds(others[worst].point)} with one: {clean(worst.label, 40)}"
+    return f"{first}, at most {milliseconds(others[worst].point)} with one: {clean(worst.label, 40)}, one launch each"
 
 
 def _caption(
@@ -211,7 +211,7 @@ def _caption(
         f"{name} p90 against the send rate, phase A"
         + (f", {shape[0]} prompt and {shape[1]} output tokens" if shape else "")
         + "; both axes logarithmic, lines set apart sideways a little.",
-        f"Bars are {confidence_words(aggregate)} intervals; {counted([n for n in sizes if n])}.",
+        f"Bars are {confidence_words(aggregate)} intervals of one launch each; {counted([n for n in sizes if n])}.",
         f"Saturation begins for {'; '.join(knees)}."
         if knees
         else "No configuration saturates at a measured rate.",

@@ -8,6 +8,7 @@ from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_
 from connector_tax.opening import printable
 
 PHASES = {"b": "B", "b_prime": "B'"}
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 RANDOM_WORDS = (
     "Arrivals are random, so throughput is held against what was sent and growth of TTFT p90 is not judged: saturation is "
     "found less surely than with fixed arrivals."
@@ -90,8 +91,9 @@ def counted(counts: Sequence[int]) -> str:
 def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
     """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
     blocks = sorted({int(n) for row in chosen if (n := number(row.get("blocks"))) is not None})
-    over = {str(row.get("config")) for row in chosen if row.get("blocks") is not None}
-    others = sorted({str(row.get("config")) for row in chosen} - over)
+    over = {row.get("config") for row in chosen if row.get("blocks") is not None}
+    # A configuration may have one latency over blocks and the other not, or one reference rate.
+    others = sorted({_which(row, row.get("config") in over) for row in chosen if row.get("blocks") is None})
     sentences = []
     if not blocks:
         sentences.append("Of one launch each: what launches differ by is not in the intervals.")
@@ -107,6 +109,14 @@ def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
         named = [f"{c} (phase {PHASES.get(p, p)})" for c, p in sorted(stand_ins.items())]
         sentences.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
     return " ".join(sentences)
+
+
+def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
+    config = str(row.get("config"))
+    if not one_of_several:
+        return config
+    metric = str(row.get("metric"))
+    return f"{METRICS.get(metric, metric)} of {config} at {row.get('reference')}"
 
 
 def left_out(aggregate: Aggregate, phase: str) -> str:

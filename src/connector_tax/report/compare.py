@@ -1,11 +1,11 @@
 """Two campaigns to what changed between them: each tax in A, in B, and the difference with an interval.
 
-A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals alone. Taxes are
-those of Phase A at ref_safe; over blocks of launches where both have them; at another rate than a campaign's own they are
-made of its cells' percentiles.
+A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals alone. Taxes are the
+ones that stand in either campaign (``main_taxes``). One of one launch and one over blocks of launches are not compared: the
+interval of the former does not hold what launches differ by.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,25 @@ from connector_tax.figures.draw_all import read_aggregate_file
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
+    chosen_taxes,
     configs,
     interval,
+    is_of_one_launch,
     mapping,
     number,
-    percentile,
     phase_a_shape,
     reference_flags,
     reference_rate,
-    rows,
     valid_cells,
     why_absent,
 )
 from connector_tax.figures.words import rate as rate_text
-from connector_tax.stats.mover import Bounded, change, ratio_less_one
+from connector_tax.report.tax_text import OF_ONE_LAUNCH
+from connector_tax.stats.mover import Bounded, change
 
-# What decides, where it lies in a cell, and what is shown beside it where both campaigns recorded steps.
-LATENCIES = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
-STEPS = {"step_p50_us": "step_duration_us", "callback_p50_us": "connector_total_us"}
+# What decides, and what is shown beside it where both campaigns recorded steps.
+LATENCIES = ("ttft_p90", "tpot_p90")
+STEPS = ("step_p50_us", "callback_p50_us")
 FALLBACK = "fallback_lowest_rate"
 
 
@@ -60,20 +61,19 @@ class Number:
 
     Attributes:
         value: a ratio less one, or microseconds; None where it is unavailable, for ``reason``.
-        source: ``launch``, the campaign's tax in Phase A; ``blocks``, that over blocks of launches; ``cells``, worked out
-            here from two cells' percentiles.
+        kind: ``of one launch``, ``over n blocks``.
         overloaded: one of the two sides did not keep up, so it holds queueing.
     """
 
     value: Interval | None
     reason: str = ""
-    source: str = "launch"
+    kind: str = OF_ONE_LAUNCH
     overloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One tax in both; ``value`` is B's less A's, None where either is unavailable."""
+    """One tax in both; ``value`` is B's less A's, None for the reason ``why_not``."""
 
     config: str
     metric: str
@@ -81,6 +81,7 @@ class Change:
     b: Number
     value: Interval | None
     regression: bool
+    why_not: str = ""
 
     @property
     def unit(self) -> str:
@@ -94,6 +95,11 @@ class Change:
             return "not told apart"
         return "worse" if self.value.point > 0 else "better"
 
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it may be any amount, in one direction or both."""
+        return self.value is not None and None in (self.value.low, self.value.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -104,7 +110,7 @@ class Comparison:
         fail_above: a rise of a tax by more than this ratio is a regression, if the rise is told apart from zero.
         deciding: the metrics that may be one.
         only_in: (A or B, configuration, why it is not in the other).
-        allow_missing: what A has and B has not is no reason to withhold a verdict.
+        allow_missing: a tax that cannot be compared is no reason to withhold a verdict.
     """
 
     a: Side
@@ -119,19 +125,26 @@ class Comparison:
 
     @property
     def decisive(self) -> list[Change]:
-        """Changes that could have been a regression."""
-        return [c for c in self.changes if c.metric in self.deciding and c.value is not None]
+        """Changes of which it is known whether they are a regression."""
+        return [
+            c
+            for c in self.changes
+            if c.metric in self.deciding and (c.regression or (c.value is not None and not c.is_unbounded))
+        ]
 
     @property
     def lost(self) -> list[Change]:
         return [c for c in self.changes if c.metric in self.deciding and c.value is None]
 
     @property
+    def unbounded(self) -> list[Change]:
+        """Changes that may be a regression and are not known to be one."""
+        return [c for c in self.changes if c.metric in self.deciding and c.is_unbounded and not c.regression]
+
+    @property
     def gone(self) -> bool:
-        """Whether A has a tax that B has not: it may be the one that rose, and a connector that no longer starts has none."""
-        return any(name == self.a.name for name, _, _ in self.only_in) or any(
-            c.a.value is not None and c.b.value is None for c in self.lost
-        )
+        """Whether B lacks a configuration of A: a connector that no longer starts has no tax."""
+        return any(name == self.a.name for name, _, _ in self.only_in)
 
     @property
     def regressions(self) -> list[Change]:
@@ -139,10 +152,11 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0: no regression, 1: at least one, 2: nothing could be compared, or a tax of A is gone."""
+        """0: no regression, 1: at least one, 2: of some tax nobody can tell whether it rose."""
         if self.regressions:
             return 1
-        return 2 if not self.decisive or (self.gone and not self.allow_missing) else 0
+        missing = (self.lost or self.gone) and not self.allow_missing
+        return 2 if not self.decisive or self.unbounded or missing else 0
 
 
 def read_side(name: str, path: Path) -> Side:
@@ -216,7 +230,9 @@ def _one_shape(a: Side, b: Side) -> None:
 
 
 def common_rate(a: Side, b: Side) -> Rate:
-    """ref_safe where it is one; else the highest rate that plain has in both and that is healthy in both."""
+    """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at which taxes of both
+    can be compared: blocks are launched at a campaign's own reference rates alone.
+    """
     safe = (reference_rate(a.aggregate, "ref_safe"), reference_rate(b.aggregate, "ref_safe"))
     for side, value in zip((a, b), safe, strict=True):
         if value is None:
@@ -239,11 +255,22 @@ def common_rate(a: Side, b: Side) -> Rate:
     healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
     if not healthy:
         return Rate(None, safe, f"{differ}, and plain has no rate in both that is healthy in both.")
-    chosen = max(healthy)
+    like = [r for r in healthy if _some_alike(a, b, r)]
+    chosen = max(like or healthy)
+    kinds = " and has taxes of one kind in both" if like and chosen < max(healthy) else ""
     return Rate(
         chosen,
         safe,
-        f"{differ}; compared at {rate_text(chosen)}, the highest rate that both measured and that is healthy in both.",
+        f"{differ}; compared at {rate_text(chosen)}, the highest rate that both measured and that is healthy in both{kinds}.",
+    )
+
+
+def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
+    """Whether some latency of some configuration can be compared at that rate."""
+    return any(
+        not _why_not(*(tax_at(side.aggregate, config.id, metric, rate_per_s) for side in (a, b)))
+        for config in configs(a.aggregate)
+        for metric in LATENCIES
     )
 
 
@@ -252,16 +279,30 @@ def _changes(
 ) -> list[Change]:
     found = []
     for metric in (*LATENCIES, *STEPS):
-        first, second = (over_blocks(side.aggregate, config, metric, rate_per_s) for side in (a, b))
-        if first is None or second is None:
-            first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
-        known = first.value is not None and second.value is not None
-        if metric in STEPS and not known:
+        if metric == "ttft_p90" and all(_ttft_is_no_tax(side.aggregate, config) for side in (a, b)):
+            continue
+        first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
+        why_not = _why_not(first, second)
+        if metric in STEPS and why_not:
             continue  # not every release can be timed; where one was not there is nothing to say
-        value = _difference(first.value, second.value)
+        value = None if why_not else _difference(first.value, second.value)
         rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
-        found.append(Change(config, metric, first, second, value, metric in deciding and rose))
+        found.append(Change(config, metric, first, second, value, metric in deciding and rose, why_not))
     return found
+
+
+def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
+    return bool(mapping(mapping(aggregate.get("configs")).get(config)).get("ttft_is_no_tax"))
+
+
+def _why_not(a: Number, b: Number) -> str:
+    """Empty where the two can be compared."""
+    for found in (a, b):
+        if found.value is None:
+            return found.reason
+    if is_of_one_launch(a.kind) == is_of_one_launch(b.kind):
+        return ""
+    return f"A's is {a.kind}, B's {b.kind}: the two are not compared, blocks at this rate in both would do"
 
 
 def _difference(a: Interval | None, b: Interval | None) -> Interval | None:
@@ -272,75 +313,29 @@ def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bo
     """Whether it has a tax at that rate, be it one that is unavailable."""
     if rate_per_s is None:
         return bool(valid_cells(aggregate, "a", config))
-    return _row(aggregate, config, None, rate_per_s) is not None or bool(_cell(aggregate, config, rate_per_s))
+    return any(True for _ in _standing(aggregate, config, rate_per_s))
 
 
-def over_blocks(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number | None:
-    """The tax over blocks of launches at that rate; None where there is none."""
-    for entry in rows(aggregate.get("repeats")):
-        if (entry.get("metric"), number(entry.get("rate_per_s"))) == (metric, rate_per_s):
-            for tax in rows(entry.get("taxes")):
-                value = interval(tax)
-                if tax.get("config") == config and value is not None:
-                    return Number(value, source="blocks")
-    return None
-
-
-def tax_at(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
-    """The campaign's own tax in Phase A at that rate; where it has none, that of its cells."""
-    row = _row(aggregate, config, metric, rate_per_s)
-    if row is None:
-        return _of_cells(aggregate, config, metric, rate_per_s)
-    value = interval(row) if row.get("available", True) else None
-    return Number(value, str(row.get("reason") or "not available"), overloaded=bool(row.get("overloaded")))
-
-
-def _row(
-    aggregate: Aggregate, config: str, metric: str | None, rate_per_s: float
-) -> Mapping[str, Any] | None:
-    return next(
-        (
-            t
-            for t in rows(aggregate.get("taxes"))
-            if (t.get("phase"), t.get("config"), number(t.get("rate_per_s"))) == ("a", config, rate_per_s)
-            and metric in (None, t.get("metric"))
-        ),
-        None,
+def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Mapping[str, Any]]:
+    """The taxes that stand at that rate, at the reference rates first; of aggregates of earlier versions there are none elsewhere."""
+    return (
+        t
+        for t in chosen_taxes(aggregate)
+        if (t.get("config"), number(t.get("rate_per_s"))) == (config, rate_per_s)
     )
 
 
-def _cell(aggregate: Aggregate, config: str, rate_per_s: float) -> Mapping[str, Any]:
-    """Phase A's; an empty one where there is none."""
-    cells = valid_cells(aggregate, "a", config)
-    return next((c for c in cells if c["rate_per_s"] == rate_per_s), {})
-
-
-def _of_cells(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
-    """From the intervals alone, as if the cells had no schedule in common: too wide rather than too narrow."""
-    why_not = mapping(mapping(aggregate.get("configs")).get(config)).get("ttft_is_no_tax")
-    if why_not and metric == "ttft_p90":
-        return Number(None, reason=f"its TTFT is no tax: {why_not}")
-    sides = {name: _cell(aggregate, name, rate_per_s) for name in (config, "plain")}
-    numbers = {name: _percentile(cell, metric) for name, cell in sides.items()}
-    if metric == "callback_p50_us":  # plain has no hooks
-        del numbers["plain"]
-    for name, value in numbers.items():
-        if value is None:
-            return Number(None, f"{name} has no {metric} at {rate_text(rate_per_s)}")
-    own, *plain = (_bounded(v) for v in numbers.values() if v is not None)
-    if not plain:
-        return Number(Interval(*own), source="cells")
-    if metric in STEPS:
-        return Number(Interval(*change(plain[0], own)), source="cells")
-    if any(v is not None and v <= 0 for v in (*own, *plain[0])):
-        return Number(None, "a latency is not above zero, so there is no ratio")
-    return Number(Interval(*ratio_less_one(own, plain[0])), source="cells")
-
-
-def _percentile(cell: Mapping[str, Any], metric: str) -> Interval | None:
-    if metric in LATENCIES:
-        return percentile(cell, LATENCIES[metric], "p90")
-    return percentile(mapping(cell.get("step")), STEPS[metric], "p50")
+def tax_at(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
+    """The campaign's own tax at that rate."""
+    row = next((t for t in _standing(aggregate, config, rate_per_s) if t.get("metric") == metric), None)
+    if row is None:
+        return Number(None, f"no {metric} at {rate_text(rate_per_s)}")
+    return Number(
+        interval(row) if row.get("available", True) else None,
+        str(row.get("reason") or "not available"),
+        str(row.get("kind") or OF_ONE_LAUNCH),
+        overloaded=bool(row.get("overloaded")),
+    )
 
 
 def _bounded(value: Interval) -> Bounded:

@@ -1,11 +1,12 @@
 """What else differs between two campaigns, and what must be known before their taxes are compared."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.figures.lookup import (
     all_cells,
+    is_of_one_launch,
     mapping,
     number,
     reference_flags,
@@ -20,7 +21,15 @@ from connector_tax.report.compare import Comparison, Side
 from connector_tax.report.headline import FLAGS
 
 NESTED = {"engine_args": "engine argument ", "versions": "version of ", "host": "host ", "code": "code "}
-PLAIN = {"engine_kind": "engine", "model": "model", "gpu": "GPU", "config_hash": "config hash"}
+PLAIN = {
+    "engine_kind": "engine",
+    "model": "model",
+    "gpu": "GPU",
+    "arrival": "setting cell.arrival",
+    "seed": "seed",
+    "bootstrap_draws": "resamples",
+}
+CONFIG_HASH = "config hash"
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
 
@@ -35,8 +44,17 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """Engine, versions, GPU, host, config, client, reference rates and flags, in that order."""
-    first, second = (_facts(side, comparison.rate.per_s) for side in (comparison.a, comparison.b))
+    """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
+    sides = (comparison.a, comparison.b)
+    first, second = (_facts(side, comparison.rate.per_s) for side in sides)
+    settings = [_settings(side) for side in sides]
+    if all(settings):
+        both = {c.config for c in comparison.changes}
+        for facts, own in zip((first, second), settings, strict=True):
+            facts |= _named(own, both)
+    else:  # an aggregate of an earlier version has nothing but the hash
+        for facts, side in zip((first, second), sides, strict=True):
+            facts[CONFIG_HASH] = _text(mapping(side.aggregate.get("provenance")).get("config_hash"))
     names = dict.fromkeys([*first, *second])
     pairs = [Difference(name, first.get(name, "-"), second.get(name, "-")) for name in names]
     return [d for d in pairs if d.a != d.b and d.what not in PASSING]
@@ -54,6 +72,28 @@ def _facts(side: Side, rate_per_s: float | None) -> dict[str, str]:
         found[f"{reference}, req/s"] = _text(reference_rate(side.aggregate, reference))
     found["flags of the reference rates"] = _text(reference_flags(side.aggregate))
     found["flags of the cells"] = _text(_cell_flags(side, rate_per_s))
+    return found
+
+
+def _settings(side: Side) -> Mapping[str, Any]:
+    return mapping(mapping(side.aggregate.get("provenance")).get("settings"))
+
+
+def _named(settings: Mapping[str, Any], both: Collection[str]) -> dict[str, str]:
+    """``setting cell.min_completed`` and so on; of a connector that both have measured how it was launched.
+
+    Args:
+        both: ids of those.
+    """
+    connectors = {c: v for c, v in mapping(settings.get("connectors")).items() if c in both}
+    return {f"setting {name}": text for name, text in _flat({**settings, "connectors": connectors}).items()}
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, inner in value.items():
+        name = f"{before}{key}"
+        found |= _flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: _text(inner)}
     return found
 
 
@@ -85,12 +125,7 @@ def notes(comparison: Comparison) -> list[str]:
     if len({embedded(side) for side in sides}) == 2:
         found.append("One is of the embedded engine and the other is not: their difference means nothing.")
     found += _devices(*sides)
-    sources = {number.source for c in comparison.changes for number in (c.a, c.b)}
-    if "cells" in sources:
-        found.append("A campaign's taxes are at its reference rates; others are worked out from its cells.")
-    if "blocks" in sources:
-        found.append("Taxes of latencies that both have over blocks of launches are those.")
-    if sources - {"blocks"}:
+    if any(is_of_one_launch(n.kind) for c in comparison.changes for n in (c.a, c.b)):
         found.append("An interval of one launch does not hold what launches differ by; `repeats` would.")
     return found
 

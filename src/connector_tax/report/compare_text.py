@@ -4,13 +4,12 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from connector_tax.figures.lookup import Interval, mapping
+from connector_tax.figures.lookup import Interval, is_of_one_launch, mapping
 from connector_tax.figures.words import clean, listing, percent, with_interval
 from connector_tax.files import to_json
 from connector_tax.opening import printable
 from connector_tax.report.compare import Change, Comparison, Number, Side
 from connector_tax.report.compare_context import differences, notes, on_device
-from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 SCHEMA = 1
 # Of one line; a verdict may name every configuration.
@@ -57,6 +56,8 @@ def _table(comparison: Comparison, metric: str) -> list[str]:
 
 def _columns(change: Change) -> tuple[str, ...]:
     word = f"{change.word}, REGRESSION" if change.regression else change.word
+    if change.value is None and change.a.value is not None and change.b.value is not None:
+        word = f"{word} ({clean(change.why_not)})"
     return (
         change.config,
         f"A {_number(change.a, change.unit)}",
@@ -69,8 +70,8 @@ def _columns(change: Change) -> tuple[str, ...]:
 def _number(found: Number, unit: str) -> str:
     if found.value is None:
         return f"not available ({clean(found.reason)})"
-    launches = "" if found.source == "blocks" else f" {OF_ONE_LAUNCH}"
-    return with_interval(found.value, unit) + launches + (" did not keep up" if found.overloaded else "")
+    queued = " did not keep up" if found.overloaded else ""
+    return f"{with_interval(found.value, unit)} {clean(found.kind)}{queued}"
 
 
 def _change(change: Change) -> str:
@@ -96,8 +97,12 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _missing(comparison: Comparison) -> str:
-    """A tax that could not be compared may be the one that rose."""
+    """A tax that could not be compared may be the one that rose, and so may one whose change has no bound."""
     parts = []
+    if comparison.unbounded:
+        words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {_change(c)}" for c in comparison.unbounded]
+        verb = "change lacks" if len(words) == 1 else "changes lack"
+        parts.append(f"{len(words)} {verb} a bound: {listing(words)}")
     if comparison.lost:
         parts.append(f"{len(comparison.lost)} could not be compared")
     if comparison.only_in:
@@ -108,11 +113,12 @@ def _missing(comparison: Comparison) -> str:
 def _refusal(comparison: Comparison) -> str:
     if comparison.decisive:
         return (
-            f"No verdict: none of {len(comparison.decisive)} taxes rose too far, but not all that A has could be compared"
-            f"{_missing(comparison)} (--allow-missing makes it a pass)."
+            f"No verdict: none of {len(comparison.decisive)} taxes is told to have risen too far, but not of all it can be told"
+            f"{_missing(comparison)}{'' if comparison.unbounded else ' (--allow-missing makes it a pass)'}."
         )
     wanted = " or ".join(METRIC_WORDS[m] for m in comparison.deciding)
-    reasons = [f"{c.config}: {clean(c.a.reason or c.b.reason)}" for c in comparison.lost]
+    reasons = [f"{c.config}: {clean(c.why_not)}" for c in comparison.lost]
+    reasons += [f"{c.config}: its change is {_change(c)}" for c in comparison.unbounded]
     reasons += [why for _, _, why in comparison.only_in]
     if comparison.rate.per_s is None:
         reasons = [comparison.rate.sentence.rstrip(".")]
@@ -144,6 +150,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
                 "a": _number_json(c.a),
                 "b": _number_json(c.b),
                 "change": None if c.value is None else _interval_json(c.value),
+                "reason": c.why_not or None,
                 "word": c.word,
                 "regression": c.regression,
             }
@@ -174,8 +181,8 @@ def _number_json(found: Number) -> dict[str, Any]:
     return {
         **value,
         "reason": None if found.value is not None else found.reason,
-        "source": found.source,
-        "kind": "over blocks" if found.source == "blocks" else OF_ONE_LAUNCH,
+        "source": "launch" if is_of_one_launch(found.kind) else "blocks",
+        "kind": found.kind,
         "overloaded": found.overloaded,
     }
 

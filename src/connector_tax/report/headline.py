@@ -1,13 +1,16 @@
 """The sentence at the top: the tax with its interval, where it was measured, and what qualifies it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
+    Interval,
     all_cells,
     confidence_words,
     interval,
+    is_of_one_launch,
     label_of,
     main_taxes,
     number,
@@ -21,6 +24,7 @@ from connector_tax.figures.lookup import (
 from connector_tax.figures.words import clean, hold_together, listing, percent, rate, with_interval
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
+from connector_tax.stats.decomposition import MATCHED
 
 SUBJECT = "mooncake_both"
 FLAGS = {
@@ -39,7 +43,7 @@ FLAGS = {
 
 
 def headline(aggregate: Aggregate) -> dict[str, Any]:
-    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else the dearest connector."""
+    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else see ``_largest``."""
     taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
     flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
     values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
@@ -51,7 +55,7 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
             "flags": flags,
         }
 
-    subject = SUBJECT if SUBJECT in values else max(values, key=lambda c: values[c].point)
+    subject = SUBJECT if SUBJECT in values else _largest(taxes)
     row, value = taxes[subject], values[subject]
     at = reference_rate(aggregate, "ref_safe")
     name = label_of(aggregate, subject)
@@ -97,7 +101,7 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
             f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_one_launch(load_row or {})}."
         )
     if subject != SUBJECT:
-        details.append(f"This is the largest tax of those measured; {why_absent(aggregate, SUBJECT)}.")
+        details.append(f"{_why_this_one(taxes, subject)}; {why_absent(aggregate, SUBJECT)}.")
     return {
         "sentence": hold_together(sentence),
         "details": [hold_together(d) for d in details],
@@ -105,10 +109,39 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     }
 
 
+def _largest(taxes: Mapping[str, Mapping[str, Any]]) -> str:
+    """The configuration with the largest tax by the estimates that count: over blocks where somebody has those, and told apart from
+    zero where one is; plain with a connector's settings is no connector.
+    """
+
+    def rank(config: str) -> tuple[bool, bool, bool, float]:
+        row, value = taxes[config], interval(taxes[config])
+        point = -math.inf if value is None else value.point
+        return (
+            not config.startswith(MATCHED),
+            not is_of_one_launch(row.get("kind")),
+            _is_above_zero(value),
+            point,
+        )
+
+    return max(taxes, key=rank)
+
+
+def _is_above_zero(value: Interval | None) -> bool:
+    return value is not None and value.low is not None and value.low > 0
+
+
+def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
+    """What ``_largest`` went by."""
+    once = is_of_one_launch(taxes[subject].get("kind"))
+    among = "" if once or not any(is_of_one_launch(t.get("kind")) for t in taxes.values()) else " over blocks"
+    if _is_above_zero(interval(taxes[subject])):
+        return f"Of the taxes{among} that are told apart from zero this is the largest"
+    return f"No tax{among} is told apart from zero, and this estimate is the largest"
+
+
 def _one_launch(row: Mapping[str, Any]) -> str:
-    """Aggregates of earlier versions do not say it, and have taxes of one launch."""
-    over_blocks = str(row.get("kind")).startswith("over") or row.get("blocks") is not None
-    return "" if over_blocks else f", {OF_ONE_LAUNCH}"
+    return f", {OF_ONE_LAUNCH}" if is_of_one_launch(row.get("kind")) else ""
 
 
 def _flags_of_its_cells(aggregate: Aggregate, tax: Mapping[str, Any]) -> list[str]:

@@ -2,8 +2,18 @@
 
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, main_taxes, mapping, rows
+from connector_tax.figures.lookup import (
+    Aggregate,
+    in_order,
+    interval,
+    is_of_one_launch,
+    label_of,
+    main_taxes,
+    mapping,
+    rows,
+)
 from connector_tax.figures.words import signed, with_interval
+from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 Text = dict[str, Any]
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -19,6 +29,7 @@ def decomposition_view(aggregate: Aggregate) -> list[Text]:
         {
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
+            "kind": str(row.get("kind") or OF_ONE_LAUNCH),
             "parts": [_part(mapping(row.get(part))) for part in PARTS],
         }
         for row in in_order(aggregate, rows(aggregate.get("decomposition")))
@@ -48,7 +59,8 @@ def two_parts_view(aggregate: Aggregate) -> list[Text]:
 
 def _two(taxes: Any, config: str, unit: str) -> list[str]:
     whole, noop = interval(taxes.get(config)), interval(taxes.get(NOOP))
-    if whole is None or noop is None:
+    kinds = {is_of_one_launch(mapping(taxes.get(c)).get("kind")) for c in (config, NOOP)}
+    if whole is None or noop is None or len(kinds) > 1:
         return ["–"] * 3
     return [signed(v, unit) for v in (whole.point, noop.point, whole.point - noop.point)]
 

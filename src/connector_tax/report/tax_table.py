@@ -3,8 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, configs, interval, main_taxes, mapping, number, rows
+from connector_tax.figures.lookup import (
+    Aggregate,
+    configs,
+    interval,
+    is_of_one_launch,
+    main_taxes,
+    mapping,
+    number,
+    rows,
+)
 from connector_tax.figures.words import clean, with_interval
+from connector_tax.report.tax_text import OF_ONE_LAUNCH
 from connector_tax.stats.attribution import BETWEEN_HOOKS
 
 PLAIN = "plain"
@@ -59,8 +69,12 @@ def _cell(text: str) -> str:
 
 
 def _tax(row: Mapping[str, Any] | None) -> str:
+    """Of one launch it says so; one at equal speed of the host is over blocks, and has no kind of its own."""
     found = interval(row)
-    return "–" if found is None else with_interval(found)
+    if row is None or found is None:
+        return "–"
+    once = "metric" in row and is_of_one_launch(row.get("kind"))
+    return f"{with_interval(found)}, {OF_ONE_LAUNCH}" if once else with_interval(found)
 
 
 def _hooks(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import interval, mapping, number
+from connector_tax.figures.lookup import interval, is_of_one_launch, mapping, number
 from connector_tax.figures.words import with_interval
 from connector_tax.records.cell import is_phase, phase_label
 
@@ -42,10 +42,9 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
 
 
 def verdict_words(verdict: str, kind: object) -> str:
-    """``tax``, ``no tax found``; a tax or gain of one launch says so, since another launch may differ."""
+    """``tax``, ``no tax found``; what one launch decided says so, since another launch may differ."""
     word = VERDICT_WORDS.get(verdict, verdict.replace("_", " "))
-    # Aggregates of earlier versions do not say it, and have taxes of one launch.
-    one_launch = not str(kind).startswith("over") and verdict in ("tax", "gain")
+    one_launch = is_of_one_launch(kind) and verdict not in ("", "unavailable")
     return f"{word}, {OF_ONE_LAUNCH}" if one_launch else word
 
 

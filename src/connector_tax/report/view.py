@@ -22,6 +22,7 @@ from connector_tax.figures.lookup import (
     rows,
     saturation_rate,
     source_note,
+    standing_tax,
     usable,
 )
 from connector_tax.figures.words import RANDOM_WORDS, rate, with_interval
@@ -40,6 +41,7 @@ from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, 
 from connector_tax.report.repeats import repeats_view
 from connector_tax.report.tax_text import (
     LATENCY_METRICS,
+    OF_ONE_LAUNCH,
     shape_text,
     stands_in,
     tax_text,
@@ -70,7 +72,8 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
             verdict_row(h, 1 - confidence_of(aggregate)) for h in rows(aggregate.get("hypotheses"))
         ],
         "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
-        "repeats": _repeats(aggregate),
+        # With blocks their table has both launches, beside the tax that stands.
+        "repeats": [] if rows(aggregate.get("repeats")) else _repeats(aggregate),
         "blocks": repeats_view(aggregate),
         "host_drift": host_drift_view(aggregate),
         "amplification": _amplification(aggregate) if len(_references(aggregate)) > 1 else [],
@@ -194,7 +197,7 @@ def _amplification(aggregate: Aggregate) -> list[Text]:
             continue
         # A difference of two percentages is in percentage points.
         text = (
-            with_interval(value).replace(" %", " pp")
+            f"{with_interval(value).replace(' %', ' pp')}, {row.get('kind') or OF_ONE_LAUNCH}"
             if value
             else f"not available: {row.get('reason') or 'unknown'}"
         )
@@ -208,7 +211,7 @@ def _amplification(aggregate: Aggregate) -> list[Text]:
 
 
 def _shape_taxes(aggregate: Aggregate) -> list[Text]:
-    """The latency taxes of Phase B and B', one row per cell; the unavailable ones with their reason."""
+    """The latency taxes at Phase B's and B's shapes, one row each; the unavailable ones with their reason."""
     order = [c.id for c in configs(aggregate)]
     found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
     for row in rows(aggregate.get("taxes")):
@@ -230,12 +233,18 @@ def _shape_taxes(aggregate: Aggregate) -> list[Text]:
             "reference": key[2],
             "rate": _rate(key[3]),
             "shape": f"{tokens(key[4])} x {tokens(key[5])}",
-            "taxes": [tax_text(taxes.get(m)) for m in LATENCY_METRICS],
+            "taxes": [_shape_tax(aggregate, taxes.get(m)) for m in LATENCY_METRICS],
         }
         for key, taxes in sorted(
             found.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] != "ref_safe", *item[0][3:])
         )
     ]
+
+
+def _shape_tax(aggregate: Aggregate, row: Mapping[str, Any] | None) -> Text:
+    """The tax that stands at its rate and shape: at Phase A's shape it may be over blocks, or of Phase A's launch."""
+    found = None if row is None else standing_tax(aggregate, row)
+    return tax_text(found) if found is row else _main_tax(found, None)
 
 
 def _criterion(value: Mapping[str, Any]) -> Text:

@@ -7,8 +7,8 @@ from typing import Any
 
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem
+from connector_tax.intervals.bootstrap import unavailable
 from connector_tax.intervals.looks import look_factor
-from connector_tax.plan import document_hash
 from connector_tax.processes import Each
 from connector_tax.records.cell import CellSpec, is_repeat
 from connector_tax.records.connector import PLAIN_AGAIN
@@ -30,14 +30,16 @@ from connector_tax.stats.evidence import evidence_of, hypotheses_json
 from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
 from connector_tax.stats.hypotheses import judge_hypotheses
-from connector_tax.stats.main_taxes import MainTax, launch_taxes, main_taxes
+from connector_tax.stats.main_taxes import REFERENCES, MainTax, launch_taxes, main_at, main_taxes
 from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
+from connector_tax.stats.provenance import provenance
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.stats.repeats import headline_taxes, host_drift, repeats
 from connector_tax.stats.taxes import (
     METRICS,
+    NEITHER,
     Tax,
     difference,
     lost_taxes,
@@ -90,7 +92,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "campaign": data.document["campaign"],
         "date": data.document["date"],
-        "provenance": _provenance(data),
+        "provenance": provenance(data),
         "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
         "step_timing_reason": (data.preflight or {}).get("step_timing_reason"),
         "configs": config_states(data, absent, lost),
@@ -167,7 +169,7 @@ def _taxes(
     lost: list[LostCell],
     no_ttft: dict[str, str],
 ) -> list[Tax]:
-    """Phase A cells at the reference rates, then every cell of the other phases; a lost one has taxes with a reason.
+    """Of every cell of Phases A to C; a lost one has taxes with a reason.
 
     Without those a mean over lengths would be one over the lengths that are left.
     """
@@ -190,11 +192,13 @@ def _holds(copies_kv: str | None) -> str | None:
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
-    """At which reference rates a cell has taxes; none of plain, of unrecorded cells, of closed loops and of repeats."""
+    """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of unrecorded cells, of
+    closed loops and of repeats.
+    """
     if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
         return []
     if phase == "a":
-        return [r for r in ("ref_safe", "ref_load") if rates[f"{r}_per_s"] == spec.rate_per_s]
+        return [r for r in REFERENCES if rates[f"{r}_per_s"] == spec.rate_per_s] or [NEITHER]
     return [REFERENCE_OF_PHASE[phase]]
 
 
@@ -236,56 +240,51 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 
 
 def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
-    """Tax at ref_load minus tax at ref_safe; of blocks the two are drawn apart, so the interval is rather too wide.
-
-    Its kind is that of the side with fewer blocks.
+    """Tax at ref_load minus tax at ref_safe, where both are of one kind; of blocks the two are drawn apart, so the interval is
+    rather too wide, and its kind is that of the side with fewer blocks.
     """
-    found = {(m.tax.config, m.tax.reference, m.tax.metric): m for m in chosen}
     rows = []
-    for config, reference, metric in found:
-        load = found.get((config, "ref_load", metric))
-        if reference == "ref_safe" and load is not None:
-            safe = found[config, "ref_safe", metric]
+    for metric in METRICS:
+        at_load = main_at(chosen, "ref_load", metric)
+        for config, safe in main_at(chosen, "ref_safe", metric).items():
+            load = at_load.get(config)
+            if load is None:
+                continue
             gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
+            unlike = load.is_unlike(safe)
+            if unlike:
+                kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
+                gap = unavailable(f"{kinds}: the two are not combined", gap.n)
             rows.append(
                 {
                     "config": config,
                     "metric": metric,
                     "available": gap.point is not None,
-                    "kind": min((safe, load), key=lambda m: m.blocks or 0).kind,
+                    **({} if unlike else {"kind": min((safe, load), key=lambda m: m.blocks or 0).kind}),
                     **gap.to_json(confidence),
                 }
             )
     return rows
 
 
-def _provenance(data: CampaignData) -> dict[str, Any]:
-    cells = data.cells()
-    newest = max(cells, key=lambda c: c.document["clock"]["utc_ns"]).document if cells else {}
-    engine = newest.get("engine", {})
-    config = data.document["config"]
-    return {
-        "engine_kind": config["engine"]["kind"],
-        "model": config["engine"]["model"],
-        "engine_args": config["engine"]["args"],
-        "arrival": config["cell"]["arrival"],
-        "versions": engine.get("versions", {}),
-        "gpu": engine.get("gpu", []),
-        **({"virtual_gpu": engine["virtual_gpu"]} if "virtual_gpu" in engine else {}),
-        "host": engine.get("host", {}),
-        "code": newest.get("code", {}),
-        "config_hash": document_hash(data.document),
-        "order": data.document["order"],
-        "seed": config["seed"],
-        "created_utc": data.document["created_utc"],
-        "confidence": config["analysis"]["confidence"],
-        "bootstrap_draws": config["analysis"]["bootstrap_draws"],
-    }
-
-
 def aggregate_csv(value: dict[str, Any]) -> str:
-    """One row per cell, flat; empty where a number is unavailable."""
-    rows = [_flat(cell, value["taxes"]) for cell in value["cells"]]
+    """One row per cell, flat; empty where a number is unavailable.
+
+    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them.
+    """
+    taxes = {(t["config"], t["phase"], t["cell_id"], t["metric"]): t for t in value["taxes"]}
+    standing = {_place(t): t for t in value["main_taxes"]}
+    rows = [
+        _flat(cell)
+        | _tax_columns(
+            {
+                m: standing.get(_place(t), t)
+                for m in METRICS
+                if (t := taxes.get((cell["config"], cell["phase"], cell["cell_id"], m))) is not None
+            }
+        )
+        for cell in value["cells"]
+    ]
     columns = list(dict.fromkeys(k for row in rows for k in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
@@ -294,7 +293,25 @@ def aggregate_csv(value: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
+def _place(tax: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(tax[k] for k in ("config", "metric", "rate_per_s", "input_tokens", "output_tokens"))
+
+
+def _tax_columns(taxes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        f"tax_{metric}{name and f'_{name}'}": tax[key]
+        for metric, tax in taxes.items()
+        for name, key in (
+            ("", "point"),
+            ("low", "low"),
+            ("high", "high"),
+            ("verdict", "verdict"),
+            ("kind", "kind"),
+        )
+    }
+
+
+def _flat(cell: dict[str, Any]) -> dict[str, Any]:
     row = {k: v for k, v in cell.items() if isinstance(v, str | int | float | bool) or v is None}
     row.pop("host", None)
     row["flags"] = ";".join(cell["flags"])
@@ -317,17 +334,4 @@ def _flat(cell: dict[str, Any], taxes: list[dict[str, Any]]) -> dict[str, Any]:
         row |= {f"device_slack_{q}_us": clock["slack_us"][q] for q in ("p10", "p50")}
     row |= {f"host_{name}": host.get(name) for name in HOST_COLUMNS}
     row |= {f"gpu_{name}": (host.get("gpu") or {}).get(name) for name in GPU_COLUMNS}
-    for metric in METRICS:
-        same = [
-            t
-            for t in taxes
-            if (t["config"], t["phase"], t["cell_id"], t["metric"])
-            == (cell["config"], cell["phase"], cell["cell_id"], metric)
-        ]
-        if same:
-            row[f"tax_{metric}"] = same[0]["point"]
-            row[f"tax_{metric}_low"] = same[0]["low"]
-            row[f"tax_{metric}_high"] = same[0]["high"]
-            row[f"tax_{metric}_verdict"] = same[0]["verdict"]
-            row["tax_kind"] = same[0]["kind"]
     return row

@@ -11,7 +11,7 @@ import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.records.settings import CONSEQUENCES
-from connector_tax.stats.main_taxes import MainTax, estimates_at
+from connector_tax.stats.main_taxes import MainTax, main_at
 from connector_tax.stats.taxes import LATENCY_METRICS, difference
 
 NOOP = "noop_connector"
@@ -32,7 +32,7 @@ def decompose(chosen: list[MainTax], engine_diff: dict[str, Any], confidence: fl
         config: None if found is None else sorted(set(found) - CONSEQUENCES)
         for config, found in engine_diff.items()
     }
-    by_metric = {metric: estimates_at(chosen, "ref_safe", metric) for metric in LATENCY_METRICS}
+    by_metric = {metric: main_at(chosen, "ref_safe", metric) for metric in LATENCY_METRICS}
     configs = list(dict.fromkeys(c for taxes in by_metric.values() for c in taxes))
     return [
         _row(config, metric, by_metric[metric], changed, confidence)
@@ -43,16 +43,21 @@ def decompose(chosen: list[MainTax], engine_diff: dict[str, Any], confidence: fl
     ]
 
 
-def _row(config: str, metric: str, taxes: Taxes, changed: Changes, confidence: float) -> dict[str, Any]:
+def _row(
+    config: str, metric: str, found: dict[str, MainTax], changed: Changes, confidence: float
+) -> dict[str, Any]:
+    """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
+    whole = found[config]
+    taxes = {c: main.like(whole) for c, main in found.items()}
     parts, split = _in_three(config, taxes, changed), 3
     if any(part.point is None for part in parts.values()):
         two = _in_two(config, taxes)
-        known = two["implementation"].point is not None
         # Why there are no flags stays; the other two are the published experiment's.
-        parts, split = ({**parts, **two}, 2) if known else (parts, 0)
+        parts, split = {**parts, **two}, 2 if two["implementation"].point is not None else 0
     return {
         "config": config,
         "metric": metric,
+        "kind": whole.kind,
         "settings": changed.get(config) or [],
         "parts": split,
         "total": taxes[config].to_json(confidence),

@@ -6,7 +6,7 @@ from typing import Any
 
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.hypotheses import NOT_TESTABLE, Evidence, Verdict, judge_hypotheses
-from connector_tax.stats.main_taxes import MainTax, estimates_at
+from connector_tax.stats.main_taxes import MainTax, main_at
 from connector_tax.stats.taxes import Tax
 from connector_tax.stats.trends import trends_of
 
@@ -29,19 +29,16 @@ def evidence_of(
     shapes = [t for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
     ttft = [t for t in shapes if t.metric == "ttft_p90"]
     tpot = [t for t in shapes if t.metric == "tpot_p90"]
+    headline = main_at(chosen, "ref_safe", "ttft_p90")
     return Evidence(
-        headline=estimates_at(chosen, "ref_safe", "ttft_p90"),
+        headline={config: main.estimate for config, main in headline.items()},
         by_input=trends_of(ttft, "input_tokens", queueing_allowed=True),
         by_output=trends_of(tpot, "output_tokens", queueing_allowed=False),
         absent=absent,
         stacks=_stacks(config),
         confidence=confidence,
         members=frozenset(c["id"] for c in config["connectors"]),
-        over_blocks=frozenset(
-            m.tax.config
-            for m in chosen
-            if m.blocks is not None and (m.tax.reference, m.tax.metric) == ("ref_safe", "ttft_p90")
-        ),
+        over_blocks=frozenset(config for config, main in headline.items() if main.blocks is not None),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.p_values import p_inside, p_value
-from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, verdict
+from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, unlike_kinds, verdict
 from connector_tax.stats.trends import Trend, averaged_text, values_text, why_no_trend
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
@@ -338,7 +338,8 @@ def _caveat(trend: Trend, config: str) -> str:
 def _untestable(hypothesis: str, evidence: Evidence, subject: str, needed: tuple[str, ...]) -> Verdict | None:
     lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
     if not lacking:
-        return None
+        unlike = unlike_kinds(needed, evidence.over_blocks)
+        return _not_testable(hypothesis, subject, unlike) if unlike else None
     return _not_testable(
         hypothesis,
         subject,

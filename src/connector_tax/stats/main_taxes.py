@@ -1,22 +1,23 @@
-"""The one tax that stands for a configuration at a reference rate: chosen here once, read everywhere.
+"""The one tax that stands for a configuration at a rate of Phase A: chosen here once, read everywhere.
 
 Over blocks of launches where there are enough; else that of Phase A's cell; where that has none, that of the cell of the same
-rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures and the headline all take this one.
+rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures, the headline, ``aggregate.csv`` and
+``compare.py`` all take this one. Two of unlike kinds are never put into one number: the interval of one launch does not hold
+what launches differ by.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.launches import headline_shape, is_headline_cell
 from connector_tax.stats.repeats import headline_taxes
 from connector_tax.stats.saturation import queued
-from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH, Tax
+from connector_tax.stats.taxes import LATENCY_METRICS, NEITHER, OF_ONE_LAUNCH, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
@@ -51,6 +52,19 @@ class MainTax:
     def estimate(self) -> Estimate:
         return self.tax.estimate
 
+    def is_unlike(self, other: "MainTax") -> bool:
+        """Whether both have a number, and one is of one launch and the other over blocks."""
+        known = self.estimate.point is not None and other.estimate.point is not None
+        return known and (self.blocks is None) != (other.blocks is None)
+
+    def like(self, other: "MainTax") -> Estimate:
+        """This one's estimate, for a number made of both; unavailable, and why, where ``other`` is of the other kind."""
+        if not self.is_unlike(other):
+            return self.estimate
+        return unavailable(
+            f"{self.tax.config}'s tax is {self.kind}, {other.tax.config}'s {other.kind}: the two are not combined"
+        )
+
     def to_json(self, confidence: float) -> dict[str, Any]:
         """As in ``taxes``, and where it is from."""
         value = {k: v for k, v in self.tax.to_json(confidence).items() if k != "headline"}
@@ -65,20 +79,20 @@ class MainTax:
 
 
 def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) -> list[MainTax]:
-    """Of one launch each: Phase A's where it has a number, else Phase B's or B's at the same rate and shape.
+    """Of one launch each, at every rate of Phase A: its own where it has a number, else Phase B's or B's of that rate and shape.
 
     Where none has, Phase A's stands with its reason.
 
     Args:
         shape: Phase A's prompt and output length.
     """
-    best: dict[tuple[str, str, str], Tax] = {}
+    best: dict[tuple[str, str, float, str], Tax] = {}
     for tax in sorted(taxes, key=_place):
         if (tax.input_tokens, tax.output_tokens) != shape or tax.phase not in PHASES_IN_ORDER:
             continue
         # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the same.
-        for name in _references_at(rates, tax.rate_per_s):
-            key = (tax.config, name, tax.metric)
+        for name in _references_at(rates, tax.rate_per_s) or [NEITHER]:
+            key = (tax.config, name, tax.rate_per_s, tax.metric)
             if tax.phase == "a" and tax.reference != name:
                 continue
             if key not in best or (best[key].estimate.point is None and tax.estimate.point is not None):
@@ -103,14 +117,14 @@ def main_taxes(
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
     """
-    found = {(m.tax.config, m.tax.reference, m.tax.metric): m for m in of_launches}
+    found = {(m.tax.config, m.tax.reference, m.tax.rate_per_s, m.tax.metric): m for m in of_launches}
     for entry in blocks:
         reference, metric = entry["reference"], entry["metric"]
         drawn = headline_taxes(cells, rates, metric, draws, rng, reference)
         for row in entry["taxes"]:
             # Equal rates have one entry of blocks, which holds for both.
             for name in _references_at(rates, entry["rate_per_s"]):
-                key = (row["config"], name, metric)
+                key = (row["config"], name, float(entry["rate_per_s"]), metric)
                 own = _over_blocks(entry, row, drawn[row["config"]], cells)
                 if own is not None:
                     of_launch = found.get(key)
@@ -119,8 +133,8 @@ def main_taxes(
     return list(found.values())
 
 
-def _references_at(rates: Rates | None, rate_per_s: float) -> Iterator[str]:
-    return (r for r in REFERENCES if rates is not None and rates[f"{r}_per_s"] == rate_per_s)
+def _references_at(rates: Rates | None, rate_per_s: float) -> list[str]:
+    return [r for r in REFERENCES if rates is not None and rates[f"{r}_per_s"] == rate_per_s]
 
 
 def _over_blocks(
@@ -163,10 +177,6 @@ def _over_blocks(
     return MainTax(tax, counts["own"], row["n"], (row["low"], row["high"]))
 
 
-def estimates_at(chosen: list[MainTax], reference: str, metric: str) -> dict[str, Estimate]:
+def main_at(chosen: list[MainTax], reference: str, metric: str) -> dict[str, MainTax]:
     """Configuration -> its tax there."""
-    return {
-        m.tax.config: m.estimate
-        for m in chosen
-        if (m.tax.reference, m.tax.metric) == (reference, metric)
-    }  # fmt: skip
+    return {m.tax.config: m for m in chosen if (m.tax.reference, m.tax.metric) == (reference, metric)}

@@ -6,7 +6,6 @@ Source: Zou & Donner 2008, Statistics in Medicine 27, 1693-1702.
 """
 
 import math
-from collections.abc import Callable
 
 # Point, lower and upper end; an end that is None is unbounded.
 Bounded = tuple[float, float | None, float | None]
@@ -22,17 +21,3 @@ def change(first: Bounded, second: Bounded) -> Bounded:
     low = None if b_low is None or a_high is None else point - math.hypot(b - b_low, a_high - a)
     high = None if b_high is None or a_low is None else point + math.hypot(b_high - b, a - a_low)
     return point, low, high
-
-
-def ratio_less_one(own: Bounded, base: Bounded) -> Bounded:
-    """``own / base - 1`` of positive numbers: ``change`` of their logarithms, and back.
-
-    Raises:
-        ValueError: a point or an end is not above zero.
-    """
-    return _map(math.expm1, change(_map(math.log, base), _map(math.log, own)))
-
-
-def _map(function: Callable[[float], float], value: Bounded) -> Bounded:
-    point, low, high = value
-    return function(point), None if low is None else function(low), None if high is None else function(high)

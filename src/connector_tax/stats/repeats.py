@@ -133,20 +133,17 @@ def headline_taxes(
     slope = speed_slope(launches, blocks, list(members_of)) if equal_speed else None
     if equal_speed and slope is None:
         return {}
-    together: dict[tuple[str, ...], list[str]] = {}
-    for config, own in members_of.items():
-        if slope is not None and at_equal_speed(launches, own, config, slope).damaged:
-            continue
-        together.setdefault(tuple(own), []).append(config)
-    found: dict[str, Estimate] = {}
-    # Configurations that lost a block are drawn by themselves: what they share with the others through plain is then not
-    # seen. A difference to one of those has a wider interval than it could have, a sum with one a narrower.
-    for members, configs in together.items():
-        sides = [_of_blocks(launches, list(members), c, slope) for c in configs]
-        table = np.column_stack([ratios for ratios, _ in sides])
-        shared = np.array([error for _, error in sides])
-        found |= _drawn_jointly(table, configs, draws, rng, shared)
-    return found
+    if slope is not None:
+        members_of = {
+            c: own for c, own in members_of.items() if not at_equal_speed(launches, own, c, slope).damaged
+        }
+    if not members_of:
+        return {}
+    table = np.full((len(blocks), len(members_of)), math.nan)
+    shared = np.zeros(len(members_of))
+    for k, (config, own) in enumerate(members_of.items()):
+        table[[blocks.index(b) for b in own], k], shared[k] = _of_blocks(launches, own, config, slope)
+    return _drawn_jointly(table, list(members_of), draws, rng, shared)
 
 
 def _of_blocks(
@@ -162,24 +159,48 @@ def _of_blocks(
 def _drawn_jointly(
     table: Floats, configs: list[str], draws: int, rng: np.random.Generator, shared: Floats | None = None
 ) -> dict[str, Estimate]:
-    """Mean log ratios, shape (blocks, configurations), with draws from their multivariate t.
+    """Means of log ratios, shape (blocks, configurations), with draws from their multivariate t.
 
     Args:
+        table: NaN where a configuration lost a block; it keeps the others.
         shared: an error of each mean beside that of its blocks, one and the same draw for all, shape (configurations,).
     """
-    n = table.shape[0]
+    n = (~np.isnan(table)).sum(axis=0)
     beside = np.zeros(len(configs)) if shared is None else shared
-    covariance = np.atleast_2d(np.cov(table, rowvar=False)) / n + np.outer(beside, beside)
+    covariance = _covariance_of_means(table) + np.outer(beside, beside)
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
-    spread = normal * np.sqrt((n - 1) / rng.chisquare(n - 1, size=(draws, 1)))
+    least = int(n.min())
+    spread = normal * np.sqrt((least - 1) / rng.chisquare(least - 1, size=(draws, 1)))
     # Chance in a few thousand draws would give another interval than the t interval that is printed beside it. So the draws say
     # in which order configurations come out together, and each takes its own values from Student's t itself.
-    error = np.hypot(table.std(axis=0, ddof=1) / math.sqrt(n), beside)
+    mean = np.nanmean(table, axis=0)
+    error = np.hypot(np.nanstd(table, axis=0, ddof=1) / np.sqrt(n), beside)
     ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
     ranks = spread.argsort(axis=0).argsort(axis=0)
-    drawn = table.mean(axis=0) + error * stats.t.ppf(ends, n - 1)[ranks]
-    points = np.expm1(table.mean(axis=0))
-    return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), n) for k, c in enumerate(configs)}
+    drawn = mean + error * stats.t.ppf(ends[:, None], n - 1)[ranks, np.arange(len(configs))]
+    points = np.expm1(mean)
+    return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), int(n[k])) for k, c in enumerate(configs)}
+
+
+def _covariance_of_means(table: Floats) -> Floats:
+    """Of the columns' means; two columns vary together in the blocks that both have.
+
+    Blocks that are lost may make of pairs what no table of numbers has; then the nearest that one can have is taken.
+    """
+    there = ~np.isnan(table)
+    n = there.sum(axis=0)
+    size = table.shape[1]
+    found = np.zeros((size, size))
+    for j in range(size):
+        for k in range(j, size):
+            both = there[:, j] & there[:, k]
+            if both.sum() > 1:
+                each = np.cov(table[both, j], table[both, k])[0, 1]
+                found[j, k] = found[k, j] = each * both.sum() / (n[j] * n[k])
+    values, vectors = np.linalg.eigh(found)
+    rounding = 1e-12 * abs(values).max()
+    nearest: Floats = found if values.min() >= -rounding else (vectors * values.clip(0)) @ vectors.T
+    return nearest
 
 
 def mean_over_blocks(log_ratios: Floats, confidence: float) -> Mean:

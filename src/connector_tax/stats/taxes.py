@@ -4,6 +4,7 @@ Ratios of percentiles for latencies, differences in microseconds for steps. Both
 arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from connector_tax.stats.saturation import queued
 LATENCY_METRICS = {"ttft_p90": ("ttft_ms", 90.0), "tpot_p90": ("tpot_ms", 90.0)}
 STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
 METRICS = (*LATENCY_METRICS, *STEP_METRICS)
+NEITHER = "neither"
 # What launches of the same program differ by is not in such an interval.
 OF_ONE_LAUNCH = "of one launch"
 
@@ -26,7 +28,7 @@ class Tax:
     """One tax of one configuration at one rate and shape.
 
     Attributes:
-        reference: ``ref_safe`` or ``ref_load``.
+        reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
         headline: measured in Phase A, at the shape that the reference rates were chosen with.
         overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
             median step that has moved to another mixture of steps.
@@ -87,6 +89,19 @@ def verdict(estimate: Estimate, confidence: float) -> str:
     if high is not None and high < 0:
         return "gain"
     return "no_tax_found" if low is not None and high is not None else "undetermined"
+
+
+def unlike_kinds(needed: Collection[str], over_blocks: Collection[str]) -> str | None:
+    """Why the taxes of these configurations are not put into one number; None where they are of one kind.
+
+    Args:
+        over_blocks: configurations whose tax is taken over blocks of launches; others' are of one launch each.
+    """
+    several = [c for c in needed if c in over_blocks]
+    if len(several) in (0, len(needed)):
+        return None
+    once = ", ".join(c for c in needed if c not in over_blocks)
+    return f"{OF_ONE_LAUNCH}: {once}; over blocks of launches: {', '.join(several)}; the two are not combined"
 
 
 def no_ttft_tax(connectors: list[dict[str, Any]]) -> dict[str, str]:

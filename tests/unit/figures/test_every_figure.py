@@ -350,21 +350,6 @@ def _texts(result: Drawn | Omitted) -> str:
     return "|".join(text.get_text() for axes in result.figure.axes for text in axes.texts)
 
 
-def test_figures_4_7_and_8_say_which_launches_are_behind_their_bars(example: dict[str, Any]) -> None:
-    """Over blocks, and of which connector another phase stands in."""
-    aggregate = copy.deepcopy(example)
-    for row in aggregate["main_taxes"]:
-        if row["unit"] == "ratio":
-            row |= {"phase": None, "blocks": 5}
-        if row["config"] == "lmcache_only":
-            row |= {"phase": "b", "blocks": None}
-    for name in ("fig4_tax_bars", "fig7_decomposition", "fig8_additivity"):
-        result = drawn(name, aggregate)
-        assert isinstance(result, Drawn)
-        assert "Over 5 blocks of launches (one launch: lmcache_only)." in result.caption
-        assert "lmcache_only (phase B)." in result.caption
-
-
 def test_an_aggregate_from_before_main_taxes_has_phase_as_own(example: dict[str, Any]) -> None:
     old = {k: v for k, v in example.items() if k != "main_taxes"}
     for name in ("fig4_tax_bars", "fig8_additivity"):

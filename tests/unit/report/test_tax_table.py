@@ -27,7 +27,7 @@ def test_every_configuration_but_plain_has_a_row_with_its_taxes(aggregate: dict[
     taxes = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe")
     for config, line in zip(others, lines, strict=True):
         found = interval(taxes.get(config.id))
-        assert line.split(" | ")[2] == ("–" if found is None else with_interval(found))
+        assert line.split(" | ")[2] == ("–" if found is None else f"{with_interval(found)}, of one launch")
 
 
 def test_what_is_not_known_is_a_dash(aggregate: dict[str, Any]) -> None:

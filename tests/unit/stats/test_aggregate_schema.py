@@ -185,7 +185,7 @@ OPEN |= {"medians_us", "p50_taxes", "engine_diff", "by_block", "by_length", "par
 
 def open_keys(place: tuple[Any, ...]) -> bool:
     """The settings of one configuration have names of their own, too."""
-    if place == ("provenance", "host"):
+    if place == ("provenance", "host") or place[:2] == ("provenance", "settings"):
         return True
     return bool(place) and (place[-1] in OPEN or (len(place) == 2 and place[0] == "engine_diff"))
 

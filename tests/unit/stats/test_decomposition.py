@@ -1,5 +1,6 @@
 """A tax in three parts that add up, worked out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ def _main(config: str, point: float | None) -> MainTax:
     return MainTax(
         Tax(config, "ref_safe", "a", "r2_4096x256", 2.0, 4096, 256, "ttft_p90", estimate, 200), 200
     )
+
+
+def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() -> None:
+    """The connector's tax is over five blocks; the no-op connector's cell died, or its tax is of one launch."""
+    over = replace(_main("x", OWN), blocks=5)
+    for noop, why in ((None, "its cell died"), (NOOP, "of one launch, x's over 5 blocks: the two are not")):
+        chosen = [over, _main("noop_connector", noop)]
+        (row,) = [
+            r for r in decompose(chosen, {"x": {}, "noop_connector": {}}, 0.95) if r["metric"] == "ttft_p90"
+        ]
+        assert (row["kind"], row["parts"]) == ("over 5 blocks", 0)
+        assert why in row["framework"]["reason"] and why in row["implementation"]["reason"]
 
 
 def points_of(row: dict[str, Any]) -> dict[str, float]:

@@ -1,0 +1,76 @@
+"""Every picture says whether its numbers are of one launch or over blocks of launches, and adds up no two kinds."""
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.figures.draw_all import FIGURES
+from connector_tax.figures.style import Drawn, Omitted, drawing_style
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
+    return found
+
+
+def drawn(name: str, aggregate: dict[str, Any]) -> Drawn | Omitted:
+    with drawing_style("x"):
+        return FIGURES[name](aggregate)
+
+
+def test_figures_4_7_and_8_say_which_launches_are_behind_their_bars(example: dict[str, Any]) -> None:
+    """Over blocks, and of which connector another phase stands in."""
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["main_taxes"]:
+        if row["unit"] == "ratio":
+            row |= {"phase": None, "blocks": 5, "kind": "over 5 blocks"}
+    result = drawn("fig8_additivity", aggregate)
+    assert isinstance(result, Drawn) and "Over 5 blocks of launches." in result.caption
+    for row in aggregate["main_taxes"]:
+        if row["config"] == "lmcache_only":
+            row |= {"phase": "b", "blocks": None, "kind": "of one launch"}
+    for name in ("fig4_tax_bars", "fig7_decomposition"):
+        result = drawn(name, aggregate)
+        assert isinstance(result, Drawn)
+        assert "Over 5 blocks of launches (one launch: lmcache_only)." in result.caption
+        assert "lmcache_only (phase B)." in result.caption
+    mixed = drawn("fig8_additivity", aggregate)
+    assert isinstance(mixed, Omitted)
+    assert mixed.reason == (
+        "taxes of one launch (lmcache_only) and over blocks of launches are not added up or compared"
+    )
+
+
+def test_figures_of_phase_a_alone_say_that_they_are_of_one_launch(example: dict[str, Any]) -> None:
+    """Beside taxes over blocks a reader would take their lines for the same."""
+    for name in (
+        "fig1_ttft_vs_rate",
+        "fig2_tpot_vs_rate",
+        "fig3_throughput",
+        "fig6_step_cdf",
+        "fig9_attribution",
+    ):
+        result = drawn(name, example)
+        assert isinstance(result, Drawn)
+        assert "one launch" in result.caption
+
+
+def test_a_latency_of_one_launch_is_named_though_the_other_is_over_blocks(example: dict[str, Any]) -> None:
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["main_taxes"]:
+        if row["unit"] == "ratio" and (row["config"], row["metric"]) != ("nixl_both", "tpot_p90"):
+            row |= {"phase": None, "blocks": 5, "kind": "over 5 blocks"}
+    result = drawn("fig4_tax_bars", aggregate)
+    assert isinstance(result, Drawn)
+    assert (
+        "Over 5 blocks of launches (one launch: TPOT p90 of nixl_both at ref_load and TPOT p90 of nixl_both at ref_safe)."
+        in result.caption
+    )

@@ -1,0 +1,77 @@
+"""Of whom the headline speaks where Mooncake has no tax."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.report.headline import headline
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+
+EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
+
+
+@pytest.fixture
+def aggregate() -> dict[str, Any]:
+    """Without Mooncake by itself and stacked: NIXL +34 %, then the producer, LMCache and the no-op connector."""
+    found: dict[str, Any] = json.loads(EXAMPLE.read_text())
+    gone = ("mooncake_both", "multi_mooncake_lmcache")
+    found["main_taxes"] = [t for t in found["main_taxes"] if t["config"] not in gone]
+    return found
+
+
+def set_tax(aggregate: dict[str, Any], config: str, point: float, low: float, high: float, blocks: int | None = None) -> None:  # fmt: skip
+    """Of TTFT p90 at ref_safe."""
+    (row,) = [
+        t
+        for t in aggregate["main_taxes"]
+        if (t["config"], t["reference"], t["metric"]) == (config, "ref_safe", "ttft_p90")
+    ]
+    row |= {"point": point, "low": low, "high": high, "blocks": blocks}
+    row |= {"kind": "of one launch" if blocks is None else f"over {blocks} blocks"}
+
+
+def test_it_is_the_largest_tax(aggregate: dict[str, Any]) -> None:
+    found = headline(aggregate)
+    assert found["sentence"].startswith("Merely switching on NIXL (both) costs")
+    assert found["details"][-1].startswith(
+        "Of the taxes that are told apart from zero this is the largest; mooncake_both"
+    )
+
+
+def test_an_estimate_over_blocks_counts_before_one_of_one_launch(aggregate: dict[str, Any]) -> None:
+    set_tax(aggregate, "lmcache_only", 0.05, 0.03, 0.07, blocks=5)
+    set_tax(aggregate, "noop_connector", 0.02, 0.01, 0.03, blocks=5)
+    found = headline(aggregate)
+    assert found["sentence"].startswith("Merely switching on LMCache costs 5.0\xa0% more TTFT p90")
+    assert found["details"][0].startswith("Over 5 blocks of launches; one launch: ")
+    assert found["details"][-1].startswith(
+        "Of the taxes over blocks that are told apart from zero this is the largest;"
+    )
+
+
+def test_a_tax_that_is_told_apart_from_zero_counts_before_a_larger_one_that_is_not(
+    aggregate: dict[str, Any],
+) -> None:
+    set_tax(aggregate, "lmcache_only", 0.60, -0.20, 1.50)
+    assert headline(aggregate)["sentence"].startswith("Merely switching on NIXL (both) costs")
+    for config in ("nixl_both", "mooncake_producer", "noop_connector"):
+        set_tax(aggregate, config, 0.01, -0.02, 0.04)
+    found = headline(aggregate)
+    assert found["sentence"].startswith("LMCache: no tax on TTFT p90 is found")
+    assert found["details"][-1].startswith(
+        "No tax is told apart from zero, and this estimate is the largest;"
+    )
+
+
+def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, Any]) -> None:
+    own = [t for t in aggregate["main_taxes"] if t["config"] == "nixl_both"]
+    aggregate["main_taxes"] += [
+        {**t, "config": "plain_matched_nixl_both", "point": t["point"] + 1, "high": t["high"] + 1}
+        for t in own
+    ]
+    assert headline(aggregate)["sentence"].startswith("Merely switching on NIXL (both) costs")

@@ -1,0 +1,175 @@
+"""A tax of one launch and one over blocks of launches are never put into one number, and each stands in one place only."""
+
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.figures import fig5_shape_heatmaps, fig7_decomposition
+from connector_tax.figures.style import Drawn
+from connector_tax.files import to_json
+from connector_tax.ingest import read_campaign
+from connector_tax.report.headline import headline
+from connector_tax.report.tax_table import tax_table
+from connector_tax.report.view import page_view
+from connector_tax.stats.aggregate import aggregate, aggregate_csv
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config
+
+PLAIN = Behaviour(noise=0.05)
+# Mooncake saturates between 4 and 8 req/s, plain does not; Phase B is a block of ref_safe alone.
+BEHAVIOURS = {
+    "plain": PLAIN,
+    "plain_again": PLAIN,
+    "noop_connector": PLAIN.taxed(0.05, hooks_us=(2.0, 1.0, 1.0)),
+    "mooncake_both": Behaviour(130, 13, 0.05, capacity_per_s=7, hooks_us=(1, 1, 1)),
+    "nixl_both": PLAIN.taxed(0.20),
+}
+SAFE = "r4_256x16"
+Lose = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def lose(tmp_path_factory: pytest.TempPathFactory) -> Lose:
+    """``lose(config, phases)``: the aggregate of a campaign of four blocks that lost cells at ref_safe."""
+    place = tmp_path_factory.mktemp("kinds")
+    config = campaign_config(**{**SMALL, "analysis": {"bootstrap_draws": 200}}, repeats=2)
+    whole = Campaign(place / "whole", config, BEHAVIOURS, max_steps=60)
+    rates = whole.measure_everything()
+    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"]) == (4, 8)
+
+    def lost(config: str = "", phases: tuple[str, ...] = ()) -> dict[str, Any]:
+        root = place / "_".join((config, *phases))
+        if not root.exists():
+            shutil.copytree(whole.root, root)
+            for phase in phases:
+                CampaignFolder(root).run(DATE, config, phase).cell(SAFE).requests.unlink()
+        return aggregate(read_campaign(root))
+
+    return lost
+
+
+@pytest.fixture(scope="module")
+def once(lose: Lose) -> dict[str, Any]:
+    """NIXL has two blocks of four at ref_safe, too few, and its one launch; at ref_load it has three."""
+    return lose("nixl_both", ("b", "r1"))
+
+
+def one(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    (found,) = [r for r in rows if all(r[k] == v for k, v in wanted.items())]
+    return found
+
+
+def test_no_verdict_rests_on_both_kinds(once: dict[str, Any], lose: Lose) -> None:
+    h2 = one(once["hypotheses"], id="H2")
+    assert (h2["outcome"], h2["kind"], h2["p_value"]) == ("not testable", None, None)
+    assert h2["sentence"] == (
+        "Not testable (of one launch: nixl_both; over blocks of launches: mooncake_both; the two are not combined)."
+    )
+    assert one(once["hypotheses"], id="H3")["kind"] == "over blocks"
+    lost_one = one(lose("nixl_both", ("r1",))["hypotheses"], id="H2")
+    assert (lost_one["kind"], lost_one["numbers"]["gap"]["n"]) == ("over blocks", 3)
+
+
+def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]) -> None:
+    row = one(once["amplification"], config="nixl_both", metric="ttft_p90")
+    assert (row["available"], row["point"], "kind" in row) == (False, None, False)
+    assert row["reason"] == (
+        "at ref_load its tax is over 3 blocks, at ref_safe of one launch: the two are not combined"
+    )
+    assert one(once["amplification"], config="mooncake_both", metric="ttft_p90")["kind"] == "over 3 blocks"
+    split = one(once["decomposition"], config="nixl_both", metric="ttft_p90")
+    assert (split["kind"], split["parts"], split["implementation"]["point"]) == ("of one launch", 0, None)
+    why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
+    assert why in split["implementation"]["reason"]
+    drawn = fig7_decomposition.draw(once)
+    assert isinstance(drawn, Drawn) and f"; noop_connector: {why}." in drawn.caption
+    page = page_view(once, {}, None)
+    assert one(page["two_parts"], label="NIXL (both)")["numbers"][:3] == ["–"] * 3
+    assert {p["kind"] for p in page["decomposition"]} == {"of one launch", "over 4 blocks"}
+
+
+def test_what_is_of_one_launch_says_so_beside_what_is_not(once: dict[str, Any]) -> None:
+    page = page_view(once, {}, None)
+    table = page["taxes"][0]["rows"]
+    verdicts = {r["id"]: [t["verdict"] for t in r["taxes"]] for r in table}
+    assert verdicts["nixl_both"][:2] == ["tax, of one launch"] * 2
+    assert verdicts["mooncake_both"][:2] == ["tax"] * 2
+    assert all(v.endswith(", of one launch") for v in verdicts["mooncake_both"][2:])
+    nixl, mooncake = (
+        next(t for t in tax_table(once).splitlines() if name in t) for name in ("NIXL", "Mooncake")
+    )
+    assert nixl.count(", of one launch") == 2 and "one launch" not in mooncake
+    ttft = {a["label"]: a["ttft"] for a in page["amplification"]}
+    assert ttft["Mooncake (both)"].endswith(" pp], over 3 blocks")
+
+
+def test_every_rate_of_phase_a_has_the_tax_that_stands_there(once: dict[str, Any]) -> None:
+    for config in ("noop_connector", "mooncake_both", "nixl_both"):
+        found = [m for m in once["main_taxes"] if (m["config"], m["metric"]) == (config, "ttft_p90")]
+        assert {m["rate_per_s"]: m["reference"] for m in found} == {
+            2: "neither",
+            4: "ref_safe",
+            8: "ref_load",
+        }
+    own, plain = (
+        one(once["cells"], config=c, phase="a", cell_id="r2_256x16")["ttft_ms"]["p90"]["point"]
+        for c in ("nixl_both", "plain")
+    )
+    at = one(once["main_taxes"], config="nixl_both", metric="ttft_p90", rate_per_s=2)
+    assert (at["point"], at["kind"]) == (pytest.approx(own / plain - 1), "of one launch")
+
+
+def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> None:
+    """Phase A's cell is lost, Phase B's is there, and there are blocks: those stand for both."""
+    value = lose("mooncake_both", ("a",))
+    main = one(value["main_taxes"], config="mooncake_both", metric="ttft_p90", reference="ref_safe")
+    assert main["kind"] == "over 3 blocks"
+    rows = list(csv.DictReader(io.StringIO(aggregate_csv(value))))
+    own = [r for r in rows if (r["config"], r["cell_id"]) == ("mooncake_both", SAFE)]
+    taxed = {r["phase"]: (r["tax_ttft_p90"], r["tax_ttft_p90_kind"]) for r in own if r["tax_ttft_p90"]}
+    assert taxed == {p: (str(main["point"]), "over 3 blocks") for p in "ab"}
+    other = one(rows, config="mooncake_both", phase="b", cell_id="r4_64x8")
+    assert other["tax_ttft_p90_kind"] == "of one launch"
+    drawn = fig5_shape_heatmaps.draw(value)
+    assert isinstance(drawn, Drawn)
+    tile = one(drawn.data_rows, config="mooncake_both", input_tokens=256, output_tokens=16)
+    assert (tile["point"], tile["low"], tile["kind"]) == (main["point"], main["low"], "over 3 blocks")
+    assert "at 256 x 16 tokens over so many blocks of launches as the cell says" in drawn.caption
+    texts = [t.get_text() for axes in drawn.figure.axes for t in axes.texts]
+    assert any(t.endswith("\n3 blocks") for t in texts)
+    page = page_view(value, {}, None)
+    shown = one(page["shape_taxes"], label="Mooncake (both)", shape="256 x 16", reference="ref_safe")["taxes"]
+    assert "over 3 blocks of launches" in shown[0]["n"]
+    assert page["repeats"] == [], "two launches side by side would be two more taxes of one rate and shape"
+
+
+def test_the_headline_is_of_the_configuration_whose_phase_a_cell_is_lost(lose: Lose) -> None:
+    found = headline(lose("mooncake_both", ("a",)))
+    assert "Merely switching on Mooncake (both) costs" in found["sentence"]
+    assert "one launch" not in found["sentence"]
+    assert found["details"][0].startswith("Over 3 blocks of launches. In all ")
+
+
+def test_an_aggregate_with_both_kinds_fits_its_schema(once: dict[str, Any]) -> None:
+    schema = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
+    found = Draft202012Validator(schema).iter_errors(json.loads(to_json(once)))
+    assert [e.message[:200] for e in found] == []
+
+
+def test_what_shapes_a_measurement_stands_in_the_aggregate_by_name(once: dict[str, Any]) -> None:
+    settings = once["provenance"]["settings"]
+    assert settings["cell"]["min_completed"] == SMALL["cell"]["min_completed"]
+    assert settings["cell"]["arrival"] == "fixed"
+    assert (settings["repeats"], settings["phase_a_rates_per_s"]) == (2, [2, 4, 8])
+    assert settings["connectors"]["noop_connector"]["kv_transfer_config"]["kv_role"] == "kv_both"
+    assert "label" not in settings["connectors"]["plain"] and "port" not in settings["engine"]
