@@ -161,7 +161,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     outcome = _against(H1_THRESHOLD, low, high, above=SUPPORTED, below=REFUTED)
     words = ["coupling"] if outcome == REFUTED and config in REPLAYED else []
     if config == MAIN:
-        words += _prior(tax, outcome, high)
+        words += _prior(_percent(tax, evidence), outcome, low, high)
     return Verdict(
         "H1",
         config,
@@ -174,13 +174,18 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     )
 
 
-def _prior(tax: Estimate, outcome: str, high: float | None) -> list[str]:
-    """Whether the replay's number stands; nothing where an undetermined tax may still lie in its range."""
-    assert tax.point is not None
-    if outcome == UNDETERMINED and (high is None or high >= H1_KEEP[0]):
+def _prior(measured: str, outcome: str, low: float | None, high: float | None) -> list[str]:
+    """Whether the replay's number stands: kept or revised by the whole interval, and neither where it reaches across an end.
+
+    Args:
+        measured: the tax with its interval.
+    """
+    if outcome == UNDETERMINED:
         return []
-    kept = H1_KEEP[0] <= tax.point <= H1_KEEP[1]
-    return [f"prior {H1_PRIOR:.0%} kept" if kept else f"prior {H1_PRIOR:.0%} revised to {tax.point:.1%}"]
+    if low is not None and high is not None and H1_KEEP[0] <= low and high <= H1_KEEP[1]:
+        return [f"prior {H1_PRIOR:.0%} kept"]
+    outside = (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1])
+    return [f"prior {H1_PRIOR:.0%} revised to {measured}"] if outside else []
 
 
 def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
@@ -222,10 +227,8 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         share = Estimate(noop.point / own.point, a / b, n) if own.point else unavailable("no tax to split", n)
     if verdict(own, evidence.confidence) != "tax" or share.point is None:
         outcome, label = UNDETERMINED, "no tax to split"
-    elif share.point >= H3_SHARE:
-        label = "framework-cost-dominated"
     else:
-        label = "implementation-cost-dominated" if share.point < H3_LOW_SHARE else "mixed"
+        label = _dominated(*share.interval(evidence.confidence))
     return Verdict(
         "H3",
         config,
@@ -238,9 +241,19 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
             "threshold": H3_SHARE,
         },
         f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
-        f"{_percent(own, evidence)} ({label}); less than half of it: {outcome}.",
+        f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
         p_value(slack, 0.0),
     )
+
+
+def _dominated(low: float | None, high: float | None) -> str | None:
+    """By the whole interval of the share; None where it reaches across a border."""
+    if low is not None and low >= H3_SHARE:
+        return "framework-cost-dominated"
+    if high is not None and high < H3_LOW_SHARE:
+        return "implementation-cost-dominated"
+    within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
+    return "mixed" if within else None
 
 
 def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
@@ -322,7 +335,7 @@ def _trend(
             "left_out": {str(k): reason for k, reason in trend.left_out.items()},
         },
         f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
-        f"{_points(slope, evidence)} ({values_text(trend)}), averaged over "
+        f"{_points(slope, evidence)} ({values_text(trend, lambda e: _percent(e, evidence))}), averaged over "
         f"{OTHER_LENGTH[length_name]} lengths {averaged_text(trend)}; growing: {outcome}{why}.{_caveat(trend, config)}",
         p_value(slope, 0.0),
     )
