@@ -145,10 +145,10 @@ def _unit(key: str, inner: Any) -> str | None:
 def texts(aggregate: Mapping[str, Any]) -> set[str]:
     """Those with a number in them. What a verdict says is none of them: its numbers are looked for."""
     found = set(_texts(aggregate, ""))
-    found |= {str(v) for v in _leaves(aggregate["provenance"])}
+    found |= {str(v) for v in leaves(aggregate["provenance"])}
     # Files counted and hours spent are in the aggregate as words alone.
     found |= {str(c["evidence"]) for c in aggregate["criteria"] if c["number"] in (6, 7)}
-    found |= {f"Phase {p}" for p in "ABCD"} | {str(v) for v in _leaves(aggregate["engine_diff"])}
+    found |= {f"Phase {p}" for p in "ABCD"} | {str(v) for v in leaves(aggregate["engine_diff"])}
     return {
         " ".join(t.split()) for t in found if re.search(r"\d.*[^\d.,]|[^\d.,].*\d|\.\d+\.", t) and len(t) > 2
     }
@@ -165,10 +165,10 @@ def _texts(value: Any, key: str) -> Iterator[str]:
         yield value
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(inner)
+            yield from leaves(inner)
         if isinstance(value, list):
             yield ", ".join(map(str, value))
     else:
@@ -213,6 +213,8 @@ def derived(aggregate: Mapping[str, Any]) -> Iterator[Value]:
         if t["phase"] in ("b", "b_prime")
     }
     yield Value("taxes", len(shapes), "count", None, {})
+    for length in {t[k] for t in aggregate["taxes"] for k in ("input_tokens", "output_tokens")}:
+        yield Value("lengths", length, "count", None, {})
     for path, facets, group in _groups(aggregate):
         for n in (len(group), *(sum(map(of, group)) for of in SIGNS)):
             yield Value(path, n, "count", None, facets)
@@ -265,18 +267,13 @@ def _groups(aggregate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str],
                 found.setdefault(tuple(row[k] for k in together), []).append(of(row))
         for names, group in found.items():
             yield key, dict(zip(together, names, strict=True)), group
-    for cells, rate in _lines(aggregate):
-        yield "cells", {}, [{"low": None, "high": None}] * cells
-
-
-def _lines(aggregate: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
-    """How many connectors have a cell of Phase A at each rate."""
-    at = Counter(
-        c["rate_per_s"]
+    lines = [
+        c
         for c in aggregate["cells"]
         if c["phase"] == "a" and c["usable"] and not c["config"].startswith(PLAINS)
-    )
-    yield from ((n, rate) for rate, n in at.items())
+    ]
+    for n in Counter(c["rate_per_s"] for c in lines).values():
+        yield "cells", {}, [{"low": None, "high": None}] * n
 
 
 def pairs(aggregate: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
@@ -292,12 +289,13 @@ def pairs(aggregate: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     yield sum(c.get("host") is not None for c in usable), len(usable)
     gpus = [c["host"]["gpu"] for c in usable if c.get("host") and c["host"].get("gpu")]
     yield from ((n, len(gpus)) for n in Counter(r for g in gpus for r in g["clock_reasons"]).values())
+    # A heatmap is drawn of plain with a connector's settings, too.
     shapes = [
         t
         for t in aggregate["taxes"]
         if (t["phase"], t["metric"], t["reference"]) == ("b", "ttft_p90", "ref_safe") and t["available"]
     ]
-    yield sum(bool(t["overloaded"]) for t in shapes), len(shapes)
+    yield from ((sum(map(of, shapes)), len(shapes)) for of in (*SIGNS, lambda t: bool(t["overloaded"])))
     yield from ((o["n_same"], o["n_prompts"]) for o in aggregate["outputs"])
     for numbers in (
         h["numbers"]["by_length"] for h in aggregate["hypotheses"] if "by_length" in h["numbers"]

@@ -11,13 +11,12 @@ over how many. Numbers of the page's own prose (a threshold, a definition) are t
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
-from html.parser import HTMLParser
 from typing import Any
 
 from builders import ROOT
-from claim_values import Value, derived, pairs, texts, values
+from claim_values import Value, derived, leaves, pairs, texts, values
+from page_statements import Statement, statements
 
 from connector_tax.figures.rate_lines import CRITERIA
 from connector_tax.figures.words import RANDOM_WORDS
@@ -56,7 +55,7 @@ PROSE = (
 SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"^head banner", ("provenance/virtual_gpu", "provenance/host", "cells/health"), ()),
     (r"^head", ("main_taxes", "taxes", "reference_rates"), ()),
-    (r"^Verdicts", ("hypotheses",), ("id", "subject")),
+    (r"^Verdicts", ("hypotheses", "lengths"), ("id", "subject")),
     (r"/ Taxes at every shape", ("taxes",), ("config", "reference", "cell_id")),
     (r"/ At ref_", ("main_taxes", "taxes"), ("config", "reference")),
     (r"/ The host over", ("host_drift", "repeats"), ()),
@@ -75,7 +74,7 @@ SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"/ By cached blocks", ("growth",), ("config",)),
     (r"^Taxes", (), ()),
     (r"^Outputs", ("outputs",), ("config", "phase")),
-    (r"^Success criteria", ("hypotheses", "criteria"), ()),
+    (r"^Success criteria", ("hypotheses", "criteria", "lengths"), ()),
     (r"^Configurations", ("saturation",), ()),
     (r"^Figures.*fig[12]_", ("cells", "saturation", "reference_rates"), ()),
     (r"^Figures.*fig3_", ("cells", "saturation"), ()),
@@ -87,7 +86,7 @@ SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"^Cells", ("cells",), ("index",)),
     (r"^Flags", (), ()),
     (r"^Problems", (), ()),
-    (r"^Provenance", ("provenance",), ()),
+    (r"^Provenance", (), ()),
     (r"^How to reproduce", (), ()),
 )
 # Of the words of one row a statement is about those that it names, and about all where it names none.
@@ -101,15 +100,9 @@ TRIPLE = re.compile(
 WORDED = re.compile(rf"costs ({NUMBER}) % (?:more|less) .*? interval ({END}) to ({END})[,.]")
 SINGLE = re.compile(rf"(?<![\w.,/])({NUMBER}){UNIT}(?![\w])")
 OF = re.compile(rf"(?<![\w.,/])({NUMBER}) of ({NUMBER})(?![\w%.])")
+# Of a list that is cut short; the whole of it is in the figure's CSV.
+MORE = re.compile(r"and \d+ more(?=[.;,:]|$)")
 SCALES = {"%": 100.0, "pp": 100.0, "points": 100.0}
-
-
-@dataclass
-class Statement:
-    section: str
-    text: str
-    heads: list[str] = field(default_factory=list)
-    cells: list[str] = field(default_factory=list)
 
 
 def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
@@ -118,82 +111,18 @@ def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
     return [fault for s in statements(page) for fault in reader.of(s)]
 
 
-def statements(page: str) -> list[Statement]:
-    found = _Page()
-    found.feed(page.partition("<body>")[2])
-    return found.found
-
-
-class _Page(HTMLParser):
-    """HTML to statements; ``section`` is the headings above it."""
-
-    BLOCKS = ("p", "dd", "figcaption", "summary", "h1", "h2", "h3", "h4")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[Statement] = []
-        self.headings: dict[str, str] = {"h2": "head"}
-        self.heads: list[str] = []
-        self.cells: list[str] = []
-        self.text = ""
-        self.figure = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if tag == "p" and self.headings["h2"].startswith("head"):
-            self.headings["h2"] = f"head {told.get('class')}"
-        if tag == "figure":
-            self.figure = f" {told.get('id')}"
-        if tag in (*self.BLOCKS, "td", "th", "pre"):
-            self.text = ""
-        elif tag in ("small", "br", "span"):
-            self.text += " ; "
-        elif tag == "tr":
-            self.cells = []
-        elif tag == "table":
-            self.heads = []
-        elif tag == "img":
-            self.title = (told.get("alt") or "").partition(": ")[2]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def handle_endtag(self, tag: str) -> None:
-        text = " ".join(self.text.replace("\xa0", " ").split())
-        if tag == "th":
-            self.heads.append(text)
-        elif tag == "td":
-            self.cells.append(text)
-        elif tag == "tr" and self.cells:
-            self.found.append(Statement(self.section, " | ".join(self.cells), self.heads, self.cells))
-        elif tag == "figcaption":
-            # The number of the figure itself is counted, not measured.
-            caption = re.sub(r"^Figure \d\.", "", text).partition("Numbers: figures/")[0]
-            self.found.append(Statement(f"Figures {self.figure}", f"{self.title}. {caption}"))
-        elif tag in ("h2", "h3", "h4", "summary"):
-            levels = ["h2", "h3", "h4", "summary"]
-            # A summary belongs to the heading above it, and what is folded away belongs to the summary.
-            self.headings = {
-                k: v for k, v in self.headings.items() if levels.index(k) < levels.index(tag)
-            } | {tag: text}
-            if tag != "h2":
-                self.found.append(Statement(self.section, text))
-        elif tag == "details":
-            self.headings.pop("summary", None)
-        elif tag in ("p", "dd", "h1"):
-            self.found.append(Statement(self.section, re.sub(r"^Figure \d(?= is left out)", "", text)))
-
-    @property
-    def section(self) -> str:
-        return " / ".join(self.headings.values())
-
-
 class PageReader:
     """Of one aggregate."""
 
     def __init__(self, aggregate: Mapping[str, Any]) -> None:
         self.values = [*values(aggregate), *derived(aggregate)]
         self.pairs = set(pairs(aggregate))
+        # It is shown as it stands.
+        self.provenance = {
+            "none",
+            "unknown",
+            *(" ".join(str(v).split()) for v in leaves(aggregate["provenance"])),
+        }
         self.about: dict[tuple[Any, ...], list[Value]] = {}
         labels = {c: str(v.get("label") or c) for c, v in (aggregate.get("configs") or {}).items()}
         # The longest first: LMCache is a part of Mooncake + LMCache.
@@ -204,21 +133,29 @@ class PageReader:
         self.texts = sorted({*texts(aggregate), *PROSE}, key=len, reverse=True)
 
     def of(self, statement: Statement) -> list[str]:
+        if statement.section == "Provenance":
+            return (
+                []
+                if statement.text in self.provenance
+                else [f"Provenance: {statement.text!r} is of unknown origin"]
+            )
         scope, alike = _scope(statement.section)
         named = frozenset(self._named(f"{statement.section} {statement.text}"))
-        whole = self._without_texts(statement.text)
+        whole = self._without_texts(f"{statement.text} {statement.beside}")
         if not statement.cells:
             about = self._about(self._own(scope, named), f"{statement.section} {statement.text}".lower())
             # How many requests and steps there were is said of all that a figure shows.
             beside = self._own(scope, frozenset()) if statement.section.startswith("Figures") else about
-            found = list(self._unfound(whole, about, whole, beside))
+            found = list(self._unfound(self._without_texts(statement.text), about, whole, beside))
         else:
             heads = (
                 statement.heads
                 if len(statement.heads) == len(statement.cells)
                 else [""] * len(statement.cells)
             )
-            row = " ".join([statement.section, *statement.cells[:2]]).lower()
+            # A table of several latencies names them in its second column.
+            latency = next((c for c in statement.cells[1:2] if c.startswith(("TTFT", "TPOT", "median"))), "")
+            row = f"{statement.section} {statement.cells[0]} {latency}".lower()
             cells = [
                 (self._without_texts(c), f"{row} {head.lower()}")
                 for head, c in zip(heads, statement.cells, strict=True)
@@ -250,7 +187,9 @@ class PageReader:
         found: dict[tuple[str | None, ...], list[Value]] = {}
         for value in self._own(scope, named):
             found.setdefault(tuple(value.facets.get(k) for k in alike), []).append(value)
-        return list(found.values()) or [[]]
+        # What is nobody's own may stand in every row.
+        anyones = found.pop((None,) * len(alike), [])
+        return [anyones + group for group in found.values()] or [anyones]
 
     def _about(self, values: list[Value], context: str) -> list[Value]:
         """Those that are about what the statement names."""
@@ -265,7 +204,7 @@ class PageReader:
         return self.about[key]
 
     def _without_texts(self, text: str) -> str:
-        text = _TEMPLATE.sub(" ", text)
+        text = MORE.sub(" ", _TEMPLATE.sub(" ", text))
         for known in self.texts:
             text = text.replace(known, " ; ")
         return text
@@ -288,7 +227,7 @@ class PageReader:
             yield from self._triple(match[1], "%", [(e, "%") for e in ends], values, match[0], whole)
         text = WORDED.sub(" ", text)
         for match in TRIPLE.finditer(text):
-            number, unit, low, low_n, low_u, _, high_n, high_u, after = match.groups()
+            number, unit, _, low_n, low_u, _, high_n, high_u, after = match.groups()
             unit = unit or after or low_u or high_u
             ends = [(low_n if low_n else None, low_u or unit), (high_n if high_n else None, high_u or unit)]
             yield from self._triple(number, unit, ends, values, match[0], whole)

@@ -63,7 +63,9 @@ class Mutation:
             k: {**quick[k], **v} if isinstance(quick.get(k), dict) else v for k, v in self.sections.items()
         }
         config = campaign_config(**{**quick, **sections})
-        campaign = _Changed(root, config, behaviours, max_steps=60, **{"step_lines": named_hooks, **self.options})
+        campaign = _Changed(
+            root, config, behaviours, max_steps=60, **{"step_lines": named_hooks, **self.options}
+        )
         campaign.change = self.change
         for connector in self.skipped:
             campaign.skip(connector, "its module cannot be imported")

@@ -291,8 +291,9 @@ def two_parts() -> list[dict[str, Any]]:
             ("ttft_p90", "ratio", ttft, noop[3], 0.045),
             ("step_p50_us", "us", extra, noop[5], 90),
         ):
-            parts = {"total": span(total, half), "framework": span(framework, half), "rest": span(total - framework, half)}
-            found.append({"config": config, "metric": metric, "unit": unit, "kind": "of one launch", **parts})
+            whole = {"total": total, "framework": framework, "rest": total - framework}
+            parts = {k: span(v, half) | {"kind": "of one launch"} for k, v in whole.items()}
+            found.append({"config": config, "metric": metric, "unit": unit, **parts})
     return found
 
 

@@ -58,7 +58,7 @@ PARTS = {
     "implementation": "its own code",
 }
 TWO_PARTS = ("framework", "implementation")
-REST = "what it adds to the no-op connector, settings that it switches among it"
+REST = "what it adds to the no-op connector (settings that it switches among it)"
 FLAGS_COLOUR = "#F0E442"
 # Rows of one connector: its three parts, then the whole.
 OFFSETS = (-0.3, -0.1, 0.1, 0.3)
@@ -207,7 +207,7 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         return f"Of TTFT and TPOT there is no tax to split: on {what} {told_apart(aggregate, totals)}"
     stack, name = found[taxed[0]], clean(label_of(aggregate, taxed[0]), 40)
     whole = f"the {with_interval(stack.total)} that {name} adds to {what}"
-    others = f"; {len(taxed)} of {len(found)} connectors have a tax" if len(found) > 1 else ""
+    others = _others(len(taxed), len(below_zero(totals)), len(found))
     if not stack.parts:
         return f"Of what {whole} is made cannot be told: {stack.why_not}{others}"
     clear = [*above_zero(stack.parts), *below_zero(stack.parts)]
@@ -215,6 +215,13 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         return f"No part of {whole} is told apart from zero{others}"
     parts = [f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear]
     return f"Of {whole}, {listing(parts)}{others}"
+
+
+def _others(taxes: int, gains: int, connectors: int) -> str:
+    if connectors == 1:
+        return ""
+    gain = f" and a gain for {gains} of {connectors}" if gains else ""
+    return f"; a tax is found for {taxes} of {connectors} connectors{gain}"
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:

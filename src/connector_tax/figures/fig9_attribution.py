@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import above_zero, told_apart
+from connector_tax.figures.claims import above_zero, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -103,6 +103,7 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
 
 def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     found = {c: s.difference for c, s in splits.items()}
+    found = of_connectors(found) or found
     words = {"unit": "us", "above": "a longer decoding step", "below": "a shorter one"}
     title = sentence(told_apart(aggregate, found, **words))
     longest = next(iter(above_zero(found)), None)

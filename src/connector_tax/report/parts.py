@@ -38,10 +38,9 @@ def two_parts_view(aggregate: Aggregate) -> list[Text]:
         {
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
-            "kind": str(row.get("kind") or ""),
             "parts": [
-                _part(mapping(row.get(part)), str(row.get("unit")))
-                | {"n": f"n {tokens(mapping(row.get(part)).get('n'))}"}
+                _part(found := mapping(row.get(part)), str(row.get("unit")))
+                | {"n": f"n {tokens(found.get('n'))}, {found.get('kind')}"}
                 for part in ("total", "framework", "rest")
             ],
         }

@@ -33,23 +33,23 @@ def two_parts(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
 
 def _row(whole: MainTax, noop: MainTax, confidence: float) -> dict[str, Any]:
     """What blocks of launches found and what one launch did is no difference of a connector's."""
-    unlike = unavailable(f"the no-op connector's tax is {noop.kind}, this one {whole.kind}", whole.n).to_json(
-        confidence
+    rest = (
+        difference(whole.estimate, noop.estimate, of_second=NOOP)
+        if (whole.blocks is None) == (noop.blocks is None)
+        else unavailable(f"this tax is {whole.kind}, the no-op connector's {noop.kind}", whole.n)
     )
-    like = whole.kind == noop.kind
-    rest = difference(whole.estimate, noop.estimate, of_second=NOOP).to_json(confidence)
+    fewer = min((whole, noop), key=lambda m: m.blocks or 0)
     return {
         "config": whole.tax.config,
         "metric": whole.tax.metric,
         "unit": whole.to_json(confidence)["unit"],
-        "kind": whole.kind,
         "total": _bounds(whole, confidence),
-        "framework": _bounds(noop, confidence) if like else unlike,
-        "rest": rest if like else unlike,
+        "framework": _bounds(noop, confidence),
+        "rest": rest.to_json(confidence) | {"kind": fewer.kind},
     }
 
 
 def _bounds(main: MainTax, confidence: float) -> dict[str, Any]:
     """As they stand in ``main_taxes``."""
     tax = main.to_json(confidence)
-    return main.estimate.to_json(confidence) | {k: tax[k] for k in ("low", "high", "n")}
+    return main.estimate.to_json(confidence) | {k: tax[k] for k in ("low", "high", "n", "kind")}

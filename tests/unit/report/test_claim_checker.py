@@ -19,9 +19,10 @@ from connector_tax.rehearsal.campaign import analyse, rehearse
 from connector_tax.stats.aggregate import aggregate as aggregated
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from claims import NUMBER, PageReader, Statement, faults, statements
+from claims import NUMBER, PageReader, faults
 from made_pages import page_of
 from mutations import BLOCKS, Mutation
+from page_statements import Statement, statements
 
 PUBLISHED = PROJECT_ROOT / "results" / "virtual-h200"
 

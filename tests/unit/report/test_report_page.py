@@ -335,7 +335,8 @@ def test_a_tax_stands_in_two_parts_and_in_three(aggregate: dict[str, Any]) -> No
         in text
     )
     assert (
-        "Mooncake (both) median step of one launch +1,900 µs [+1,810 µs, +1,990 µs] n 200 +120 µs [+30 µs, +210 µs] n 200 +1,780 µs" in text
+        "Mooncake (both) median step +1,900 µs [+1,810 µs, +1,990 µs] n 200, of one launch +120 µs [+30 µs, +210 µs] n 200, of one "
+        "launch +1,780 µs" in text
     )
     aggregate["two_parts"] = []
     assert "The published experiment's two parts" not in words(page(aggregate))
