@@ -49,7 +49,7 @@ UNITS = (
     (r"^hours$", "hours"),
     (r"^p_value$|^p_holm$", "p"),
     (
-        r"share|ratio|^by_block$|^found_4_of_5$|^confidence$|^threshold$|^tolerance$|^range$|utilisation",
+        r"share|ratio|^by_block$|^found_4_of_5$|half_width|^confidence$|^threshold$|^tolerance$|^range$|utilisation",
         "ratio",
     ),
 )

@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
+from connector_tax.stats.labels import H3_SHARE, dominated, prior_words
 from connector_tax.stats.p_values import p_inside, p_value
 from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, unlike_kinds, verdict
 from connector_tax.stats.trends import Trend, averaged_text, values_text, why_no_trend
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
 H1_THRESHOLD = 0.10
-H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
 # Those that the replay on eight instances gave a tax of 38 and 45 %: below 10 % here, it came from their coupling.
 REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
 H2_RANGE = (0.05, 0.10)
-H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 H4_TOLERANCE = 0.30
 MAIN, NOOP = "mooncake_both", "noop_connector"
 
@@ -161,7 +160,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     outcome = _against(H1_THRESHOLD, low, high, above=SUPPORTED, below=REFUTED)
     words = ["coupling"] if outcome == REFUTED and config in REPLAYED else []
     if config == MAIN:
-        words += _prior(_percent(tax, evidence), outcome, low, high)
+        words += [] if outcome == UNDETERMINED else prior_words(_percent(tax, evidence), low, high)
     return Verdict(
         "H1",
         config,
@@ -172,20 +171,6 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
         p_value(tax, H1_THRESHOLD),
     )
-
-
-def _prior(measured: str, outcome: str, low: float | None, high: float | None) -> list[str]:
-    """Whether the replay's number stands: kept or revised by the whole interval, and neither where it reaches across an end.
-
-    Args:
-        measured: the tax with its interval.
-    """
-    if outcome == UNDETERMINED:
-        return []
-    if low is not None and high is not None and H1_KEEP[0] <= low and high <= H1_KEEP[1]:
-        return [f"prior {H1_PRIOR:.0%} kept"]
-    outside = (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1])
-    return [f"prior {H1_PRIOR:.0%} revised to {measured}"] if outside else []
 
 
 def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
@@ -228,7 +213,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     if verdict(own, evidence.confidence) != "tax" or share.point is None:
         outcome, label = UNDETERMINED, "no tax to split"
     else:
-        label = _dominated(*share.interval(evidence.confidence))
+        label = dominated(*share.interval(evidence.confidence))
     return Verdict(
         "H3",
         config,
@@ -244,16 +229,6 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
         p_value(slack, 0.0),
     )
-
-
-def _dominated(low: float | None, high: float | None) -> str | None:
-    """By the whole interval of the share; None where it reaches across a border."""
-    if low is not None and low >= H3_SHARE:
-        return "framework-cost-dominated"
-    if high is not None and high < H3_LOW_SHARE:
-        return "implementation-cost-dominated"
-    within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
-    return "mixed" if within else None
 
 
 def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
