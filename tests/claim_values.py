@@ -43,7 +43,7 @@ FACETS = ("config", "subject", "metric", "reference", "phase", "cell_id", "id")
 PLAINS = ("plain", "plain_again", "plain_matched_")
 # The end of a key -> unit; the nearest key to a number decides.
 UNITS = (
-    (r"_us$|^us_per|per_1000_cached_blocks|per_running_request|difference_us", "us"),
+    (r"_us$|us_per|per_1000_cached_blocks|per_running_request|difference_us", "us"),
     (r"_ms$", "ms"),
     (r"_per_s$", "rate"),
     (r"^hours$", "hours"),
@@ -105,6 +105,8 @@ def _walked(
             **{k: str(v) for k in FACETS if (v := value.get(k)) is not None and not isinstance(v, Mapping)},
         }
         kind = value.get("kind", kind) if isinstance(value.get("kind", kind), str) else kind
+        if over := re.fullmatch(r"over (\d+) blocks", kind or ""):
+            yield Value(path, int(over[1]), "count", None, facets)
         unit = (
             value.get("unit", unit)
             if value.get("unit") in ("us", "ratio")
@@ -150,7 +152,9 @@ def texts(aggregate: Mapping[str, Any]) -> set[str]:
     found |= {str(c["evidence"]) for c in aggregate["criteria"] if c["number"] in (6, 7)}
     found |= {f"Phase {p}" for p in "ABCD"} | {str(v) for v in leaves(aggregate["engine_diff"])}
     return {
-        " ".join(t.split()) for t in found if re.search(r"\d.*[^\d.,]|[^\d.,].*\d|\.\d+\.", t) and len(t) > 2
+        " ".join(t.split())
+        for t in found
+        if re.search(r"\d", t) and re.search(r"[A-Za-z]|\d[.-]\d+[.-]\d", t)
     }
 
 
@@ -276,6 +280,15 @@ def _groups(aggregate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str],
         yield "cells", {}, [{"low": None, "high": None}] * n
 
 
+def _standing(aggregate: Mapping[str, Any], tax: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The main tax at the same rate and shape, where there is one."""
+    keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
+    alike = (
+        m for m in aggregate["main_taxes"] if all(m[k] == tax[k] for k in keys) and m["point"] is not None
+    )
+    return next(alike, tax)
+
+
 def pairs(aggregate: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """``3 of 7``: how many of how many, wherever something is counted."""
     for _, _, group in _groups(aggregate):
@@ -295,6 +308,7 @@ def pairs(aggregate: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         for t in aggregate["taxes"]
         if (t["phase"], t["metric"], t["reference"]) == ("b", "ttft_p90", "ref_safe") and t["available"]
     ]
+    shapes = [_standing(aggregate, t) for t in shapes]
     yield from ((sum(map(of, shapes)), len(shapes)) for of in (*SIGNS, lambda t: bool(t["overloaded"])))
     yield from ((o["n_same"], o["n_prompts"]) for o in aggregate["outputs"])
     for numbers in (

@@ -56,7 +56,7 @@ SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"^head banner", ("provenance/virtual_gpu", "provenance/host", "cells/health"), ()),
     (r"^head", ("main_taxes", "taxes", "reference_rates"), ()),
     (r"^Verdicts", ("hypotheses", "lengths"), ("id", "subject")),
-    (r"/ Taxes at every shape", ("taxes",), ("config", "reference", "cell_id")),
+    (r"/ Taxes at every shape", ("taxes", "main_taxes"), ("config", "reference", "cell_id")),
     (r"/ At ref_", ("main_taxes", "taxes"), ("config", "reference")),
     (r"/ The host over", ("host_drift", "repeats"), ()),
     (r"/ Repeated launches", ("repeats",), ("config", "metric", "reference")),
@@ -79,7 +79,7 @@ SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"^Figures.*fig[12]_", ("cells", "saturation", "reference_rates"), ()),
     (r"^Figures.*fig3_", ("cells", "saturation"), ()),
     (r"^Figures.*fig[48]_", ("main_taxes", "reference_rates", "hypotheses"), ()),
-    (r"^Figures.*fig5_", ("taxes", "reference_rates"), ()),
+    (r"^Figures.*fig5_", ("taxes", "main_taxes", "reference_rates"), ()),
     (r"^Figures.*fig6_", ("cells/step", "taxes", "reference_rates"), ()),
     (r"^Figures.*fig7_", ("main_taxes", "decomposition", "reference_rates"), ()),
     (r"^Figures.*fig9_", ("attribution", "reference_rates"), ()),
@@ -130,7 +130,8 @@ class PageReader:
         self.names = sorted(
             ((n, c) for c, label in labels.items() for n in (label, c)), key=lambda x: -len(x[0])
         )
-        self.texts = sorted({*texts(aggregate), *PROSE}, key=len, reverse=True)
+        known = sorted({*texts(aggregate), *PROSE}, key=len, reverse=True)
+        self.texts = re.compile(rf"(?<![\w.,])(?:{'|'.join(map(re.escape, known))})(?!\w)")
 
     def of(self, statement: Statement) -> list[str]:
         if statement.section == "Provenance":
@@ -204,10 +205,7 @@ class PageReader:
         return self.about[key]
 
     def _without_texts(self, text: str) -> str:
-        text = MORE.sub(" ", _TEMPLATE.sub(" ", text))
-        for known in self.texts:
-            text = text.replace(known, " ; ")
-        return text
+        return self.texts.sub(" ; ", MORE.sub(" ", _TEMPLATE.sub(" ", text)))
 
     def _named(self, text: str) -> set[str]:
         found = set()

@@ -180,8 +180,9 @@ def _place(
     queueing = ", where a side did not keep up" if row.get("overloaded") else ""
     own = number(row.get("rate_per_s"))
     at = f" at {rate(own)}" if own is not None and len(_rates(grids)) > 1 else ""
+    kind = f" {row.get('kind')}" if row.get("blocks") is not None else ""
     return (
-        f"{with_interval(value)}, {clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output "
+        f"{with_interval(value)}{kind}, {clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output "
         f"tokens{at}{queueing}"
     )
 

@@ -45,7 +45,8 @@ def _row(whole: MainTax, noop: MainTax, confidence: float) -> dict[str, Any]:
         "unit": whole.to_json(confidence)["unit"],
         "total": _bounds(whole, confidence),
         "framework": _bounds(noop, confidence),
-        "rest": rest.to_json(confidence) | {"kind": fewer.kind},
+        # Over blocks, too, the requests behind it, as of the others.
+        "rest": rest.to_json(confidence) | {"n": whole.n, "kind": fewer.kind},
     }
 
 

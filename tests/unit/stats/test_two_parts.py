@@ -54,3 +54,8 @@ def test_without_either_tax_there_is_no_row() -> None:
     assert rows(main("noop_connector", 0.04), main("x", None)) == []
     assert rows(main("x", 0.30)) == []
     assert rows(main("noop_connector", 0.04), main("plain_matched_x", 0.2), main("x", 0.3, "tpot_p90")) == []
+
+
+def test_n_counts_requests_of_every_part_alike() -> None:
+    (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
+    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200] * 3
