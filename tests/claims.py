@@ -51,10 +51,11 @@ PROSE = (
     *("5 to 10 points were expected", "a fixed piece of work took the host 10 % longer", "(GPU, per cell)"),
     *("samples of the queue, one a second", "prior 45%", "Prompt x output"),
 )
+REFERENCES = ("reference_rates/ref_safe_per_s", "reference_rates/ref_load_per_s")
 # Section -> the keys of the aggregate that it is about, and what the entries behind one row of it have in common.
 SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"^head banner", ("provenance/virtual_gpu", "provenance/host", "cells/health"), ()),
-    (r"^head", ("main_taxes", "taxes", "reference_rates"), ()),
+    (r"^head", ("main_taxes", "taxes", *REFERENCES), ()),
     (r"^Verdicts", ("hypotheses", "lengths"), ("id", "subject")),
     (r"/ Taxes at every shape", ("taxes", "main_taxes"), ("config", "reference", "cell_id")),
     (r"/ At ref_", ("main_taxes", "taxes"), ("config", "reference")),
@@ -76,13 +77,13 @@ SCOPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (r"^Outputs", ("outputs",), ("config", "phase")),
     (r"^Success criteria", ("hypotheses", "criteria", "lengths"), ()),
     (r"^Configurations", ("saturation",), ()),
-    (r"^Figures.*fig[12]_", ("cells", "saturation", "reference_rates"), ()),
+    (r"^Figures.*fig[12]_", ("cells", "saturation", *REFERENCES), ()),
     (r"^Figures.*fig3_", ("cells", "saturation"), ()),
-    (r"^Figures.*fig[48]_", ("main_taxes", "reference_rates", "hypotheses"), ()),
-    (r"^Figures.*fig5_", ("taxes", "main_taxes", "reference_rates"), ()),
-    (r"^Figures.*fig6_", ("cells/step", "taxes", "reference_rates"), ()),
-    (r"^Figures.*fig7_", ("main_taxes", "decomposition", "reference_rates"), ()),
-    (r"^Figures.*fig9_", ("attribution", "reference_rates"), ()),
+    (r"^Figures.*fig[48]_", ("main_taxes", *REFERENCES, "hypotheses"), ()),
+    (r"^Figures.*fig5_", ("taxes", "main_taxes", *REFERENCES), ()),
+    (r"^Figures.*fig6_", ("cells/step", "taxes", *REFERENCES), ()),
+    (r"^Figures.*fig7_", ("main_taxes", "decomposition", *REFERENCES), ()),
+    (r"^Figures.*fig9_", ("attribution", *REFERENCES), ()),
     (r"^Cells", ("cells",), ("index",)),
     (r"^Flags", (), ()),
     (r"^Problems", (), ()),
@@ -97,7 +98,7 @@ END = rf"({NUMBER}){UNIT}|no lower bound|no upper bound|unbounded|no bound|\?|âˆ
 TRIPLE = re.compile(
     rf"(?<![\w.,/])({NUMBER}){UNIT}(?:\s?;[^\d\[|;]*)*\s?(?:\[({END}), ({END})\]{UNIT}|\(no interval\))"
 )
-WORDED = re.compile(rf"costs ({NUMBER}) % (?:more|less) .*? interval ({END}) to ({END})[,.]")
+WORDED = re.compile(rf"costs ({NUMBER}) % (?:more|less)( .*?) interval ({END}) to ({END})[,.]")
 SINGLE = re.compile(rf"(?<![\w.,/])({NUMBER}){UNIT}(?![\w])")
 OF = re.compile(rf"(?<![\w.,/])({NUMBER}) of ({NUMBER})(?![\w%.])")
 # Of a list that is cut short; the whole of it is in the figure's CSV.
@@ -221,9 +222,9 @@ class PageReader:
         self, text: str, values: list[Value], whole: str, beside: list[Value] | None = None
     ) -> Iterator[str]:
         for match in WORDED.finditer(text):
-            ends = (match[3], match[6])
+            ends = (match[4], match[7])
             yield from self._triple(match[1], "%", [(e, "%") for e in ends], values, match[0], whole)
-        text = WORDED.sub(" ", text)
+        text = WORDED.sub(r"\2", text)
         for match in TRIPLE.finditer(text):
             number, unit, _, low_n, low_u, _, high_n, high_u, after = match.groups()
             unit = unit or after or low_u or high_u

@@ -247,7 +247,7 @@ MUTATIONS: dict[str, Mutation] = {
     "everyone gains": Mutation(taxes=dict.fromkeys(TAXES, -0.2)),
     "noise": Mutation(plain=NOISY, taxes=gains(mooncake_both=0.1)),
     "noise over blocks": Mutation({"repeats": 1}, plain=NOISY, taxes=gains(mooncake_both=0.3)),
-    "the largest is noise": Mutation(
+    "one connector is noisy": Mutation(
         taxes=gains(nixl_both=0.05, lmcache_only=0.06),
         behaviours={"mooncake_both": replace(NOISY.taxed(0.15), noise=0.9)},
     ),

@@ -10,6 +10,7 @@ from connector_tax.figures.lookup import (
     Interval,
     all_cells,
     confidence_words,
+    configs,
     interval,
     is_of_one_launch,
     label_of,
@@ -56,7 +57,10 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
     values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
     if not values:
-        reason = why_absent(aggregate, SUBJECT)
+        # Without plain nobody has a tax.
+        plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
+        lost = plain is not None and plain.status not in ("measured", "partial")
+        reason = why_absent(aggregate, "plain" if lost else SUBJECT)
         return {
             "sentence": f"No connector's tax could be measured at ref_safe ({reason}).",
             "details": [],
