@@ -179,6 +179,20 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
+def named_leaves(name: str, value: Any) -> set[str]:
+    """``order.a: plain, nixl_both``: provenance is shown as it stands, each value under its name."""
+    if isinstance(value, Mapping):
+        return set().union(*(named_leaves(f"{name}.{k}".lstrip("."), v) for k, v in value.items()))
+    shown = (
+        ", ".join(map(str, value)) or "none"
+        if isinstance(value, list)
+        else "unknown"
+        if value is None
+        else str(value)
+    )
+    return {" ".join(f"{name.replace('_', ' ')}: {shown}".split())}
+
+
 def derived(aggregate: Mapping[str, Any]) -> Iterator[Value]:
     """What a page sums, counts and takes the median of, worked out anew from the aggregate."""
     for entry in aggregate["attribution"]:

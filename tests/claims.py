@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from builders import ROOT
-from claim_values import Value, derived, leaves, pairs, texts, values
+from claim_values import Value, derived, named_leaves, pairs, texts, values
 from page_statements import Statement, statements
 
 from connector_tax.figures.rate_lines import CRITERIA
@@ -118,12 +118,7 @@ class PageReader:
     def __init__(self, aggregate: Mapping[str, Any]) -> None:
         self.values = [*values(aggregate), *derived(aggregate)]
         self.pairs = set(pairs(aggregate))
-        # It is shown as it stands.
-        self.provenance = {
-            "none",
-            "unknown",
-            *(" ".join(str(v).split()) for v in leaves(aggregate["provenance"])),
-        }
+        self.provenance = named_leaves("", aggregate["provenance"])
         self.about: dict[tuple[Any, ...], list[Value]] = {}
         labels = {c: str(v.get("label") or c) for c, v in (aggregate.get("configs") or {}).items()}
         # The longest first: LMCache is a part of Mooncake + LMCache.
@@ -136,11 +131,8 @@ class PageReader:
 
     def of(self, statement: Statement) -> list[str]:
         if statement.section == "Provenance":
-            return (
-                []
-                if statement.text in self.provenance
-                else [f"Provenance: {statement.text!r} is of unknown origin"]
-            )
+            known = statement.text in self.provenance
+            return [] if known else [f"Provenance: {statement.text!r} is of unknown origin"]
         scope, alike = _scope(statement.section)
         named = frozenset(self._named(f"{statement.section} {statement.text}"))
         whole = self._without_texts(f"{statement.text} {statement.beside}")

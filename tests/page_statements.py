@@ -30,7 +30,7 @@ def statements(page: str) -> list[Statement]:
 class _Page(HTMLParser):
     """HTML to statements; ``section`` is the headings above it."""
 
-    BLOCKS = ("p", "dd", "figcaption", "summary", "h1", "h2", "h3", "h4")
+    BLOCKS = ("p", "dt", "dd", "figcaption", "summary", "h1", "h2", "h3", "h4")
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,11 @@ class _Page(HTMLParser):
                 self.found.append(Statement(self.section, text))
         elif tag == "details":
             self.headings.pop("summary", None)
-        elif tag in ("p", "dd", "h1"):
+        elif tag == "dt":
+            self.name = text
+        elif tag == "dd":
+            self.found.append(Statement(self.section, f"{self.name}: {text}"))
+        elif tag in ("p", "h1"):
             self.found.append(Statement(self.section, re.sub(r"^Figure \d(?= is left out)", "", text)))
 
     @property
