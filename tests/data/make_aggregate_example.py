@@ -314,7 +314,7 @@ def attribution() -> list[dict[str, Any]]:
                         "cpu_us_per_step": hooks * 0.2,
                     }
                 ],
-                "in_hooks_share": hooks / extra,
+                "in_hooks_share": span(hooks / extra, 0.02),
             }
         )
     return found
@@ -366,6 +366,7 @@ def main() -> None:
         "taxes": taxes(cells),
         "main_taxes": main_taxes(taxes(cells)),
         "decomposition": decomposition(),
+        "two_parts": [],
         "attribution": attribution(),
         "engine_diff": {**{c: {} for c in ran},
                         "lmcache_only": {"disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}},

@@ -29,12 +29,10 @@ from connector_tax.config.secrets import without_harmless_references
 from connector_tax.errors import ConfigError
 from connector_tax.files import sha256_of
 from connector_tax.records.cell import Shape
-from connector_tax.records.connector import STORE, ConnectorSpec, ModuleNeed, SidePort
+from connector_tax.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort
 from connector_tax.records.sessions import read_sessions
 from connector_tax.units import token_count
 
-# plain_matched_<id> needs no entry of its own.
-MATCHED = "plain_matched_"
 # Arguments that vLLM takes with a suffix, ``32k``.
 COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
 # Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.

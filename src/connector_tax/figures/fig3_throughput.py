@@ -28,7 +28,7 @@ from connector_tax.figures.style import (
     rate_axis,
     set_claim,
 )
-from connector_tax.figures.words import clean, counted, left_out, rate, short_label
+from connector_tax.figures.words import clean, counted, left_out, listing, rate, short_label
 
 SIDESTEP = 1.022
 Point = tuple[Mapping[str, Any], Interval]
@@ -65,7 +65,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.set_xlabel("requested send rate (req/s)")
     axes.set_ylabel("achieved throughput (completions/s in the window)")
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    title = _title(lines, knees, max(rates))
+    title = _title(lines, knees)
     set_claim(figure, title, source_note(aggregate))
     return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
 
@@ -99,9 +99,14 @@ def _knees(aggregate: Aggregate, lines: dict[ConfigView, list[Point]]) -> dict[C
     return {c: knee for c, knee in found.items() if knee is not None}
 
 
-def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float], highest: float) -> str:
+def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> str:
+    tops = {c: max(float(cell["rate_per_s"]) for cell, _ in points) for c, points in lines.items()}
+    highest = max(tops.values())
     if not knees:
-        return f"Every configuration keeps up with the requested rate up to {rate(highest)}"
+        # Of rates at which it has no number nothing is said.
+        short = [f"{clean(c.label, 40)} to {rate(top)}" for c, top in tops.items() if top < highest]
+        but = f", as far as measured: {listing(short, len(short))}" if short else ""
+        return f"Every configuration keeps up with the requested rate up to {rate(highest)}{but}"
     plain = next((c for c in lines if c.id == "plain"), None)
     if plain is None:
         lowest, most = min(knees.values()), max(knees.values())
@@ -113,7 +118,7 @@ def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float],
     head = (
         f"plain saturates at {rate(limit)}"
         if limit is not None
-        else f"plain stays unsaturated up to {rate(highest)}"
+        else f"plain stays unsaturated up to {rate(tops[plain])}"
     )
     if not earlier:
         return f"{head}, and no connector saturates earlier" if others else head

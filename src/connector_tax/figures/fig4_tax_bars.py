@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from connector_tax.figures.claims import of_connectors, told_apart
 from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
@@ -29,14 +30,12 @@ from connector_tax.figures.style import (
     set_claim,
 )
 from connector_tax.figures.words import (
-    clean,
     counted,
     launches_behind,
     left_out,
     percent,
     rate,
     short_label,
-    with_interval,
 )
 
 METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -158,14 +157,10 @@ def _title(aggregate: Aggregate, taxes: Taxes) -> str:
     reference = next(r for r in REFERENCES if any(taxes[m, r] for m in METRICS))
     metric = next(m for m in METRICS if taxes[m, reference])
     found = {c: v for c, row in taxes[metric, reference].items() if (v := interval(row)) is not None}
-    clear = {c: v for c, v in found.items() if v.low is not None and v.low > 0}
     at = reference_rate(aggregate, reference)
     place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
-    worst = max(found, key=lambda c: found[c].point)
-    claim = f"{clean(label_of(aggregate, worst), 40)} adds {with_interval(found[worst])} to {METRICS[metric]} {place}"
-    if not clear:
-        return f"No connector's tax on {METRICS[metric]} {place} is told apart from zero; the largest is {percent(found[worst].point)}"
-    return f"{claim}; {len(clear)} of {len(found)} connectors have a tax above zero"
+    claim = told_apart(aggregate, of_connectors(found) or found)
+    return f"{METRICS[metric]} {place}: {claim}"
 
 
 def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:

@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.figures.lookup import (
     Aggregate,
+    Interval,
     confidence_words,
     configs,
     interval,
@@ -148,20 +149,41 @@ def _rates(grids: dict[str, Grid]) -> list[float]:
 
 
 def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
-    """The largest tax and where, over the configurations and shapes whose interval lies above zero."""
+    """How many taxes and gains are told apart from zero; of those the largest tax and where, else the largest gain."""
     found = [
         (c, shape, v, row) for c, grid in grids.items() for shape, row in grid.items() if (v := interval(row))
     ]
     clear = [f for f in found if f[2].low is not None and f[2].low > 0]
-    if not clear:
+    lower = [f for f in found if f[2].high is not None and f[2].high < 0]
+    if not clear and not lower:
         return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells)"
+    if not clear:
+        config, shape, value, row = min(lower, key=lambda f: f[2].point)
+        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {_place(aggregate, grids, config, shape, value, row)}"
     config, shape, value, row = max(clear, key=lambda f: f[2].point)
+    below = f" and below it in {len(lower)}" if lower else ""
+    return (
+        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; the largest is "
+        f"{_place(aggregate, grids, config, shape, value, row)}"
+    )
+
+
+def _place(
+    aggregate: Aggregate,
+    grids: dict[str, Grid],
+    config: str,
+    shape: tuple[int, int],
+    value: Interval,
+    row: Mapping[str, Any],
+) -> str:
+    """A tax, whose it is and where."""
     queueing = ", where a side did not keep up" if row.get("overloaded") else ""
     own = number(row.get("rate_per_s"))
     at = f" at {rate(own)}" if own is not None and len(_rates(grids)) > 1 else ""
+    kind = f" {row.get('kind')}" if row.get("blocks") is not None else ""
     return (
-        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells; the largest is {with_interval(value)}, "
-        f"{clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output tokens{at}{queueing}"
+        f"{with_interval(value)}{kind}, {clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output "
+        f"tokens{at}{queueing}"
     )
 
 

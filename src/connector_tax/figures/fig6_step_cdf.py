@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from connector_tax.figures.claims import of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
@@ -17,10 +18,11 @@ from connector_tax.figures.lookup import (
     number,
     reference_rate,
     source_note,
+    tax_rows,
     valid_cells,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, look_of, new_figure, set_claim
-from connector_tax.figures.words import clean, left_out, microseconds, rate, short_label
+from connector_tax.figures.words import left_out, rate, short_label
 
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -70,7 +72,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.set_xlabel("step duration (µs)")
     axes.set_ylabel("share of steps at most this long")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    title = _title(curves, at)
+    title = _title(aggregate, curves, at)
     set_claim(figure, title, source_note(aggregate))
     return Drawn(figure, title, _caption(aggregate, curves, at), _rows(curves))
 
@@ -96,20 +98,28 @@ def _median(step: Mapping[str, Any]) -> Interval | None:
     return interval(mapping(step.get("step_duration_us")).get("p50"))
 
 
-def _title(curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float) -> str:
-    medians = {
-        c: m.point if (m := _median(step)) is not None else _at(values, 0.5)
-        for c, (values, step) in curves.items()
+def _title(
+    aggregate: Aggregate, curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float
+) -> str:
+    medians = {c.id: m for c, (_, step) in curves.items() if (m := _median(step)) is not None}
+    if "plain" not in medians:
+        return f"Distribution of step durations at {rate(at)}, without plain's to hold them against"
+    head = f"The median step of plain takes {_in_us(medians['plain'])} at {rate(at)}"
+    found = {
+        str(row.get("config")): v
+        for row in tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
+        if row.get("config") in medians and (v := interval(row)) is not None
     }
-    plain = next((m for c, m in medians.items() if c.id == "plain"), None)
-    others = {c: m for c, m in medians.items() if c.id != "plain"}
-    if plain is None:
-        return f"At {rate(at)} the median step takes {min(medians.values()):,.0f} to {max(medians.values()):,.0f} µs"
-    head = f"The median step of plain takes {plain:,.0f} µs at {rate(at)}"
-    if not others:
+    longer = of_connectors(found)
+    if not longer:
         return head
-    worst = max(others, key=lambda c: others[c])
-    return f"{head}; {clean(worst.label, 40)} differs most: {microseconds(others[worst] - plain)} per step"
+    words = {"unit": "us", "above": "a longer one", "below": "a shorter one"}
+    return f"{head}; {told_apart(aggregate, longer, **words)}"
+
+
+def _in_us(value: Interval) -> str:
+    ends = ["?" if e is None else f"{e:,.0f}" for e in (value.low, value.high)]
+    return f"{value.point:,.0f} µs [{ends[0]}, {ends[1]}]"
 
 
 def _caption(

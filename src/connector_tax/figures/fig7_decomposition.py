@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from connector_tax.figures.claims import above_zero, below_zero, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -57,7 +58,7 @@ PARTS = {
     "implementation": "its own code",
 }
 TWO_PARTS = ("framework", "implementation")
-REST = "what it adds to the no-op connector, settings that it switches among it"
+REST = "what it adds to the no-op connector (settings that it switches among it)"
 FLAGS_COLOUR = "#F0E442"
 # Rows of one connector: its three parts, then the whole.
 OFFSETS = (-0.3, -0.1, 0.1, 0.3)
@@ -200,22 +201,27 @@ def _say(axes: Axes, y: float, text: str) -> None:
 def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     """What the largest tax is mostly made of, as far as its intervals tell."""
     metric, found = next(iter(stacks.items()))
-    worst = max(found, key=lambda c: found[c].total.point)
-    stack, what = found[worst], METRICS[metric]
-    name = clean(label_of(aggregate, worst), 40)
-    if stack.total.low is None or stack.total.low <= 0:
-        return f"No connector's tax on {what} is told apart from zero; the largest is {percent(stack.total.point)}"
-    whole = f"the {percent(stack.total.point)} that {name} adds to {what}"
+    totals, what = {c: s.total for c, s in found.items()}, METRICS[metric]
+    taxed = above_zero(totals)
+    if not taxed:
+        return f"Of TTFT and TPOT there is no tax to split: on {what} {told_apart(aggregate, totals)}"
+    stack, name = found[taxed[0]], clean(label_of(aggregate, taxed[0]), 40)
+    whole = f"the {with_interval(stack.total)} that {name} adds to {what}"
+    others = _others(len(taxed), len(below_zero(totals)), len(found))
     if not stack.parts:
-        return (
-            f"{name} adds {percent(stack.total.point)} to {what}, and of what cannot be told: {stack.why_not}"
-        )
-    part = max(stack.parts, key=lambda p: stack.parts[p].point)
-    if stack.parts[part].low is None or (stack.parts[part].low or 0) <= 0:
-        return f"No part of {whole} is told apart from zero; the largest is {_words(stack, part)}"
-    share = stack.parts[part].point / stack.total.point
-    much = "almost all" if share > 0.9 else "most" if share > 0.5 else "the largest part"
-    return f"Of {whole}, {much} is {_words(stack, part)}: {with_interval(stack.parts[part])}"
+        return f"Of what {whole} is made cannot be told: {stack.why_not}{others}"
+    clear = [*above_zero(stack.parts), *below_zero(stack.parts)]
+    if not clear:
+        return f"No part of {whole} is told apart from zero{others}"
+    parts = [f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear]
+    return f"Of {whole}, {listing(parts)}{others}"
+
+
+def _others(taxes: int, gains: int, connectors: int) -> str:
+    if connectors == 1:
+        return ""
+    gain = f" and a gain for {gains} of {connectors}" if gains else ""
+    return f"; a tax is found for {taxes} of {connectors} connectors{gain}"
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:

@@ -15,6 +15,7 @@ from connector_tax.figures.lookup import (
     label_of,
     main_taxes,
     number,
+    numbers_of,
     reference_rate,
     source_note,
     verdict_on,
@@ -54,10 +55,13 @@ class _Stack:
     part_ids: tuple[str, str]
     whole: Interval
     parts: tuple[Interval, Interval]
+    judged: Interval | None
 
     @property
     def total(self) -> Interval:
-        """The sum of the parts; its ends are the sums of theirs, which is at least as wide as need be."""
+        """The verdict's sum of the parts; without a verdict its ends are the sums of theirs, at least as wide as need be."""
+        if self.judged is not None:
+            return self.judged
         lows, highs = [p.low for p in self.parts], [p.high for p in self.parts]
         return Interval(
             self.parts[0].point + self.parts[1].point,
@@ -70,9 +74,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     rows = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
     values = {c: v for c, row in rows.items() if (v := interval(row)) is not None}
     once = {c for c in values if is_of_one_launch(rows[c].get("kind"))}
-    stack = next(
-        (s for whole, parts in STACKS if (s := _stack(values, once, whole, parts)) is not None), None
-    )
+    stacks = (_stack(aggregate, values, once, whole, parts) for whole, parts in STACKS)
+    stack = next((s for s in stacks if s is not None), None)
     if stack is None:
         return Omitted(_why_not(aggregate, values, once))
 
@@ -119,11 +122,14 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, sizes, behind), _rows(bars))
 
 
-def _stack(values: dict[str, Interval], once: set[str], whole: str, parts: tuple[str, str]) -> _Stack | None:
+def _stack(
+    aggregate: Aggregate, values: dict[str, Interval], once: set[str], whole: str, parts: tuple[str, str]
+) -> _Stack | None:
     """None where a tax is missing, or one is of one launch (``once``) and another over blocks."""
     if not {whole, *parts} <= values.keys() or len({c in once for c in (whole, *parts)}) > 1:
         return None
-    return _Stack(whole, parts, values[whole], (values[parts[0]], values[parts[1]]))
+    judged = interval(numbers_of(aggregate, "H4", whole).get("sum_of_parts"))
+    return _Stack(whole, parts, values[whole], (values[parts[0]], values[parts[1]]), judged)
 
 
 def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
@@ -166,20 +172,15 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     name = clean(label_of(aggregate, stack.whole_id), 40)
     if whole.covers_zero:
         return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity cannot be judged"
-    if verdict_on(aggregate, "H4", stack.whole_id) == "undetermined":
-        return (
-            f"Whether the two taxes add up is undetermined: {percent(total.point)} as a sum, "
-            f"{with_interval(whole)} measured together"
-        )
+    sides = f"{with_interval(total)} as a sum, {with_interval(whole)} measured together"
+    if whole.point < 0:
+        return f"{name} is a gain, {with_interval(whole)}, and additivity is asked of taxes; its parts are {with_interval(total)} as a sum"
+    outcome = verdict_on(aggregate, "H4", stack.whole_id)
+    if outcome not in ("supported", "refuted"):
+        return f"Whether the two taxes add up is {outcome or 'not judged'}: {sides}"
     miss = (whole.point - total.point) / abs(whole.point)
-    if abs(miss) <= 0.30:
-        word = "add up"
-    else:
-        word = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
-    return (
-        f"The two taxes {word}: {percent(total.point)} as a sum, {percent(whole.point)} measured together "
-        f"({abs(miss) * 100:.0f} % apart)"
-    )
+    refuted = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
+    return f"The two taxes {'add up' if outcome == 'supported' else refuted}: {sides}"
 
 
 def _caption(aggregate: Aggregate, sizes: list[int], behind: str) -> str:
@@ -188,7 +189,7 @@ def _caption(aggregate: Aggregate, sizes: list[int], behind: str) -> str:
         [
             *([behind] if behind else []),
             f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
-            f"Whiskers are {confidence_words(aggregate)} intervals; that of the sum adds the ends of its parts and is therefore wide rather than narrow;",
+            f"Whiskers are {confidence_words(aggregate)} intervals;",
             f"{counted(sizes).replace('point', 'bar')}.",
             left_out(aggregate, "a"),
         ]

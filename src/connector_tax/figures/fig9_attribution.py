@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from connector_tax.figures.claims import above_zero, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -21,7 +22,7 @@ from connector_tax.figures.lookup import (
     source_note,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, microsecond_ticks, new_figure, set_claim
-from connector_tax.figures.words import clean, left_out, microseconds, rate, short_label, with_interval
+from connector_tax.figures.words import clean, left_out, microseconds, rate, sentence, share_text, short_label
 
 # Part -> colour and words; from the connector's own code outwards.
 LOOKS = {
@@ -31,7 +32,6 @@ LOOKS = {
     "update": ("#56B4E9", "update_from_output()"),
     "round_trip": ("#BBBBBB", "executor and model"),
 }
-HOOKS = ("scheduler_hooks", "worker_hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class _Split:
     difference: Interval
     parts: dict[str, Interval]
     n: int
+    in_hooks: Interval | None
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
@@ -76,7 +77,9 @@ def _splits(aggregate: Aggregate) -> dict[str, _Split]:
         parts = {str(p.get("part")): v for p in rows(entry.get("parts")) if (v := interval(p)) is not None}
         if difference is not None and set(parts) == set(LOOKS):
             n = int(number(entry.get("n_steps")) or 0)
-            found[str(entry.get("config"))] = _Split(difference, parts, n)
+            found[str(entry.get("config"))] = _Split(
+                difference, parts, n, interval(entry.get("in_hooks_share"))
+            )
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return dict(sorted(found.items(), key=lambda item: place.get(item[0], len(place))))
 
@@ -99,20 +102,16 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
 
 
 def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
-    worst = max(splits, key=lambda c: splits[c].difference.point)
-    split = splits[worst]
-    name = clean(label_of(aggregate, worst), 40)
-    if split.difference.low is None or split.difference.low <= 0:
-        return (
-            "No connector's decoding step is told apart from plain's; the largest difference is "
-            f"{microseconds(split.difference.point)}"
-        )
-    hooks = sum(split.parts[p].point for p in HOOKS)
-    share = hooks / split.difference.point
-    return (
-        f"{name} adds {with_interval(split.difference, 'us')} to a decoding step; {share:.0%} of that is spent in "
-        "its hooks"
-    )
+    found = {c: s.difference for c, s in splits.items()}
+    found = of_connectors(found) or found
+    words = {"unit": "us", "above": "a longer decoding step", "below": "a shorter one"}
+    title = sentence(told_apart(aggregate, found, **words))
+    longest = next(iter(above_zero(found)), None)
+    share = None if longest is None else splits[longest].in_hooks
+    if share is None or longest is None or share.covers_zero:
+        return title
+    name = clean(label_of(aggregate, longest), 40)
+    return f"{title}. Of what {name} adds, {share_text(share)} is spent in its hooks"
 
 
 def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:

@@ -247,6 +247,16 @@ def verdict_on(aggregate: Aggregate, hypothesis: str, subject: str) -> str:
     return ""
 
 
+def numbers_of(aggregate: Aggregate, hypothesis: str, subject: str) -> Mapping[str, Any]:
+    """What that verdict was taken from; empty where there is none."""
+    found = (
+        h
+        for h in rows(aggregate.get("hypotheses"))
+        if (h.get("id"), h.get("subject")) == (hypothesis, subject)
+    )
+    return mapping(next(found, {}).get("numbers"))
+
+
 def virtual_gpu(aggregate: Aggregate) -> Mapping[str, Any] | None:
     """What the clock went by, where the device was one; else None."""
     provenance = mapping(aggregate.get("provenance"))

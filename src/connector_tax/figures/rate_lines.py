@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from connector_tax.figures.claims import of_connectors
 from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
@@ -178,16 +179,25 @@ def _title(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], na
     at = reference_rate(aggregate, "ref_safe")
     values = {c: v for c, points in lines.items() for cell, v in points if cell["rate_per_s"] == at}
     plain = next((v for c, v in values.items() if c.id == "plain"), None)
-    others = {c: v for c, v in values.items() if c.id != "plain"}
+    others = {c: v for c, v in values.items() if c.id in of_connectors({c.id: v})}
     if at is None or plain is None:
-        low = min(v.point for points in lines.values() for _, v in points)
-        high = max(v.point for points in lines.values() for _, v in points)
-        return f"{name} p90 ranges from {milliseconds(low)} to {milliseconds(high)} over the measured rates"
-    first = f"At {rate(at)} {name} p90 is {milliseconds(plain.point)} without a connector"
+        every = sorted((v for points in lines.values() for _, v in points), key=lambda v: v.point)
+        return f"{name} p90 ranges from {_level(every[0])} to {_level(every[-1])} over the measured rates"
+    first = f"At {rate(at)} {name} p90 is {_level(plain)} without a connector"
     if not others:
         return first
-    worst = max(others, key=lambda c: others[c].point)
-    return f"{first}, at most {milliseconds(others[worst].point)} with one: {clean(worst.label, 40)}, one launch each"
+    by_level = sorted(others, key=lambda c: others[c].point)
+    least, most = (f"{_level(others[c])} ({clean(c.label, 40)})" for c in (by_level[0], by_level[-1]))
+    return (
+        f"{first}; with one {most}, one launch each"
+        if len(others) == 1
+        else f"{first}; with one of {len(others)} from {least} to {most}, one launch each"
+    )
+
+
+def _level(value: Interval) -> str:
+    ends = ["unbounded" if e is None else milliseconds(e) for e in (value.low, value.high)]
+    return f"{milliseconds(value.point)} [{ends[0]}, {ends[1]}]"
 
 
 def _caption(

@@ -73,6 +73,17 @@ def with_interval(value: Interval, unit: str = "ratio") -> str:
     return f"{signed(value.point, unit)} [{low}, {high}]"
 
 
+def share_text(value: Interval) -> str:
+    """``"76 % [70 %, 82 %]"``, of something."""
+    ends = ["?" if e is None else f"{100 * e:.0f} %" for e in (value.low, value.high)]
+    return f"{100 * value.point:.0f} % [{ends[0]}, {ends[1]}]"
+
+
+def sentence(text: str) -> str:
+    """With a capital."""
+    return text[:1].upper() + text[1:]
+
+
 def listing(items: Sequence[str], most: int = 3) -> str:
     """``"a, b, c and 4 more"``."""
     if len(items) > most:

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 # Plain's second launch in a block of repeats: what plain has against itself is the noise floor.
 PLAIN_AGAIN = "plain_again"
+# Before a configuration's id: plain with the settings that its engine resolves.
+MATCHED = "plain_matched_"
 # In an entry of connectors.yaml: the store folder of the launch at hand, empty when it begins; see ``engine/store.py``.
 STORE = "${STORE}"
 Verify = Literal["serve", "long_prompt", "kv_consumer"]

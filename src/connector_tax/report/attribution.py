@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
-from connector_tax.figures.words import clean
+from connector_tax.figures.words import clean, share_text
 from connector_tax.report.mechanism import mechanism
 
 Text = dict[str, Any]
@@ -18,10 +18,7 @@ def attribution_view(aggregate: Aggregate) -> list[Text]:
 
 def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
     hooks = rows(entry.get("hooks"))
-    share = number(entry.get("in_hooks_share"))
-    difference = interval(mapping(entry.get("difference_us")))
-    # A share of what may be zero is no number.
-    unsure = difference is None or difference.covers_zero
+    share = interval(entry.get("in_hooks_share"))
     return {
         "label": label_of(aggregate, str(entry.get("config"))),
         "id": str(entry.get("config")),
@@ -30,7 +27,9 @@ def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
         "n": f"{number(entry.get('n_steps')) or 0:,.0f} and {number(entry.get('n_plain_steps')) or 0:,.0f}",
         "difference": _with_range(mapping(entry.get("difference_us"))),
         "why": [clean(sentence) for sentence in mechanism(aggregate, entry)],
-        "share": "" if share is None or unsure else f"{share:.0%} of the difference is spent in hooks",
+        "share": ""
+        if share is None or share.covers_zero
+        else f"{share_text(share)} of the difference is spent in hooks",
         "parts": [{"label": str(p.get("label")), "us": _with_range(p)} for p in rows(entry.get("parts"))],
         "hooks": [
             {

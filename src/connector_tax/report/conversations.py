@@ -41,4 +41,7 @@ def _share(cell: Mapping[str, Any]) -> str:
 
 def _ms(cell: Mapping[str, Any], quantity: str) -> str:
     found = percentile(cell, quantity, "p90")
-    return "–" if found is None else f"{found.point:,.4g}"
+    if found is None:
+        return "–"
+    ends = ["∞" if e is None else f"{e:,.4g}" for e in (found.low, found.high)]
+    return f"{found.point:,.4g} [{ends[0]}, {ends[1]}]"

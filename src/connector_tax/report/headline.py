@@ -4,11 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from connector_tax.figures.claims import of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
     all_cells,
     confidence_words,
+    configs,
     interval,
     is_of_one_launch,
     label_of,
@@ -21,10 +23,17 @@ from connector_tax.figures.lookup import (
     virtual_gpu,
     why_absent,
 )
-from connector_tax.figures.words import clean, hold_together, listing, percent, rate, with_interval
-from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.figures.words import (
+    clean,
+    hold_together,
+    launches_behind,
+    listing,
+    percent,
+    rate,
+    with_interval,
+)
+from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
-from connector_tax.stats.decomposition import MATCHED
 
 SUBJECT = "mooncake_both"
 FLAGS = {
@@ -48,13 +57,17 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
     values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
     if not values:
-        reason = why_absent(aggregate, SUBJECT)
+        # Without plain nobody has a tax.
+        plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
+        lost = plain is not None and plain.status not in ("measured", "partial")
+        reason = why_absent(aggregate, "plain" if lost else SUBJECT)
         return {
             "sentence": f"No connector's tax could be measured at ref_safe ({reason}).",
             "details": [],
             "flags": flags,
         }
 
+    connectors = of_connectors(values) or values
     subject = SUBJECT if SUBJECT in values else _largest(taxes)
     row, value = taxes[subject], values[subject]
     at = reference_rate(aggregate, "ref_safe")
@@ -100,6 +113,9 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         details.append(
             f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_one_launch(load_row or {})}."
         )
+    if len(connectors) > 1:
+        behind = launches_behind([taxes[c] for c in connectors])
+        details.append(f"TTFT p90 {where}: {told_apart(aggregate, connectors)}. {behind}")
     if subject != SUBJECT:
         details.append(f"{_why_this_one(taxes, subject)}; {why_absent(aggregate, SUBJECT)}.")
     return {

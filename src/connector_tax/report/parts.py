@@ -2,24 +2,12 @@
 
 from typing import Any
 
-from connector_tax.figures.lookup import (
-    Aggregate,
-    in_order,
-    interval,
-    is_of_one_launch,
-    label_of,
-    main_taxes,
-    mapping,
-    rows,
-)
-from connector_tax.figures.words import signed, with_interval
-from connector_tax.report.tax_text import OF_ONE_LAUNCH
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, rows
+from connector_tax.figures.words import with_interval
+from connector_tax.report.tax_text import OF_ONE_LAUNCH, tokens
 
 Text = dict[str, Any]
-METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
-NOOP = "noop_connector"
-# The published experiment's stack: the no-op connector's tax, and what a connector adds to it.
-TWO_PARTS = {"ttft_p90": "ratio", "step_p50_us": "us"}
+METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90", "step_p50_us": "median step"}
 PARTS = ("total", "flags", "framework", "implementation")
 
 
@@ -36,33 +24,28 @@ def decomposition_view(aggregate: Aggregate) -> list[Text]:
     ]
 
 
-def _part(value: Any) -> Text:
+def _part(value: Any, unit: str = "ratio") -> Text:
     found = interval(value)
     if found is None:
         return {"text": "not available", "range": str(value.get("reason") or "")}
-    head, _, rest = with_interval(found, "ratio").partition(" [")
+    head, _, rest = with_interval(found, unit).partition(" [")
     return {"text": head, "range": f"[{rest}" if rest else ""}
 
 
 def two_parts_view(aggregate: Aggregate) -> list[Text]:
-    """One row per connector: tax, no-op connector's tax and the rest, of TTFT p90 and of the median step."""
-    found = {m: main_taxes(aggregate, metric=m, reference="ref_safe") for m in TWO_PARTS}
-    listed = {c: None for taxes in found.values() if NOOP in taxes for c in taxes if c != NOOP}
+    """One row per connector and metric: its tax, the no-op connector's, and the rest."""
     return [
         {
-            "label": label_of(aggregate, config),
-            "numbers": [n for m, unit in TWO_PARTS.items() for n in _two(found[m], config, unit)],
+            "label": label_of(aggregate, str(row.get("config"))),
+            "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
+            "parts": [
+                _part(found := mapping(row.get(part)), str(row.get("unit")))
+                | {"n": f"n {tokens(found.get('n'))}, {found.get('kind')}"}
+                for part in ("total", "framework", "rest")
+            ],
         }
-        for config in listed
+        for row in in_order(aggregate, rows(aggregate.get("two_parts")))
     ]
-
-
-def _two(taxes: Any, config: str, unit: str) -> list[str]:
-    whole, noop = interval(taxes.get(config)), interval(taxes.get(NOOP))
-    kinds = {is_of_one_launch(mapping(taxes.get(c)).get("kind")) for c in (config, NOOP)}
-    if whole is None or noop is None or len(kinds) > 1:
-        return ["–"] * 3
-    return [signed(v, unit) for v in (whole.point, noop.point, whole.point - noop.point)]
 
 
 def settings_view(aggregate: Aggregate) -> list[Text]:

@@ -46,6 +46,7 @@ from connector_tax.stats.taxes import (
     no_ttft_tax,
     taxes_of,
 )
+from connector_tax.stats.two_parts import two_parts
 
 SCHEMA_VERSION = 1
 HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min", "cpu_work_us_mean")
@@ -104,6 +105,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "attribution": _attribution(_at_ref_safe(estimates, rates), config["seed"], confidence),
         "engine_diff": changed,
         "decomposition": decompose(chosen, changed, confidence),
+        "two_parts": two_parts(chosen, confidence),
         "repeats": blocks,
         "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook([m.tax for m in one_launch], blocks, confidence),

@@ -5,7 +5,7 @@ not: mean step with the connector less mean step without it is the sum of the pa
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ def attribute(
     ]
     tokens = float(own.tokens[ours].mean())
     in_hooks = parts[0]["point"] + parts[1]["point"]
+    hooks_replicates = (mine.replicates - base.replicates)[:, 1:3].sum(axis=1)
     return {
         "n_steps": mine.n,
         "n_plain_steps": base.n,
@@ -81,8 +82,18 @@ def attribute(
         "difference_us": difference.to_json(confidence),
         "parts": parts,
         "hooks": _hooks(own, ours, tokens),
-        "in_hooks_share": in_hooks / difference.point if difference.point and difference.point > 0 else None,
+        "in_hooks_share": _share(difference, in_hooks, hooks_replicates, confidence),
     }
+
+
+def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> dict[str, Any] | None:
+    """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
+    low, _ = whole.interval(confidence)
+    if whole.point is None or low is None or low <= 0:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = replicates / whole.replicates
+    return replace(whole, point=part / whole.point, replicates=shares).to_json(confidence)
 
 
 def _decoding(table: StepTable) -> NDArray[np.bool_]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.records.connector import MATCHED
 from connector_tax.records.settings import CONSEQUENCES
 from connector_tax.stats.main_taxes import MainTax, main_at
 from connector_tax.stats.taxes import LATENCY_METRICS, difference
 
 NOOP = "noop_connector"
-MATCHED = "plain_matched_"
 PARTS = ("flags", "framework", "implementation")
 Taxes = dict[str, Estimate]
 Changes = dict[str, list[str] | None]

@@ -62,6 +62,7 @@ def hypotheses_json(
         (v.id, v.subject): {
             "outcome": v.outcome,
             "label": v.label,
+            "numbers": v.numbers,
             "sentence": v.sentence,
             "p_value": v.p_value,
             "p_holm": v.p_holm,

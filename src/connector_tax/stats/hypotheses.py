@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
+from connector_tax.stats.labels import H3_SHARE, dominated, prior_words
 from connector_tax.stats.p_values import p_inside, p_value
 from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, unlike_kinds, verdict
 from connector_tax.stats.trends import Trend, averaged_text, values_text, why_no_trend
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
 H1_THRESHOLD = 0.10
-H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
 # Those that the replay on eight instances gave a tax of 38 and 45 %: below 10 % here, it came from their coupling.
 REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
 H2_RANGE = (0.05, 0.10)
-H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 H4_TOLERANCE = 0.30
 MAIN, NOOP = "mooncake_both", "noop_connector"
 
@@ -161,7 +160,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     outcome = _against(H1_THRESHOLD, low, high, above=SUPPORTED, below=REFUTED)
     words = ["coupling"] if outcome == REFUTED and config in REPLAYED else []
     if config == MAIN:
-        words += _prior(tax, outcome, high)
+        words += [] if outcome == UNDETERMINED else prior_words(_percent(tax, evidence), low, high)
     return Verdict(
         "H1",
         config,
@@ -172,15 +171,6 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
         p_value(tax, H1_THRESHOLD),
     )
-
-
-def _prior(tax: Estimate, outcome: str, high: float | None) -> list[str]:
-    """Whether the replay's number stands; nothing where an undetermined tax may still lie in its range."""
-    assert tax.point is not None
-    if outcome == UNDETERMINED and (high is None or high >= H1_KEEP[0]):
-        return []
-    kept = H1_KEEP[0] <= tax.point <= H1_KEEP[1]
-    return [f"prior {H1_PRIOR:.0%} kept" if kept else f"prior {H1_PRIOR:.0%} revised to {tax.point:.1%}"]
 
 
 def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
@@ -220,12 +210,9 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     outcome = _against(0.0, low, high, above=REFUTED, below=SUPPORTED)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = Estimate(noop.point / own.point, a / b, n) if own.point else unavailable("no tax to split", n)
+    label = dominated(*share.interval(evidence.confidence))
     if verdict(own, evidence.confidence) != "tax" or share.point is None:
         outcome, label = UNDETERMINED, "no tax to split"
-    elif share.point >= H3_SHARE:
-        label = "framework-cost-dominated"
-    else:
-        label = "implementation-cost-dominated" if share.point < H3_LOW_SHARE else "mixed"
     return Verdict(
         "H3",
         config,
@@ -238,7 +225,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
             "threshold": H3_SHARE,
         },
         f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
-        f"{_percent(own, evidence)} ({label}); less than half of it: {outcome}.",
+        f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
         p_value(slack, 0.0),
     )
 
@@ -322,7 +309,7 @@ def _trend(
             "left_out": {str(k): reason for k, reason in trend.left_out.items()},
         },
         f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
-        f"{_points(slope, evidence)} ({values_text(trend)}), averaged over "
+        f"{_points(slope, evidence)} ({values_text(trend, lambda e: _percent(e, evidence))}), averaged over "
         f"{OTHER_LENGTH[length_name]} lengths {averaged_text(trend)}; growing: {outcome}{why}.{_caveat(trend, config)}",
         p_value(slope, 0.0),
     )

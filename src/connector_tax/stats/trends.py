@@ -180,10 +180,14 @@ def why_no_trend(trend: Trend | None, length_name: str) -> str:
     return "; ".join(f"{k} tokens: {reason}" for k, reason in trend.lost.items())
 
 
-def values_text(trend: Trend) -> str:
-    """``512: 3.1% (2 req/s), 32768: 4.0% (0.25 req/s)``; without rates where all are the same."""
+def values_text(trend: Trend, form: Callable[[Estimate], str]) -> str:
+    """``512: 3.1% [1.2%, 5.0%] (2 req/s), 32768: ...``; without rates where all are the same.
+
+    Args:
+        form: a number with its interval.
+    """
     values = [
-        f"{k}: {e.point:.1%}" + (f" ({_rates(trend.rates_per_s[k])})" if trend.rates_differ else "")
+        f"{k}: {form(e)}" + (f" ({_rates(trend.rates_per_s[k])})" if trend.rates_differ else "")
         for k, e in trend.known.items()
     ]
     return ", ".join(values) + "".join(f"; {k} lost: {reason}" for k, reason in trend.lost.items())

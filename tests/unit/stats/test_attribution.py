@@ -73,7 +73,14 @@ def test_the_parts_add_up_to_the_difference() -> None:
         "round_trip": 47.0,
     }
     assert sum(parts.values()) == entry["difference_us"]["point"] == 100.0
-    assert entry["in_hooks_share"] == 0.38
+    assert entry["in_hooks_share"]["point"] == pytest.approx(0.38)
+    assert entry["in_hooks_share"]["low"] <= 0.38 <= entry["in_hooks_share"]["high"]
+
+
+def test_a_difference_that_may_be_nothing_has_no_share() -> None:
+    """+75 [-55, +194] us is no whole of which hooks could take 78 %."""
+    assert found(PLAIN, PLAIN)["in_hooks_share"] is None
+    assert found(PLAIN, OWN)["in_hooks_share"] is None
 
 
 @pytest.mark.parametrize("hook", ["on_new_request", "has_pending_push_work"])

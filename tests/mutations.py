@@ -1,0 +1,301 @@
+"""Campaigns of every kind that a page has to be true of: sound, damaged, gaining, saturated, of few requests, of another confidence.
+
+Each is measured by the builders, which know what was put in, changed on disk where it is to be damaged, and analysed.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from builders import SMALL, Behaviour, Campaign, Change, _step_lines, campaign_config, fail
+from cache_levels import measure_levels
+from virtual_gpus import IDENTITY
+
+from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.config.model import PhaseCConfig, SessionFile
+from connector_tax.files import write_json
+from connector_tax.ingest import read_campaign
+from connector_tax.plan import cells_of
+from connector_tax.records.rates import ReferenceRates
+from connector_tax.stats.aggregate import aggregate
+from connector_tax.steptime.writer import HOOKS
+
+STACK = "multi_mooncake_lmcache"
+CONNECTORS = ["plain", "noop_connector", "mooncake_both", "nixl_both", "lmcache_only", STACK]
+PLAIN = Behaviour(noise=0.05, capacity_per_s=6.0)
+TAXES = {"noop_connector": 0.03, "mooncake_both": 0.3, "nixl_both": 0.2, "lmcache_only": 0.1, STACK: 0.42}
+BLOCKS = {"repeats": 2}
+SAFE = "r4_256x16"
+Then = Callable[[Campaign], None]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One campaign.
+
+    Attributes:
+        taxes: configuration -> its tax on everything; others have ``TAXES``.
+        plain: how plain behaves; the others do so with their tax on it.
+        change: of every request record of every cell.
+        then: what is done to the folder when all is measured.
+        told: changes of the finished aggregate, for what no builder can measure.
+    """
+
+    sections: dict[str, Any] = field(default_factory=dict)
+    taxes: dict[str, float] = field(default_factory=dict)
+    plain: Behaviour = PLAIN
+    behaviours: dict[str, Behaviour] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    change: Change | None = None
+    then: Then | None = None
+    told: Callable[[dict[str, Any]], None] | None = None
+
+    def made(self, root: Path) -> dict[str, Any]:
+        """``aggregate.json`` of it."""
+        behaviours = {c: self.plain.taxed(t) for c, t in {**TAXES, **self.taxes}.items()}
+        behaviours |= {"plain": self.plain, "plain_again": self.plain, **self.behaviours}
+        quick = {**SMALL, "connectors": CONNECTORS, "analysis": {"bootstrap_draws": 200}}
+        sections = {
+            k: {**quick[k], **v} if isinstance(quick.get(k), dict) else v for k, v in self.sections.items()
+        }
+        config = campaign_config(**{**quick, **sections})
+        campaign = _Changed(
+            root, config, behaviours, max_steps=60, **{"step_lines": named_hooks, **self.options}
+        )
+        campaign.change = self.change
+        for connector in self.skipped:
+            campaign.skip(connector, "its module cannot be imported")
+        campaign.measure_everything()
+        if self.then is not None:
+            self.then(campaign)
+        found: dict[str, Any] = json.loads(json.dumps(aggregate(read_campaign(root))))
+        if self.told is not None:
+            self.told(found)
+        return found
+
+
+class _Changed(Campaign):
+    """Every cell's records go through one change."""
+
+    change: Change | None = None
+
+    def cell(self, connector: str, spec: Any, *, change: Change | None = None, **document: Any) -> Any:
+        return super().cell(connector, spec, change=change or self.change, **document)
+
+
+def lost(connector: str, *phases: str, cell_id: str = SAFE) -> Then:
+    """A cell whose records are gone; no phases: of every phase that has it."""
+
+    def then(campaign: Campaign) -> None:
+        for phase in phases or campaign.config.phases:
+            campaign.run(connector, phase).cell(cell_id).requests.unlink(missing_ok=True)  # type: ignore[arg-type]
+
+    return then
+
+
+def gone(*connectors: str) -> Then:
+    """All of their runs, as if they had never been launched."""
+
+    def then(campaign: Campaign) -> None:
+        for path in [p for c in connectors for p in campaign.root.glob(f"*_{c}")]:
+            shutil.rmtree(path)
+
+    return then
+
+
+def failed(connector: str, phase: str) -> Then:
+    def then(campaign: Campaign) -> None:
+        run = campaign.run(connector, phase)  # type: ignore[arg-type]
+        shutil.rmtree(run.path)
+        write_receipt(
+            run, campaign=campaign.config.campaign, status="failed", reason="the engine died at start"
+        )
+
+    return then
+
+
+def without_rates(campaign: Campaign) -> None:
+    campaign.folder.reference_rates.unlink()
+
+
+def levels(campaign: Campaign) -> None:
+    for connector in ("plain", "nixl_both"):
+        measure_levels(campaign, connector)
+
+
+def talks(campaign: Campaign) -> None:
+    rates = json.loads(campaign.folder.reference_rates.read_text())["ref_safe_per_s"]
+    campaign.config = replace(
+        campaign.config,
+        phase_c=PhaseCConfig((SessionFile("config/sessions/talk.jsonl", "0" * 64, 3.0),), warmup_s=2.0),
+    )
+    for connector in ("plain", "nixl_both"):
+        (spec,) = cells_of(campaign.config, connector, "c", ReferenceRates(rates, rates))
+        campaign.cell(connector, replace(spec, input_tokens=64, output_tokens=8))
+
+
+def settings(**changed: dict[str, Any] | None) -> Then:
+    """``engine_diff.json``: what each configuration switched; None where it was not seen."""
+
+    def then(campaign: Campaign) -> None:
+        configs = {c: {} for c in campaign.config.connector_ids} | changed
+        write_json(campaign.folder.engine_diff, {"schema": 1, "plain": {}, "configs": configs})
+
+    return then
+
+
+def answers(campaign: Campaign) -> None:
+    for connector, token in (("plain", 1), ("nixl_both", 2), ("mooncake_both", 1)):
+        outputs = [{"token_ids": [token]}]
+        document = {"campaign": campaign.config.campaign, "connector": connector, "outputs": outputs}
+        write_json(campaign.run(connector, "a").outputs, document)
+
+
+def host(t_ns: int, start_ns: int) -> dict[str, Any]:
+    """A GPU host that warms up, whose CPUs tell their clocks."""
+    beat = t_ns // 10**9
+    gpu = {
+        "sm_mhz": 1980 - t_ns / 6e10,
+        "mem_mhz": 2619,
+        "temperature_c": 50 + beat / 600,
+        "power_w": 400.5,
+        "utilisation": 0.9,
+    }
+    told = {
+        **gpu,
+        "clock_reasons": ["sw_power_cap"] if beat % 7 == 0 else [],
+        "errors": ["power_w: Unknown Error"],
+    }
+    return {"cpu_ticks": beat * 200, "steal_ticks": beat * 4, "cpu_mhz": [2600, 2601], "gpu": told}
+
+
+def named_hooks(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]:
+    """The steps of the builders, with each hook by its name, its calls and its CPU time, as the recorder writes them."""
+    lines = [json.loads(line) for line in _step_lines(window, behaviour, rng, most)]
+    for line in lines:
+        if line["kind"] == "header":
+            line["hooks"] = HOOKS[line["process"]]
+        else:
+            names = ("build_meta_us",) if line["kind"] == "step" else ("start_load_kv_us", "get_finished_us")
+            us = [line[name] for name in names] if behaviour.hooks_us else []
+            line["hooks"] = [n for v in us for n in (round(v * 1e3), 1)]
+            line["hooks_cpu_ns"] = [round(v * 500) for v in us]
+    return [json.dumps(line) for line in lines]
+
+
+def unheard(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]:
+    """Nobody heard the worker of a connector whose hooks take 301 us."""
+    deaf = behaviour.hooks_us is not None and behaviour.hooks_us[0] == 301.0
+    return [line for line in named_hooks(window, behaviour, rng, most) if not (deaf and '"worker' in line)]
+
+
+def virtual(value: dict[str, Any]) -> None:
+    value["provenance"] |= {"engine_kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}
+
+
+def embedded(value: dict[str, Any]) -> None:
+    value["provenance"] |= {"engine_kind": "emulator", "gpu": [], "versions": {"emulator": True}}
+
+
+def gains(**own: float) -> dict[str, float]:
+    return dict.fromkeys(TAXES, 0.0) | own
+
+
+NOTHING = gains()
+NOISY = replace(PLAIN, noise=0.6)
+FEW = {"cell": {"min_completed": 8, "duration_s": 2, "max_cell_s": 4}}
+ONE_RATE = {"phase_a": {"rates_per_s": [4]}}
+WIDE = {"phase_a": {"rates_per_s": [1, 2, 4, 8, 16]}}
+LEVELS = {"cached_tokens": [0, 8000], "running": [1, 4], "output_tokens": 8, "duration_s": 5}
+
+MUTATIONS: dict[str, Mutation] = {
+    "sound": Mutation(),
+    "sound over blocks": Mutation(BLOCKS),
+    "lost cell of a connector": Mutation(then=lost("mooncake_both", "a")),
+    "lost cell of a connector in phases A and B": Mutation(then=lost("mooncake_both")),
+    "lost cell of plain": Mutation(then=lost("plain", "a")),
+    "lost cell of the no-op connector": Mutation(then=lost("noop_connector")),
+    "lost shape": Mutation(then=lost("nixl_both", "b", cell_id="r4_64x8")),
+    "lost shape of plain": Mutation(then=lost("plain", "b", cell_id="r4_64x8")),
+    "lost highest rate": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("nixl_both", "a", cell_id="r16_256x16")),
+    "lost highest rate of plain": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("plain", "a", cell_id="r16_256x16")),
+    "lost block of a connector": Mutation(BLOCKS, then=lost("mooncake_both", "r1")),
+    "lost block of plain": Mutation(BLOCKS, then=lost("plain", "r1")),
+    "lost block of plain's second launch": Mutation({"repeats": 3}, then=lost("plain_again", "r1")),
+    "too few blocks": Mutation({"repeats": 1}, then=lost("plain_again", "r1")),
+    "phase A lost but blocks have it": Mutation({"repeats": 3}, then=lost("mooncake_both", "a")),
+    "every block of a connector lost": Mutation({"repeats": 3}, then=lost("mooncake_both", "r1", "r2", "r3", "b")),
+    "everything of a connector lost": Mutation(then=gone("mooncake_both")),
+    "everything of a connector lost over blocks": Mutation(BLOCKS, then=gone("mooncake_both")),
+    "no plain": Mutation(then=gone("plain")),
+    "nothing but plain": Mutation(skipped=tuple(TAXES)),
+    "nothing at all": Mutation(then=gone(*CONNECTORS)),
+    "skipped subject": Mutation(skipped=("mooncake_both",)),
+    "skipped no-op connector": Mutation(skipped=("noop_connector",)),
+    "stack without parts": Mutation(skipped=("lmcache_only",)),
+    "stack alone": Mutation(skipped=("lmcache_only", "mooncake_both", "nixl_both", "noop_connector")),
+    "failed run": Mutation(then=failed("nixl_both", "b")),
+    "gain in place of tax": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
+    "gains over blocks": Mutation(BLOCKS, taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
+    "taxes and gains": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=0.2, lmcache_only=-0.15)),
+    "no taxes": Mutation(taxes=NOTHING),
+    "no taxes over blocks": Mutation(BLOCKS, taxes=NOTHING),
+    "everyone gains": Mutation(taxes=dict.fromkeys(TAXES, -0.2)),
+    "noise": Mutation(plain=NOISY, taxes=gains(mooncake_both=0.1)),
+    "noise over blocks": Mutation({"repeats": 1}, plain=NOISY, taxes=gains(mooncake_both=0.3)),
+    "one connector is noisy": Mutation(
+        taxes=gains(nixl_both=0.05, lmcache_only=0.06),
+        behaviours={"mooncake_both": replace(NOISY.taxed(0.15), noise=0.9)},
+    ),
+    "huge taxes": Mutation(taxes=gains(mooncake_both=40.0, nixl_both=9.0)),
+    "tiny taxes": Mutation(taxes=gains(mooncake_both=0.0006, nixl_both=0.004), plain=replace(PLAIN, noise=0.0005)),
+    "interfering stack": Mutation(BLOCKS, taxes={STACK: 1.2}),
+    "sharing stack": Mutation(BLOCKS, taxes={STACK: 0.2}),
+    "confidence 0.9": Mutation({"analysis": {"bootstrap_draws": 200, "confidence": 0.9}}),
+    "confidence 0.99": Mutation({"analysis": {"bootstrap_draws": 200, "confidence": 0.99}}),
+    "confidence 0.99 over blocks": Mutation({**BLOCKS, "analysis": {"bootstrap_draws": 200, "confidence": 0.99}}),
+    "poisson arrivals": Mutation({"cell": {"arrival": "poisson"}}),
+    "one-sided intervals": Mutation(change=fail(every=11)),
+    "one-sided intervals over blocks": Mutation(BLOCKS, change=fail(every=11)),
+    "p90 unavailable": Mutation(change=fail(every=7)),
+    "few requests": Mutation(FEW),
+    "few requests over blocks": Mutation({**FEW, **BLOCKS}),
+    "saturated everywhere": Mutation(plain=replace(PLAIN, capacity_per_s=1.2)),
+    "saturated everywhere over blocks": Mutation(BLOCKS, plain=replace(PLAIN, capacity_per_s=1.2)),
+    "one connector saturated": Mutation(behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}),
+    "one connector saturated over blocks": Mutation(
+        BLOCKS, behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}
+    ),
+    "nobody saturated": Mutation(plain=replace(PLAIN, capacity_per_s=1e9)),
+    "one reference rate": Mutation(ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9)),
+    "no reference rates on disk": Mutation(then=without_rates),
+    "no step timing": Mutation(options={"step_timing": False}),
+    "hooks unheard": Mutation(
+        behaviours={"nixl_both": PLAIN.taxed(0.2, hooks_us=(301.0, 20.0, 10.0))}, options={"step_lines": unheard}
+    ),
+    "hooks dear": Mutation(behaviours={"mooncake_both": PLAIN.taxed(0.3, hooks_us=(1500.0, 300.0, 100.0))}),
+    "observer": Mutation({"observer_effect": True}),
+    "observer's cell missing": Mutation(
+        {"observer_effect": True}, then=lost("nixl_both", "b", cell_id="r4_256x16_unrecorded")
+    ),
+    "host tells": Mutation({"repeats": 3}, options={"host": host}),
+    "levels": Mutation({"phase_d": LEVELS}, then=levels),
+    "conversations": Mutation(then=talks),
+    "settings": Mutation(then=settings(mooncake_both={"x.y": {"plain": False, "own": True}}, nixl_both=None)),
+    "matched baseline": Mutation(
+        {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]},
+        taxes={"plain_matched_mooncake_both": 0.2},
+        then=settings(mooncake_both={"x.y": {"plain": False, "own": True}}),
+    ),
+    "answers": Mutation(then=answers),
+    "virtual GPU": Mutation(BLOCKS, told=virtual),
+    "embedded engine": Mutation(told=embedded),
+    "connector that fakes hits": Mutation(
+        {"connectors": ["plain", "noop_connector", "decode_bench", "example_connector", "multi_noop_example"], "phase_b_prime": {"configs": [], "shapes": []}},
+        taxes={"decode_bench": 0.1, "example_connector": 0.3, "multi_noop_example": 0.35},
+    ),
+}  # fmt: skip

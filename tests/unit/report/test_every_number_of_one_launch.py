@@ -1,0 +1,20 @@
+"""Campaigns of one launch each, sound and damaged: a hostile reader finds no number of unknown origin on their pages."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from claims import faults
+from made_pages import page_of
+from mutations import MUTATIONS
+
+NAMES = [name for name, m in MUTATIONS.items() if "repeats" not in m.sections]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_on_the_page_is_the_aggregates(name: str, tmp_path: Path) -> None:
+    """With its interval and its kind; see ``tests/claims.py``."""
+    aggregate = MUTATIONS[name].made(tmp_path / "campaign")
+    assert faults(page_of(aggregate), aggregate) == []

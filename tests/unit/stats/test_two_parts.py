@@ -1,0 +1,61 @@
+"""The no-op connector's tax and the rest, worked out by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.stats.main_taxes import MainTax
+from connector_tax.stats.taxes import Tax
+from connector_tax.stats.two_parts import two_parts
+
+SPREAD = np.linspace(-0.02, 0.02, 201)
+
+
+def main(config: str, point: float | None, metric: str = "ttft_p90", blocks: int | None = None) -> MainTax:
+    estimate = unavailable("its cell died") if point is None else Estimate(point, point + SPREAD, 200)
+    tax = Tax(config, "ref_safe", "a", "r2_4096x256", 2.0, 4096, 256, metric, estimate, 210)
+    bounds = None if blocks is None or point is None else (point - 0.05, point + 0.05)
+    return MainTax(tax, 200, blocks, bounds)
+
+
+def rows(*chosen: MainTax) -> list[dict[str, Any]]:
+    return two_parts(list(chosen), 0.95)
+
+
+def test_the_rest_has_an_interval_and_a_number_of_observations() -> None:
+    (row,) = rows(main("noop_connector", 0.04), main("x", 0.30))
+    assert (row["total"]["point"], row["framework"]["point"]) == (0.30, 0.04)
+    assert row["rest"]["point"] == pytest.approx(0.26)
+    assert row["rest"]["low"] <= row["rest"]["point"] <= row["rest"]["high"]
+    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200] * 3
+    assert row["total"]["low"] == pytest.approx(0.281, abs=0.001)
+
+
+def test_over_blocks_their_own_intervals_stand_and_the_rest_is_of_the_fewer() -> None:
+    (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
+    assert (row["total"]["low"], row["framework"]["high"]) == (pytest.approx(0.25), pytest.approx(0.09))
+    assert [row[k]["kind"] for k in ("total", "framework", "rest")] == [
+        "over 3 blocks",
+        "over 4 blocks",
+        "over 3 blocks",
+    ]
+
+
+def test_one_launch_and_blocks_are_not_subtracted() -> None:
+    (row,) = rows(main("noop_connector", 0.04), main("x", 0.30, blocks=3))
+    assert row["rest"]["point"] is None
+    assert row["rest"]["reason"] == "this tax is over 3 blocks, the no-op connector's of one launch"
+
+
+def test_without_either_tax_there_is_no_row() -> None:
+    assert rows(main("noop_connector", None), main("x", 0.30)) == []
+    assert rows(main("noop_connector", 0.04), main("x", None)) == []
+    assert rows(main("x", 0.30)) == []
+    assert rows(main("noop_connector", 0.04), main("plain_matched_x", 0.2), main("x", 0.3, "tpot_p90")) == []
+
+
+def test_n_counts_requests_of_every_part_alike() -> None:
+    (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
+    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200] * 3
