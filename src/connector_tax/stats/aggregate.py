@@ -7,6 +7,7 @@ from typing import Any
 
 from connector_tax.errors import AnalysisError
 from connector_tax.ingest import CampaignData, CellData, Problem
+from connector_tax.intervals.bootstrap import unavailable
 from connector_tax.intervals.looks import look_factor
 from connector_tax.plan import document_hash
 from connector_tax.processes import Each
@@ -61,7 +62,9 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     usable = [c for c in data.cells() if c.usable]
     estimates = {
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
-        for e in estimate_cells(usable, config["seed"], settings["bootstrap_draws"], each)
+        for e in estimate_cells(
+            usable, config["seed"], settings["bootstrap_draws"], each, confidence=confidence
+        )
     }
     absent, lost = absent_configs(data), lost_cells(data)
     no_ttft = no_ttft_tax(config["connectors"])
@@ -228,7 +231,7 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
             seed=seed,
             name=config,
             confidence=confidence,
-            factor=look_factor(own.cell.spec),
+            factor=look_factor(own.cell.spec, confidence),
         )
         if entry is not None:
             found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
@@ -238,6 +241,8 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
     """Tax at ref_load minus tax at ref_safe; of blocks the two are drawn apart, so the interval is rather too wide.
 
+    None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds.
+
     Its kind is that of the side with fewer blocks.
     """
     found = {(m.tax.config, m.tax.reference, m.tax.metric): m for m in chosen}
@@ -246,7 +251,11 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
         load = found.get((config, "ref_load", metric))
         if reference == "ref_safe" and load is not None:
             safe = found[config, "ref_safe", metric]
-            gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
+            gap = (
+                unavailable("both reference rates are one", load.estimate.n)
+                if load.tax.rate_per_s == safe.tax.rate_per_s
+                else difference(load.estimate, safe.estimate, of_second="at ref_safe")
+            )
             rows.append(
                 {
                     "config": config,
