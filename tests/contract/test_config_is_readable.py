@@ -38,7 +38,7 @@ Way = tuple[str | int, ...]
 BESIDE: dict[str, dict[str, Any]] = {
     "cell.gamma_shape": {"cell.arrival": "gamma"},
     "cell.stop_half_width": {"cell.max_completed": 1_000_000_000},
-    "cell.max_completed": {"cell.stop_half_width": 0.1, "cell.min_completed": 1},
+    "cell.max_completed": {"cell.stop_half_width": 0.1, "cell.min_completed": 6},
     "cell.token_id_low": {"cell.token_id_high": 2_147_483_647},
     "cell.token_id_high": {"cell.token_id_low": 0},
     "cell.warmup_s": {"cell.max_cell_s": 1_000_000, "cell.duration_s": TINY},
@@ -49,7 +49,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "cell.duration_s": {"cell.max_cell_s": 1_000_000, "cell.warmup_s": 0},
 }
 # At these bounds two keys exclude one another, and the config says so.
-EXCLUDED = {("cell.token_id_low", 2_147_483_647), ("cell.token_id_high", 1), ("cell.max_completed", 2)}
+EXCLUDED = {("cell.token_id_low", 2_147_483_647), ("cell.token_id_high", 1)}
 
 
 def numbers(schema: dict[str, Any], way: Way = ()) -> Iterator[tuple[Way, dict[str, Any]]]:
@@ -128,7 +128,7 @@ def config_with(way: Way, value: Any) -> dict[str, Any]:
     config["phase_b"] = {"input_tokens": [64], "output_tokens": [8]}
     config["phase_b_prime"] = {"configs": ["plain"], "shapes": [[64, 8]]}
     config["phase_d"] = {"cached_tokens": [1000], "running": [1], "warmup_s": 0.1, "duration_s": 0.1}
-    config["cell"] = {**config["cell"], "warmup_s": 0.1, "duration_s": 0.1, "min_completed": 1}
+    config["cell"] = {**config["cell"], "warmup_s": 0.1, "duration_s": 0.1, "min_completed": 6}
     config["connectors"] = ["plain", "noop_connector"]
     if way[:2] == ("engine", "virtual_gpu"):
         config["engine"] |= {"kind": "virtual_gpu", "python": sys.executable, "virtual_gpu": deepcopy(GPU)}

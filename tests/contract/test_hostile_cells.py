@@ -187,7 +187,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
         "phase_a": {"rates_per_s": [_rate(k) for k in range(len(CELLS) + UNDAMAGED)], "input_tokens": 256, "output_tokens": 16},
         "phase_b": {"input_tokens": [256], "output_tokens": [16]},
         "phase_b_prime": {"configs": [], "shapes": []},
-        "cell": {"warmup_s": 1, "duration_s": 2, "min_completed": 3, "max_cell_s": 4},
+        "cell": {"warmup_s": 1, "duration_s": 2, "min_completed": 6, "max_cell_s": 4},
         "analysis": {"bootstrap_draws": 200},
     }  # fmt: skip
     plain = Behaviour(noise=0.05)

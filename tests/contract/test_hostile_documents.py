@@ -38,7 +38,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
         "phase_a": {"rates_per_s": [2], "input_tokens": 256, "output_tokens": 16},
         "phase_b": {"input_tokens": [256], "output_tokens": [16]},
         "phase_b_prime": {"configs": [], "shapes": []},
-        "cell": {"warmup_s": 1, "duration_s": 2, "min_completed": 3, "max_cell_s": 4},
+        "cell": {"warmup_s": 1, "duration_s": 2, "min_completed": 6, "max_cell_s": 4},
         "analysis": {"bootstrap_draws": 200},
     }  # fmt: skip
     root = tmp_path_factory.mktemp("small") / "results" / "demo"

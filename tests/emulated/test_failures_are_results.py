@@ -43,7 +43,7 @@ def short_campaign(config: dict[str, Any], *others: str) -> None:
     config["phase_b_prime"] = {}
     config["accuracy"] = {"prompts": 1}
     config["engine"]["stop_grace_s"] = 1
-    config["cell"].update(duration_s=1.0, max_cell_s=1.6, min_completed=4)
+    config["cell"].update(duration_s=1.0, max_cell_s=2.4, min_completed=6)
 
 
 def read(path: Path) -> Any:

@@ -129,7 +129,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
         "phase_a": {"rates_per_s": [20], "input_tokens": 64, "output_tokens": 8},
         "phase_b": {"input_tokens": [64], "output_tokens": [8]},
         "phase_b_prime": {},
-        "cell": {**demo["cell"], "duration_s": 0.5, "min_completed": 5},
+        "cell": {**demo["cell"], "duration_s": 0.5, "min_completed": 6},
         "accuracy": {**demo["accuracy"], "prompts": 1},
     }
     (root / "planted.yaml").write_text(yaml.safe_dump(config))

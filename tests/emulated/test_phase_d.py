@@ -23,7 +23,7 @@ def levels(config: dict[str, Any]) -> None:
         "input_tokens": 32,
         "output_tokens": 32,
     }
-    config["phase_d"] |= {"warmup_s": 0.2, "duration_s": 1.5, "min_completed": 5}
+    config["phase_d"] |= {"warmup_s": 0.2, "duration_s": 1.5, "min_completed": 6}
 
 
 def test_a_cost_per_cached_block_is_found_again(project: Project) -> None:

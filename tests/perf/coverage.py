@@ -5,7 +5,7 @@
 A campaign is plain's cell, plain's once more, and a connector's, whose service takes 10 % longer. With common schedules, as
 campaigns have them, all three get the same arrivals and differ in what the server takes; with schedules of their own they
 share nothing. Queues: one server with exponential service and Poisson or regular arrivals; the same with arrivals in bursts
-(gamma gaps, shape 0.3) and lognormal service; the virtual engine of rehearsals, at a low and at a high rate. The truth is the
+(gamma gaps, shape 0.3) and lognormal service, or of a rate that rises and falls; the virtual engine of rehearsals, at a low and at a high rate. The truth is the
 percentile of all campaigns' requests together.
 
 Three ways to resample: ``paired``, as the analysis does it, blocks of the same arrivals in every cell; ``blocks``, each cell's
@@ -69,7 +69,7 @@ class Queue:
     """One server, first come first served: time in the system of each request.
 
     Attributes:
-        arrivals: ``poisson``, ``fixed`` or ``bursts``, one a second; service is lognormal behind bursts, else exponential.
+        arrivals: ``poisson``, ``fixed``, ``bursts`` or ``waves``, one a second; service is lognormal behind bursts, else exponential.
     """
 
     load: float
@@ -82,6 +82,7 @@ class Queue:
             "fixed": lambda: np.ones(n),
             "poisson": lambda: come.exponential(1.0, n),
             "bursts": lambda: come.gamma(0.3, 1 / 0.3, n),
+            "waves": lambda: come.exponential(1.0, n) * _waves(come, n),
         }[self.arrivals]()
         lognormal = self.arrivals == "bursts"
         service = (
@@ -91,6 +92,12 @@ class Queue:
         work = np.concatenate([[0.0], np.cumsum(service[:-1] - gaps[:-1])])
         waits = work - np.minimum.accumulate(work)
         return Requests(np.arange(WARM, n), (waits + service)[WARM:])
+
+
+def _waves(rng: np.random.Generator, n: int) -> Floats:
+    """Poisson arrivals of a rate that halves and doubles: gaps are longer or shorter for 25 requests on average."""
+    changes = np.cumsum(rng.random(n) < 1 / 25)
+    return np.where((changes + rng.integers(2)) % 2 == 0, 0.6, 1.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,8 @@ SOURCES: dict[str, Source] = {
     "M/M/1, load 0.7": Queue(0.7, "poisson"),
     "bursts, load 0.3": Queue(0.3, "bursts"),
     "bursts, load 0.5": Queue(0.5, "bursts"),
+    "waves, load 0.3": Queue(0.3, "waves"),
+    "waves, load 0.5": Queue(0.5, "waves"),
     "D/M/1, load 0.5": Queue(0.5, "fixed"),
     "D/M/1, load 0.7": Queue(0.7, "fixed"),
     "virtual, 1 req/s, Poisson": Virtual(1.0, "poisson"),

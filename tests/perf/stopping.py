@@ -118,7 +118,7 @@ def plans(spec: CellSpec, ends: list[RequestRecord], start_ns: int) -> Iterator[
     for request in ends:
         rule.note(request)
         if rule.enough(start_ns):
-            yield ADAPTIVE, request.t_end_ns or 0, look_factor(spec)
+            yield ADAPTIVE, request.t_end_ns or 0, look_factor(spec, 0.95)
             yield UNCORRECTED, request.t_end_ns or 0, 1.0
             return
 

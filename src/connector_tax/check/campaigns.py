@@ -27,7 +27,7 @@ GROWTH = {
     "running": [2, 12],
     "warmup_s": 1,
     "duration_s": 2,
-    "min_completed": 4,
+    "min_completed": 6,
 }
 
 

@@ -1,10 +1,10 @@
 """The experiments' raw artifacts to their numbers: each arrangement against plain; pure reading."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments
-from connector_tax.check.findings import DRAWS, PLAIN
+from connector_tax.check.findings import CONFIDENCE, DRAWS, PLAIN
 from connector_tax.check.lateness import only_late
 from connector_tax.check.load_tax import MEASURES
 from connector_tax.ingest import CampaignData, CellData, read_campaign
@@ -76,7 +76,7 @@ class Results:
         if tax.point is None or points[0] is None or not points[1]:
             return tax if tax.point is None else unavailable("plain with nothing changed is not known")
         scale = max(1.0, points[0] / points[1])
-        return Estimate(tax.point * scale, tax.replicates * scale, tax.n)
+        return replace(tax, point=tax.point * scale, replicates=tax.replicates * scale)
 
     def floor(self, metric: str) -> float | None:
         """The largest difference between launches or cells that nothing distinguishes; None where none is known."""
@@ -117,7 +117,7 @@ def _both(data: CampaignData) -> dict[str, Measured]:
     """By configuration. Both together: their requests came at the same times."""
     seed = int(data.document["config"]["seed"])
     usable = [c for c in data.cells() if not c.left_out and only_late(c.document)]
-    estimates = {e.cell.config: e for e in estimate_cells(usable, seed, DRAWS)}
+    estimates = {e.cell.config: e for e in estimate_cells(usable, seed, DRAWS, confidence=CONFIDENCE)}
     found = {}
     for run in data.runs:
         config = run.folder.connector_id

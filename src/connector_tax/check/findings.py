@@ -140,7 +140,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
     cells = [c for c in data.cells() if c.phase != "d"]
     estimates: Estimates = {
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
-        for e in estimate_cells([c for c in cells if _counts(c)], seed, DRAWS)
+        for e in estimate_cells([c for c in cells if _counts(c)], seed, DRAWS, confidence=CONFIDENCE)
     }
     first = {(c, e.cell.spec.rate_per_s): e for (c, phase, _), e in estimates.items() if phase == "a"}
     own_cells = [c for c in cells if c.config == own_id]

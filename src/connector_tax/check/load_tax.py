@@ -104,9 +104,10 @@ def _mean(plain: Estimate, again: Estimate) -> Estimate:
     for side in (plain, again):
         if side.point is None:
             return side
-    (a, b), n = combine(plain, again)
+    both = combine(plain, again)
+    a, b = both.replicates
     assert plain.point is not None and again.point is not None
-    return Estimate(math.sqrt(plain.point * again.point), np.sqrt(a * b), n)
+    return both.estimate(math.sqrt(plain.point * again.point), np.sqrt(a * b))
 
 
 def _work_ratio(own: CellEstimates | None, *plains: CellEstimates | None) -> float | None:

@@ -1,5 +1,6 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ RANDOM_WORDS = (
     "found less surely than with fixed arrivals."
 )
 MINUS = "\N{MINUS SIGN}"
+# What sums of floating-point numbers that cancel leave over.
+NOTHING = 1e-9
 
 
 def clean(text: str, limit: int = 400) -> str:
@@ -32,22 +35,25 @@ def short_label(label: str) -> str:
     return clean(label, 26).lstrip("_ ") or "?"
 
 
-def percent(ratio: float) -> str:
-    """``0.312`` -> ``"+31 %"``; one decimal below 10 %."""
-    value = ratio * 100
-    digits = 1 if abs(value) < 9.95 else 0
-    text = f"{abs(value):,.{digits}f}"
-    if float(text.replace(",", "")) == 0:
-        return "0 %"
-    return f"{'+' if value > 0 else MINUS}{text} %"
+def percent(ratio: float, *, no_zero: bool = False) -> str:
+    """``0.312`` -> ``"+31 %"``; one decimal below 10 %. With ``no_zero`` ``0.0003`` -> ``"+0.03 %"``, and not ``"0 %"``."""
+    return _signed(ratio * 100, "%", no_zero)
 
 
-def microseconds(value: float) -> str:
-    digits = 1 if abs(value) < 9.95 else 0
-    text = f"{abs(value):,.{digits}f}"
-    if float(text.replace(",", "")) == 0:
-        return "0 µs"
-    return f"{'+' if value > 0 else MINUS}{text} µs"
+def microseconds(value: float, *, no_zero: bool = False) -> str:
+    return _signed(value, "µs", no_zero)
+
+
+def _signed(value: float, unit: str, no_zero: bool) -> str:
+    """
+    Args:
+        no_zero: an end of an interval that excludes zero does not read as zero: it has its first digit, wherever that is.
+    """
+    size = abs(value)
+    if size < (NOTHING if no_zero else 0.05):
+        return f"0 {unit}"
+    digits = 0 if size >= 9.95 else 1 if size >= 0.05 else -math.floor(math.log10(size))
+    return f"{'+' if value > 0 else MINUS}{size:,.{digits}f} {unit}"
 
 
 def milliseconds(value: float) -> str:
@@ -60,17 +66,18 @@ def rate(value: float) -> str:
     return f"{value:g} req/s"
 
 
-def signed(value: float, unit: str) -> str:
-    return percent(value) if unit == "ratio" else microseconds(value)
+def signed(value: float, unit: str, *, no_zero: bool = False) -> str:
+    return percent(value, no_zero=no_zero) if unit == "ratio" else microseconds(value, no_zero=no_zero)
 
 
 def with_interval(value: Interval, unit: str = "ratio") -> str:
     """``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
     if value.low is None and value.high is None:
         return f"{signed(value.point, unit)} (no interval)"
-    low = "no lower bound" if value.low is None else signed(value.low, unit)
-    high = "no upper bound" if value.high is None else signed(value.high, unit)
-    return f"{signed(value.point, unit)} [{low}, {high}]"
+    told = not value.covers_zero
+    low = "no lower bound" if value.low is None else signed(value.low, unit, no_zero=told)
+    high = "no upper bound" if value.high is None else signed(value.high, unit, no_zero=told)
+    return f"{signed(value.point, unit, no_zero=told)} [{low}, {high}]"
 
 
 def share_text(value: Interval) -> str:

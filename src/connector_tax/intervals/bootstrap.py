@@ -43,6 +43,8 @@ class Estimate:
         n: observations behind it.
         tail: of a high percentile itself, what its upper end needs beside the resamples.
         widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's t and a stopping rule.
+        freedom: degrees of freedom of the Student's t that resamples of so few blocks were widened to; infinite where nothing was.
+        confidence: at which they are as far apart as that law.
     """
 
     point: float | None
@@ -51,6 +53,8 @@ class Estimate:
     reason: str | None = None
     tail: Tail | None = None
     widened_by: float = 1.0
+    freedom: float = math.inf
+    confidence: float = 0.95
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Equal-tailed; a bound that is not finite is None.
@@ -61,13 +65,22 @@ class Estimate:
         if self.point is None or self.replicates.size == 0:
             return None, None
         tail = (1 - confidence) / 2
-        unknown = np.isnan(self.replicates)
+        replicates = self._at(confidence, self.point)
+        unknown = np.isnan(replicates)
         # Order statistics, not interpolation: half of infinity is not a bound.
-        low = np.quantile(np.where(unknown, -np.inf, self.replicates), tail, method="nearest")
-        high = np.quantile(np.where(unknown, np.inf, self.replicates), 1 - tail, method="nearest")
+        low = np.quantile(np.where(unknown, -np.inf, replicates), tail, method="nearest")
+        high = np.quantile(np.where(unknown, np.inf, replicates), 1 - tail, method="nearest")
         if self.tail is not None:
             high = max(high, self.tail.upper(confidence))
         return _finite(low), _finite(high)
+
+    def _at(self, confidence: float, point: float) -> Floats:
+        """Resamples as far apart as Student's t is at another confidence: its tails are longer than those that one factor gives."""
+        if confidence == self.confidence or math.isinf(self.freedom):
+            return self.replicates
+        wider = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
+        moved: Floats = point + wider * (self.replicates - point)
+        return moved
 
     def to_json(self, confidence: float) -> dict[str, Any]:
         low, high = self.interval(confidence)
@@ -106,6 +119,15 @@ def block_length(columns: Iterable[Floats], q: float = 90.0) -> int:
     return min(max(_shortest(n), math.ceil(2 * chosen)), _longest(n))
 
 
+def step_block_length(n: int) -> int:
+    """Steps per block, of ``n`` steps in time order: five blocks, or cbrt(n) where those would be shorter.
+
+    Thousands of steps depend on one another for as long as the requests in flight do, which is more of them than Politis and
+    White's rule looks back. Longer blocks of what depends less cost width alone (``tests/perf/small_subsets.py``).
+    """
+    return _longest(n)
+
+
 def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
     """The cell's own length, or the median of all cells under the same load if that is longer.
 
@@ -126,18 +148,23 @@ def _longest(n: int) -> int:
     return max(_shortest(n), n // 5)
 
 
-def small_sample_factor(n: int, length: int) -> float:
-    """By how much resamples of ``n`` observations in blocks of ``length`` spread too little.
+def freedom_of(n: int, length: int) -> float:
+    """Degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are so many independent observations."""
+    return max(2.0, n / length - 1)
 
-    As many blocks as fit are so many independent observations: Student's t against the normal law at 95 %, and the variance
-    that resampled blocks lose because their mean is the sample's own.
+
+def small_sample_factor(n: int, length: int, confidence: float) -> float:
+    """By how much resamples of ``n`` observations in blocks of ``length`` spread too little for an interval of ``confidence``.
+
+    Student's t against the normal law, and the variance that resampled blocks lose because their mean is the sample's own.
     """
-    return student_factor(n, length) * math.sqrt(n / max(1, n - length))
+    return student_factor(freedom_of(n, length), confidence) * math.sqrt(n / max(1, n - length))
 
 
-def student_factor(n: int, length: int) -> float:
-    """Student's t against the normal law at 95 %, with as many observations as blocks fit."""
-    return float(stats.t.ppf(0.975, max(2.0, n / length - 1)) / stats.norm.ppf(0.975))
+def student_factor(freedom: float, confidence: float) -> float:
+    """Student's t against the normal law, where an interval of ``confidence`` ends."""
+    end = (1 + confidence) / 2
+    return float(stats.t.ppf(end, freedom) / stats.norm.ppf(end))
 
 
 def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
@@ -160,6 +187,7 @@ def estimate_jointly(
     length: int | None = None,
     factor: float = 1.0,
     draw: Draw = draw_starts,
+    confidence: float = 0.95,
 ) -> dict[tuple[str, float], Estimate]:
     """Point and resamples of each percentile of each column; replicate i of all is the same resample.
 
@@ -168,6 +196,7 @@ def estimate_jointly(
         length: of a block, where it is known; else from the columns.
         factor: makes intervals so many times as wide; see ``looks``.
         draw: (n, draws, rng, length) -> where blocks begin, shape (blocks, draws); see ``pairing``.
+        confidence: of the intervals that they are for; those of another are told less exactly.
     """
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
@@ -177,8 +206,9 @@ def estimate_jointly(
     if n < FEWEST_BLOCKS * length:
         few = unavailable(f"{n} observations are too few for an interval", n)
         return {(name, q): few for name in columns for q in qs}
-    wider = factor * small_sample_factor(n, length)
-    beyond = factor * student_factor(n, length)
+    freedom = freedom_of(n, length)
+    wider = factor * small_sample_factor(n, length, confidence)
+    beyond = factor * student_factor(freedom, confidence)
     at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
     parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
     sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
@@ -190,13 +220,15 @@ def estimate_jointly(
             for q in qs:
                 parts[name, q].append(column.percentiles(q, counts, starts))
     return {
-        (name, q): _estimate(
-            columns[name],
-            q,
-            np.concatenate(found),
-            wider,
+        (name, q): Estimate(
+            point := percentile(columns[name], q),
+            widened(point, np.concatenate(found), wider),
+            n,
+            None if point is not None else f"p{q:g} falls on requests that failed or did not finish",
             Tail.of(sorted_columns[name].ordered, q, length, factor),
             beyond,
+            freedom,
+            confidence,
         )
         for (name, q), found in parts.items()
     }
@@ -211,25 +243,39 @@ def estimate_percentiles(
     length: int | None = None,
     factor: float = 1.0,
     draw: Draw = draw_starts,
+    confidence: float = 0.95,
 ) -> dict[float, Estimate]:
     """``estimate_jointly`` for one column."""
-    found = estimate_jointly({"": values}, qs, draws, rng, length=length, factor=factor, draw=draw)
+    found = estimate_jointly(
+        {"": values}, qs, draws, rng, length=length, factor=factor, draw=draw, confidence=confidence
+    )
     return {q: estimate for (_, q), estimate in found.items()}
 
 
-def _estimate(
-    values: Floats, q: float, replicates: Floats, factor: float, tail: Tail | None, beyond: float
-) -> Estimate:
-    point = percentile(values, q)
-    replicates = widened(point, replicates, factor)
-    reason = None if point is not None else f"p{q:g} falls on requests that failed or did not finish"
-    return Estimate(point, replicates, int(values.size), reason, tail, beyond)
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several estimates of which one number is made.
+
+    Attributes:
+        replicates: of each, cut to the same number of draws.
+        n: the fewest observations behind one of them.
+        least: the one with the fewest degrees of freedom; the number has no more.
+    """
+
+    replicates: list[Floats]
+    n: int
+    least: Estimate
+
+    def estimate(self, point: float | None, replicates: Floats) -> Estimate:
+        """The number, from what was made of the points and of the resamples."""
+        least = self.least
+        return Estimate(point, replicates, self.n, freedom=least.freedom, confidence=least.confidence)
 
 
-def combine(*parts: Estimate) -> tuple[list[Floats], int]:
-    """Replicates of several estimates cut to the same number of draws, and the smallest n."""
+def combine(*parts: Estimate) -> Together:
     draws = min(p.replicates.size for p in parts)
-    return [p.replicates[:draws] for p in parts], min(p.n for p in parts)
+    least = min(parts, key=lambda p: p.freedom)
+    return Together([p.replicates[:draws] for p in parts], min(p.n for p in parts), least)
 
 
 def _finite(value: float) -> float | None:

@@ -27,14 +27,14 @@ def looks_of(spec: CellSpec) -> tuple[int, ...]:
     return (*doubling, spec.max_completed)
 
 
-def look_factor(spec: CellSpec, confidence: float = 0.95) -> float:
+def look_factor(spec: CellSpec, confidence: float) -> float:
     """By how much the cell's intervals are wider than those of a cell whose length was fixed beforehand."""
     looks = looks_of(spec)
     return pocock_factor(looks, confidence) if looks else 1.0
 
 
 @lru_cache(maxsize=64)
-def pocock_factor(looks: tuple[int, ...], confidence: float = 0.95) -> float:
+def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
     """c / z: all looks' standardised means lie within +-c with probability ``confidence``.
 
     Args:

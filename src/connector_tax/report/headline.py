@@ -77,8 +77,10 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         sentence = f"{name}: no tax on TTFT p90 is found {where}; the estimate is {with_interval(value)}."
     else:
         word = "more" if value.point > 0 else "less"
-        ends = [percent(e).lstrip("+") if e is not None else "no bound" for e in (value.low, value.high)]
-        amount = percent(value.point) if value.point < 0 else percent(value.point).lstrip("+")
+        amount, *ends = (
+            percent(e, no_zero=True).lstrip("+") if e is not None else "no bound"
+            for e in (value.point, value.low, value.high)
+        )
         sentence = (
             f"Merely switching on {name} costs {amount} {word} TTFT p90 {where}, "
             f"{confidence_words(aggregate)} interval {ends[0]} to {ends[1]}."

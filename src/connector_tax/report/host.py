@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, interval, mapping, number, rows, usable
+from connector_tax.figures.lookup import Aggregate, confidence_of, interval, mapping, number, rows, usable
 from connector_tax.figures.words import MINUS, listing, rate, with_interval
 
 Text = dict[str, Any]
@@ -20,7 +20,6 @@ SOURCE_WORDS = {
 UNITS = {"ratio": " %", "MHz": " MHz", "us": " µs", "C": " °C", "W": " W"}
 # Steal moves in hundredths of a percent, clocks in whole MHz.
 DIGITS = {"ratio": 2, "MHz": 0, "us": 0, "C": 1, "W": 1}
-SURE = 0.05
 NO_READINGS = "No sample says what the host did: these cells were rehearsed, or measured by a version that did not look."
 
 
@@ -84,9 +83,9 @@ def host_drift_view(aggregate: Aggregate) -> list[Text]:
 
 
 def _table(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
-    sources = rows(entry.get("sources"))
+    sources, alpha = rows(entry.get("sources")), 1 - confidence_of(aggregate)
     latencies = [
-        _row(METRIC_WORDS.get(str(e.get("metric")), ""), "", mapping(e.get("drift")), with_interval)
+        _row(METRIC_WORDS.get(str(e.get("metric")), ""), "", mapping(e.get("drift")), with_interval, alpha)
         for e in rows(aggregate.get("repeats"))
         if e.get("rate_per_s") == entry.get("rate_per_s") and e.get("drift") is not None
     ]
@@ -95,21 +94,21 @@ def _table(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
     return {
         "title": f"The host over plain's {number(entry.get('n_launches')) or 0:.0f} launches at "
         f"{entry.get('reference')}, {rate(number(entry.get('rate_per_s')) or 0.0)}",
-        "rows": latencies + [_source_row(s) for s in sources],
+        "rows": latencies + [_source_row(s, alpha) for s in sources],
         "unknown": f"Not told by this host: {listing(unknown, len(unknown))}." if unknown else "",
     }
 
 
-def _source_row(source: Mapping[str, Any]) -> Text:
+def _source_row(source: Mapping[str, Any], alpha: float) -> Text:
     unit = str(source.get("unit"))
     name = SOURCE_WORDS.get(str(source.get("source")), str(source.get("source")))
     mean = number(source.get("mean"))
-    return _row(name, "–" if mean is None else _amount(mean, unit), source, lambda v: _change(v, unit))
+    return _row(name, "–" if mean is None else _amount(mean, unit), source, lambda v: _change(v, unit), alpha)
 
 
-def _row(name: str, mean: str, line: Mapping[str, Any], text: Callable[[Any], str]) -> Text:
+def _row(name: str, mean: str, line: Mapping[str, Any], text: Callable[[Any], str], alpha: float) -> Text:
     change, p_value = interval(line.get("change")), number(line.get("p_value"))
-    sure = p_value is not None and p_value < SURE
+    sure = p_value is not None and p_value < alpha
     return {
         "name": name,
         "mean": mean,

@@ -4,7 +4,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
+from connector_tax.figures.lookup import (
+    Aggregate,
+    confidence_of,
+    in_order,
+    interval,
+    label_of,
+    mapping,
+    number,
+    rows,
+)
 from connector_tax.figures.words import percent, rate, with_interval
 from connector_tax.records.cell import phase_label
 from connector_tax.report.tax_text import VERDICT_WORDS
@@ -19,7 +28,7 @@ def repeats_view(aggregate: Aggregate) -> list[Text]:
         {
             "title": f"{METRIC_WORDS.get(str(entry.get('metric')), str(entry.get('metric')))} at {entry.get('reference')}, "
             f"{rate(number(entry.get('rate_per_s')) or 0.0)}, {number(entry.get('blocks')) or 0:.0f} blocks",
-            "sentences": _sentences(entry),
+            "sentences": _sentences(entry, 1 - confidence_of(aggregate)),
             "equal_speed": interval(entry.get("host_speed_slope")) is not None,
             "rows": [_row(aggregate, tax) for tax in in_order(aggregate, rows(entry.get("taxes")))],
         }
@@ -27,14 +36,14 @@ def repeats_view(aggregate: Aggregate) -> list[Text]:
     ]
 
 
-def _sentences(entry: Mapping[str, Any]) -> list[str]:
+def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
     found = []
     again = interval(entry.get("noise_floor"))
     if again is not None:
         least = number(mapping(entry.get("noise_floor")).get("found_4_of_5"))
         blocks = number(entry.get("blocks")) or 0
         power = (
-            f" A tax of {least:.1%} is found by {blocks:.0f} such blocks in four of five campaigns."
+            f" A tax of {percent(least, no_zero=True).lstrip('+')} is found by {blocks:.0f} such blocks in four of five campaigns."
             if least is not None
             else ""
         )
@@ -49,7 +58,7 @@ def _sentences(entry: Mapping[str, Any]) -> list[str]:
     if drift is not None:
         p_value = number(mapping(entry.get("drift")).get("p_value"))
         hours = number(mapping(entry.get("drift")).get("hours")) or 0.0
-        word = "drifts" if p_value is not None and p_value < 0.05 else "does not visibly drift"
+        word = "drifts" if p_value is not None and p_value < alpha else "does not visibly drift"
         found.append(
             f"Plain {word}: {with_interval(drift)} from its first launch to its last, {hours:.1f} h, on a line through the blocks (p = {p_value:.2g})."
         )

@@ -64,7 +64,9 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     usable = [c for c in data.cells() if c.usable]
     estimates = {
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
-        for e in estimate_cells(usable, config["seed"], settings["bootstrap_draws"], each)
+        for e in estimate_cells(
+            usable, config["seed"], settings["bootstrap_draws"], each, confidence=confidence
+        )
     }
     absent, lost = absent_configs(data), lost_cells(data)
     no_ttft = no_ttft_tax(config["connectors"])
@@ -234,7 +236,7 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
             seed=seed,
             name=config,
             confidence=confidence,
-            factor=look_factor(own.cell.spec),
+            factor=look_factor(own.cell.spec, confidence),
         )
         if entry is not None:
             found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
@@ -244,6 +246,8 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
     """Tax at ref_load minus tax at ref_safe, where both are of one kind; of blocks the two are drawn apart, so the interval is
     rather too wide, and its kind is that of the side with fewer blocks.
+
+    None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds.
     """
     rows = []
     for metric in METRICS:
@@ -257,6 +261,8 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
             if unlike:
                 kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
                 gap = unavailable(f"{kinds}: the two are not combined", gap.n)
+            elif load.tax.rate_per_s == safe.tax.rate_per_s:
+                gap = unavailable("both reference rates are one", gap.n)
             rows.append(
                 {
                     "config": config,

@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.ingest.steps import DECODE_ONLY, StepTable
-from connector_tax.intervals.bootstrap import Estimate, block_length, small_sample_factor
+from connector_tax.intervals.bootstrap import (
+    FEWEST_BLOCKS,
+    Estimate,
+    freedom_of,
+    small_sample_factor,
+    step_block_length,
+)
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
+from connector_tax.stats.taxes import difference
 
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
@@ -28,11 +35,23 @@ class Means:
     Attributes:
         point: shape (columns,).
         replicates: shape (draws, columns).
+        freedom, confidence: see ``Estimate``.
     """
 
     point: Floats
     replicates: Floats
     n: int
+    freedom: float
+    confidence: float
+
+    def column(self, k: int) -> Estimate:
+        return Estimate(
+            float(self.point[k]),
+            self.replicates[:, k],
+            self.n,
+            freedom=self.freedom,
+            confidence=self.confidence,
+        )
 
 
 PARTS = {
@@ -47,28 +66,22 @@ PARTS = {
 def attribute(
     own: StepTable, plain: StepTable, *, seed: int, name: str, confidence: float, factor: float = 1.0
 ) -> dict[str, Any] | None:
-    """One entry of ``attribution`` in ``aggregate.json``; None without decode-only steps on both sides.
+    """One entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an interval on both sides.
 
     Args:
         factor: by how much a stopping rule makes intervals wider.
     """
     ours, theirs = _decoding(own), _decoding(plain)
-    if not ours.any() or not theirs.any():
+    mine = _means(_columns(own, ours), stream(seed, "attribution", name), factor, confidence)
+    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor, confidence)
+    if mine is None or base is None:
         return None
-    mine = _means(_columns(own, ours), stream(seed, "attribution", name), factor)
-    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor)
-    difference = Estimate(
-        float(mine.point[0] - base.point[0]), mine.replicates[:, 0] - base.replicates[:, 0], mine.n
+    whole, *apart = (
+        replace(difference(mine.column(k), base.column(k)), n=mine.n) for k in range(len(PARTS) + 1)
     )
     parts = [
-        {
-            "part": part,
-            "label": label,
-            **Estimate(
-                float(mine.point[k] - base.point[k]), mine.replicates[:, k] - base.replicates[:, k], mine.n
-            ).to_json(confidence),
-        }
-        for k, (part, label) in enumerate(PARTS.items(), start=1)
+        {"part": part, "label": label, **own_part.to_json(confidence)}
+        for (part, label), own_part in zip(PARTS.items(), apart, strict=True)
     ]
     tokens = float(own.tokens[ours].mean())
     in_hooks = parts[0]["point"] + parts[1]["point"]
@@ -79,10 +92,10 @@ def attribute(
         "tokens_per_step": tokens,
         "step_us": float(mine.point[0]),
         "plain_step_us": float(base.point[0]),
-        "difference_us": difference.to_json(confidence),
+        "difference_us": whole.to_json(confidence),
         "parts": parts,
         "hooks": _hooks(own, ours, tokens),
-        "in_hooks_share": _share(difference, in_hooks, hooks_replicates, confidence),
+        "in_hooks_share": _share(whole, in_hooks, hooks_replicates, confidence),
     }
 
 
@@ -137,10 +150,12 @@ UPDATE_HOOKS = {
 BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
 
 
-def _means(columns: Floats, rng: np.random.Generator, factor: float) -> Means:
-    """Circular block bootstrap of means: sums of blocks are differences of one running sum."""
+def _means(columns: Floats, rng: np.random.Generator, factor: float, confidence: float) -> Means | None:
+    """Circular block bootstrap of means: sums of blocks are differences of one running sum. None with too few blocks."""
     n = columns.shape[0]
-    length = block_length([columns[:, 0]])
+    length = step_block_length(n)
+    if n < FEWEST_BLOCKS * length:
+        return None
     blocks = math.ceil(n / length)
     wrapped = np.vstack(
         [np.zeros((1, columns.shape[1])), np.cumsum(np.vstack([columns, columns[:length]]), axis=0)]
@@ -149,7 +164,8 @@ def _means(columns: Floats, rng: np.random.Generator, factor: float) -> Means:
     starts = rng.integers(0, n, size=(DRAWS, blocks))
     replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
     point = columns.mean(axis=0)
-    return Means(point, point + factor * small_sample_factor(n, length) * (replicates - point), n)
+    wider = factor * small_sample_factor(n, length, confidence)
+    return Means(point, point + wider * (replicates - point), n, freedom_of(n, length), confidence)
 
 
 def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:

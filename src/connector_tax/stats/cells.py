@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from connector_tax.intervals.bootstrap import (
     estimate_jointly,
     estimate_percentiles,
     pooled_length,
+    step_block_length,
     unavailable,
 )
 from connector_tax.intervals.looks import look_factor, looks_of
@@ -93,6 +94,7 @@ class _Job:
         latencies: requests of the window, each of shape (n,), milliseconds.
         length: of their blocks; 0 where it is not known yet.
         factor: by how much a stopping rule makes intervals wider.
+        confidence: of the intervals.
         common: latency -> how blocks are drawn together with the other cells of this schedule.
     """
 
@@ -102,18 +104,22 @@ class _Job:
     latencies: dict[str, Floats]
     steps: StepRecords | None
     factor: float
+    confidence: float
     length: int = 0
     common: Mapping[str, CommonArrivals] = field(default_factory=dict)
 
 
 def estimate_cells(
-    cells: Sequence[CellData], seed: int, draws: int, each: Each = map
+    cells: Sequence[CellData], seed: int, draws: int, each: Each = map, *, confidence: float
 ) -> Iterator[CellEstimates]:
     """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is.
 
     Requests of cells with the same schedule are resampled at the same arrivals.
+
+    Args:
+        confidence: of the intervals that are to be printed: few blocks spread too little, by how much depends on it.
     """
-    jobs = _with_lengths(cells, [_job(cell, seed, draws) for cell in cells], each)
+    jobs = _with_lengths(cells, [_job(cell, seed, draws, confidence) for cell in cells], each)
     jobs = [replace(job, common=c) for job, c in zip(jobs, common_arrivals(cells, seed), strict=True)]
     for cell, (latencies, steps) in zip(cells, each(_estimate, jobs), strict=True):
         if cell.window.overloaded:
@@ -121,12 +127,12 @@ def estimate_cells(
         yield CellEstimates(cell, latencies, steps)
 
 
-def _job(cell: CellData, seed: int, draws: int) -> _Job:
+def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     chosen = in_window(cell.requests, cell.window)
     columns = {k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES}
-    return _Job(
-        seed, (cell.config, cell.phase, cell.cell_id), draws, columns, cell.steps, look_factor(cell.spec)
-    )
+    names = (cell.config, cell.phase, cell.cell_id)
+    factor = look_factor(cell.spec, confidence)
+    return _Job(seed, names, draws, columns, cell.steps, factor, confidence)
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
@@ -162,9 +168,16 @@ def _load(cell: CellData) -> tuple[Any, ...]:
 
 def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
-    steps = _steps(job.steps, rng, job.factor)
-    found = _resampled(job.latencies, PERCENTILES, job.draws, rng, job.length, job.factor, job.common)
-    return found, steps
+    wide = _Wide(factor=job.factor, confidence=job.confidence)
+    steps = _steps(job.steps, rng, wide)
+    return _resampled(job.latencies, PERCENTILES, job.draws, rng, wide, job.length, job.common), steps
+
+
+class _Wide(TypedDict):
+    """By how much a stopping rule makes intervals wider, and their confidence."""
+
+    factor: float
+    confidence: float
 
 
 def _resampled(
@@ -172,24 +185,24 @@ def _resampled(
     qs: tuple[float, ...],
     draws: int,
     rng: np.random.Generator,
+    wide: _Wide,
     length: int | None = None,
-    factor: float = 1.0,
     common: Mapping[str, CommonArrivals] | None = None,
 ) -> dict[tuple[str, float], Estimate]:
     """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
     n, draw_of = _n(columns), common or {}
     same = {k: v for k, v in columns.items() if v.size == n}
     draw = draw_of.get(next(iter(same), ""), draw_starts)
-    found = estimate_jointly(same, qs, draws, rng, length=length, factor=factor, draw=draw)
+    found = estimate_jointly(same, qs, draws, rng, length=length, draw=draw, **wide)
     for name, values in columns.items():
         if values.size < n:
             draw = draw_of.get(name, draw_starts)
-            own = estimate_percentiles(values, qs, draws, rng, length=length, factor=factor, draw=draw)
+            own = estimate_percentiles(values, qs, draws, rng, length=length, draw=draw, **wide)
             found |= {(name, q): estimate for q, estimate in own.items()}
     return found
 
 
-def _steps(records: StepRecords | None, rng: np.random.Generator, factor: float) -> StepEstimates:
+def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -> StepEstimates:
     if records is None:
         return StepEstimates({}, {}, {}, "this cell has no step records")
     table = records.load(hooks=False)
@@ -197,18 +210,19 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, factor: float)
         return StepEstimates({}, {}, {}, "no step with a token was recorded in this cell's window")
     columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
-    length = block_length([table.step_duration_us])
+    length = step_block_length(table.n)
     by_kind: Estimates = {}
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
-        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, factor=factor)
+        own = step_block_length(chosen.size)
+        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=own, **wide)
         for q, estimate in found.items():
             by_kind[name, q] = estimate
     told = {name: values for name, values in known.items() if values.size}
     nothing = unavailable(table.unheard or "no step has a time of it")
     missing = {(name, q): nothing for name in known if name not in told for q in STEP_PERCENTILES}
     return StepEstimates(
-        _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, length, factor) | missing,
+        _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, length) | missing,
         by_kind,
         _about(table),
         missing=None,
@@ -266,7 +280,7 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         entry["stopping"] = {
             "half_width": cell.spec.stop_half_width,
             "planned": list(looks_of(cell.spec)),
-            "wider": look_factor(cell.spec),
+            "wider": look_factor(cell.spec, confidence),
             "looks": [asdict(look) for look in cell.window.looks],
             "reached": cell.window.half_width_reached,
         }

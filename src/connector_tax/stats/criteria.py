@@ -5,7 +5,8 @@ from typing import Any
 from connector_tax.artifacts.layout import RUN_FILES
 from connector_tax.artifacts.thinning import LEFT_OUT
 from connector_tax.ingest import CampaignData, CellData
-from connector_tax.stats.hypotheses import NOT_TESTABLE, Verdict
+from connector_tax.stats.hypotheses import Verdict
+from connector_tax.stats.outcomes import NOT_TESTABLE
 from connector_tax.stats.time_spent import time_spent
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"

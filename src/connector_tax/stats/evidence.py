@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.stats.hypotheses import NOT_TESTABLE, Evidence, Verdict, judge_hypotheses
+from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses
 from connector_tax.stats.main_taxes import MainTax, main_at
+from connector_tax.stats.outcomes import NOT_TESTABLE
 from connector_tax.stats.taxes import Tax
 from connector_tax.stats.trends import trends_of
 

@@ -11,7 +11,7 @@ import numpy as np
 from connector_tax.intervals.bootstrap import Estimate, block_length, small_sample_factor, unavailable
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
-from connector_tax.stats.step_slopes import CellSteps, hook_costs
+from connector_tax.stats.step_slopes import CONFIDENCE, CellSteps, hook_costs
 from connector_tax.stats.taxes import difference
 
 DRAWS = 1000
@@ -57,4 +57,4 @@ def _mean(cpu_us: Floats, calls: Floats, seed: int, name: str) -> Estimate:
     drawn = stream(seed, "hook_cpu", name).integers(0, len(blocks), (DRAWS, len(blocks)))
     point = float(values.mean())
     means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
-    return Estimate(point, point + small_sample_factor(n, length) * (means - point), n)
+    return Estimate(point, point + small_sample_factor(n, length, CONFIDENCE) * (means - point), n)

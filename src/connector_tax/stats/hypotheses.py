@@ -6,17 +6,27 @@ no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.labels import H3_SHARE, dominated, prior_words
-from connector_tax.stats.p_values import p_inside, p_value
+from connector_tax.stats.outcomes import (
+    NOT_TESTABLE,
+    REFUTED,
+    SUPPORTED,
+    UNDETERMINED,
+    against,
+    grows,
+    inside,
+    p_of_outcome,
+)
+from connector_tax.stats.p_values import holm
 from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, unlike_kinds, verdict
 from connector_tax.stats.trends import Trend, averaged_text, values_text, why_no_trend
 
-SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
 H1_THRESHOLD = 0.10
 # Those that the replay on eight instances gave a tax of 38 and 45 %: below 10 % here, it came from their coupling.
 REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
@@ -67,8 +77,8 @@ class Verdict:
     Attributes:
         kind: ``of one launch`` where an interval that decides holds no differences between launches, ``over blocks`` where all
             do; None where nothing is decided.
-        p_value: two-sided, of the threshold that decides; None where nothing is decided.
-        p_holm: the same, adjusted for all the verdicts it is printed with (Holm 1979).
+        p_value: the smallest p at which the interval of confidence 1 - p still decides so; None where nothing is decided.
+        p_holm: the same, adjusted for all verdicts that were tested together.
     """
 
     id: str
@@ -141,14 +151,10 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
 
 
 def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
-    """Holm's step-down over every verdict that was decided by a number: together they err as rarely as one should."""
-    decided = sorted((v.p_value, k) for k, v in enumerate(verdicts) if v.p_value is not None)
-    found = list(verdicts)
-    largest = 0.0
-    for rank, (own, k) in enumerate(decided):
-        largest = max(largest, min(1.0, (len(decided) - rank) * own))
-        found[k] = replace(found[k], p_holm=largest)
-    return found
+    """For every verdict that numbers could have decided, whether they did or not."""
+    tested = sum(v.outcome != NOT_TESTABLE for v in verdicts)
+    p_values = holm([v.p_value for v in verdicts], tested)
+    return [replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
 
 
 def _h1(evidence: Evidence, config: str) -> Verdict:
@@ -156,8 +162,9 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     if missing:
         return missing
     tax = evidence.headline[config]
+    judge = partial(against, H1_THRESHOLD, above=SUPPORTED, below=REFUTED)
     low, high = tax.interval(evidence.confidence)
-    outcome = _against(H1_THRESHOLD, low, high, above=SUPPORTED, below=REFUTED)
+    outcome = judge(low, high)
     words = ["coupling"] if outcome == REFUTED and config in REPLAYED else []
     if config == MAIN:
         words += [] if outcome == UNDETERMINED else prior_words(_percent(tax, evidence), low, high)
@@ -169,7 +176,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         {"tax_ttft_p90": _numbers(tax, evidence), "threshold": H1_THRESHOLD},
         f"At ref_safe the TTFT p90 of {config} differs from plain's by {_percent(tax, evidence)}; "
         f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
-        p_value(tax, H1_THRESHOLD),
+        p_of_outcome(tax, evidence.confidence, judge, outcome),
     )
 
 
@@ -178,8 +185,9 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
     if missing:
         return missing
     gap = difference(evidence.headline[first], evidence.headline[second])
+    judge = partial(inside, H2_RANGE)
     low, high = gap.interval(evidence.confidence)
-    outcome = _inside(H2_RANGE, low, high)
+    outcome = judge(low, high)
     label = None
     if low is not None and low > H2_RANGE[1]:
         label = "larger than in the replay"
@@ -193,7 +201,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         {"gap": _numbers(gap, evidence), "range": list(H2_RANGE)},
         f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
         f"5 to 10 points were expected from an earlier replay: {outcome}{f' ({label})' if label else ''}.",
-        p_inside(gap, H2_RANGE),
+        p_of_outcome(gap, evidence.confidence, judge, outcome),
     )
 
 
@@ -202,14 +210,19 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     if missing:
         return missing
     noop, own = evidence.headline[NOOP], evidence.headline[config]
-    (a, b), n = combine(noop, own)
+    both = combine(noop, own)
+    a, b = both.replicates
     assert noop.point is not None and own.point is not None
     # noop < half of own, as a difference: a ratio has no meaning while own's tax may be zero.
-    slack = Estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b, n)
-    low, high = slack.interval(evidence.confidence)
-    outcome = _against(0.0, low, high, above=REFUTED, below=SUPPORTED)
+    slack = both.estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b)
+    judge = partial(against, 0.0, above=REFUTED, below=SUPPORTED)
+    outcome = judge(*slack.interval(evidence.confidence))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = Estimate(noop.point / own.point, a / b, n) if own.point else unavailable("no tax to split", n)
+        share = (
+            both.estimate(noop.point / own.point, a / b)
+            if own.point
+            else unavailable("no tax to split", both.n)
+        )
     label = dominated(*share.interval(evidence.confidence))
     if verdict(own, evidence.confidence) != "tax" or share.point is None:
         outcome, label = UNDETERMINED, "no tax to split"
@@ -226,7 +239,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         },
         f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
         f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
-        p_value(slack, 0.0),
+        p_of_outcome(slack, evidence.confidence, judge, outcome, where_a_tax=own),
     )
 
 
@@ -236,16 +249,17 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         return missing
     whole = evidence.headline[stack]
     taxes = [evidence.headline[p] for p in parts]
-    replicates, n = combine(whole, *taxes)
+    together = combine(whole, *taxes)
+    replicates = together.replicates
     assert whole.point is not None
     sum_of_points = sum(t.point for t in taxes if t.point is not None)
-    total = Estimate(sum_of_points, np.sum(replicates[1:], axis=0), n)
+    total = together.estimate(sum_of_points, np.sum(replicates[1:], axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = (replicates[0] - total.replicates) / np.abs(replicates[0])
     excess = (whole.point - sum_of_points) / abs(whole.point) if whole.point else None
-    ratio = Estimate(excess, ratios, n)
-    low, high = ratio.interval(evidence.confidence)
-    outcome = _inside((-H4_TOLERANCE, H4_TOLERANCE), low, high)
+    ratio = together.estimate(excess, ratios)
+    judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
+    outcome = judge(*ratio.interval(evidence.confidence))
     label = None
     if verdict(whole, evidence.confidence) != "tax":
         outcome, label = UNDETERMINED, "the stack's own tax is inside the noise"
@@ -268,7 +282,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         f"{stack} costs {_percent(whole, evidence)}, {' and '.join(parts)} by themselves together "
         f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
         f"{f' ({label})' if label and label != 'additive' else ''}.",
-        p_inside(ratio, (-H4_TOLERANCE, H4_TOLERANCE)),
+        p_of_outcome(ratio, evidence.confidence, judge, outcome, where_a_tax=whole),
     )
 
 
@@ -283,17 +297,14 @@ def _trend(
         )
         return _not_testable(hypothesis, config, f"{config}: {reason}")
     slope = trend.slope_per_doubling()
-    low, high = slope.interval(evidence.confidence)
     doubts = []
     if trend.lost:
         doubts.append(f"{len(trend.lost)} of {len(trend.by_length)} {length_name} lengths lost")
     if trend.direction() != "monotonic":
         doubts.append("not monotonic")
-    outcome = UNDETERMINED
-    if high is not None and high < 0:
-        outcome = REFUTED
-    elif low is not None and low > 0 and not doubts:
-        outcome = SUPPORTED
+    outcome = grows(*slope.interval(evidence.confidence))
+    if outcome == SUPPORTED and doubts:
+        outcome = UNDETERMINED
     label = trend.direction() if outcome != UNDETERMINED else "; ".join(doubts) or trend.direction()
     why = f" ({', '.join(doubts)})" if outcome == UNDETERMINED and doubts else ""
     return Verdict(
@@ -311,7 +322,7 @@ def _trend(
         f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
         f"{_points(slope, evidence)} ({values_text(trend, lambda e: _percent(e, evidence))}), averaged over "
         f"{OTHER_LENGTH[length_name]} lengths {averaged_text(trend)}; growing: {outcome}{why}.{_caveat(trend, config)}",
-        p_value(slope, 0.0),
+        p_of_outcome(slope, evidence.confidence, grows, outcome),
     )
 
 
@@ -346,22 +357,6 @@ def _not_here(evidence: Evidence, config: str) -> str:
 
 def _not_testable(hypothesis: str, subject: str, reason: str) -> Verdict:
     return Verdict(hypothesis, subject, NOT_TESTABLE, None, {}, f"Not testable ({reason}).")
-
-
-def _against(threshold: float, low: float | None, high: float | None, *, above: str, below: str) -> str:
-    if low is not None and low >= threshold:
-        return above
-    if high is not None and high < threshold:
-        return below
-    return UNDETERMINED
-
-
-def _inside(bounds: tuple[float, float], low: float | None, high: float | None) -> str:
-    if low is not None and high is not None and bounds[0] <= low and high <= bounds[1]:
-        return SUPPORTED
-    if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
-        return REFUTED
-    return UNDETERMINED
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> dict[str, Any]:

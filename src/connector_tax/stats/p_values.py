@@ -1,28 +1,50 @@
-"""Two-sided p of a threshold, from the resamples that an interval is made of."""
+"""p of a decision: the interval that decides, inverted."""
 
-import numpy as np
+from collections.abc import Callable
 
 from connector_tax.intervals.bootstrap import Estimate
 
+# Of p on the scale of its logarithm.
+HALVINGS = 50
 
-def p_value(estimate: Estimate, threshold: float) -> float | None:
-    """Two-sided, by inverting the percentile interval: the confidence at which its nearer end would touch ``threshold``.
+# Whether an interval, from its lower end to its upper one, decides.
+Decides = Callable[[float | None, float | None], bool]
 
-    None without resamples. A resample that could be anything counts for both sides.
+
+def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
+    """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence`` does not.
+
+    It is never above ``1 - confidence``, and not below what so many resamples can tell.
+
+    Args:
+        confidence: of the interval that stands beside it.
     """
-    replicates = estimate.replicates
-    if estimate.point is None or replicates.size == 0:
+    if not decides(*estimate.interval(confidence)):
         return None
-    unknown = np.isnan(replicates)
-    below, above = (
-        int((side | unknown).sum()) for side in (replicates <= threshold, replicates >= threshold)
-    )
-    return min(1.0, 2 * (1 + min(below, above)) / (replicates.size + 1))
+    high = 1 - confidence
+    low = min(2 / (estimate.replicates.size + 1), high)
+    if decides(*estimate.interval(1 - low)):
+        return low
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        if decides(*estimate.interval(1 - middle)):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
-def p_inside(estimate: Estimate, bounds: tuple[float, float]) -> float | None:
-    """The worse of both bounds': where the point lies outside that is the nearer one's, which decides."""
-    p_values = [p for p in (p_value(estimate, b) for b in bounds) if p is not None]
-    if not p_values or estimate.point is None:
-        return None
-    return max(p_values)
+def holm(p_values: list[float | None], tests: int) -> list[float | None]:
+    """Adjusted by Holm's step-down (1979): together they err as rarely as one should.
+
+    Args:
+        p_values: None where a test decided nothing; it counts among ``tests`` all the same.
+        tests: how many were made.
+    """
+    found: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    decided = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
+    for rank, (own, k) in enumerate(decided):
+        largest = max(largest, min(1.0, (tests - rank) * own))
+        found[k] = largest
+    return found

@@ -17,12 +17,20 @@ import numpy as np
 
 from connector_tax.ingest import CellData
 from connector_tax.ingest.steps import StepLoads, StepTable, read_loads
-from connector_tax.intervals.bootstrap import Estimate, block_length, small_sample_factor, unavailable
+from connector_tax.intervals.bootstrap import (
+    FEWEST_BLOCKS,
+    Estimate,
+    block_length,
+    small_sample_factor,
+    unavailable,
+)
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
 from connector_tax.stats.attribution import mean_cpu_us
 
 DRAWS = 1000
+# Of the check, which is asked for no other.
+CONFIDENCE = 0.95
 # Columns of ``CellSteps.at``, and what one unit of each is.
 LOADS = (
     "per_running_request",
@@ -144,7 +152,7 @@ def _loads(
 def hook_costs(steps: CellSteps, seed: int) -> list[dict[str, Any]]:
     """Mean per step and per call of each hook in one cell, dearest first."""
     names = list(steps.us)
-    if not names or steps.n == 0:
+    if not names or steps.n < 2 * FEWEST_BLOCKS:
         return []
     resampled = _resampled_sums(
         [steps], names, stream(seed, "hook_costs", steps.launch), design=_level([steps])
@@ -222,7 +230,9 @@ def _per_layer(name: str, cells: Sequence[CellSteps], seed: int) -> Estimate:
     length = block_length([per_call])
     blocks = np.array([b.mean() for b in np.array_split(per_call, max(1, per_call.size // length))])
     drawn = stream(seed, "per_layer", name).integers(0, blocks.size, (DRAWS, blocks.size))
-    return Estimate(float(per_call.mean()), blocks[drawn].mean(axis=1), int(per_call.size))
+    mean = float(per_call.mean())
+    wider = small_sample_factor(per_call.size, length, CONFIDENCE)
+    return Estimate(mean, mean + wider * (blocks[drawn].mean(axis=1) - mean), int(per_call.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,4 +271,4 @@ def _resampled_sums(
         gram += np.tensordot(times, grams, axes=1)
         moments += np.tensordot(times, products, axes=1)
         total, longest = total + cell.n, max(longest, length)
-    return _Sums(gram, moments, small_sample_factor(total, longest))
+    return _Sums(gram, moments, small_sample_factor(total, longest, CONFIDENCE))

@@ -193,10 +193,11 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
     if missing is not None:
         return missing
     assert own.point is not None and plain.point is not None
-    (a, b), n = combine(own, plain)
+    both = combine(own, plain)
+    a, b = both.replicates
     with np.errstate(invalid="ignore", divide="ignore"):
         replicates = a / b - 1
-    return Estimate(own.point / plain.point - 1, replicates, n)
+    return both.estimate(own.point / plain.point - 1, replicates)
 
 
 def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -> Estimate:
@@ -205,10 +206,11 @@ def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -
     if missing is not None:
         return missing
     assert first.point is not None and second.point is not None
-    (a, b), n = combine(first, second)
+    both = combine(first, second)
+    a, b = both.replicates
     with np.errstate(invalid="ignore"):
         replicates = a - b
-    return Estimate(first.point - second.point, replicates, n)
+    return both.estimate(first.point - second.point, replicates)
 
 
 def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate | None:

@@ -72,10 +72,10 @@ class Trend:
         """Least squares over log2 of the length, in every resample; wants two lengths that are known."""
         x = np.log2(np.array(list(self.known), dtype=float))
         weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-        replicates, n = combine(*self.known.values())
+        together = combine(*self.known.values())
         points = np.array([e.point for e in self.known.values()], dtype=float)
         with np.errstate(invalid="ignore"):
-            return Estimate(float(weights @ points), weights @ np.vstack(replicates), n)
+            return together.estimate(float(weights @ points), weights @ np.vstack(together.replicates))
 
 
 def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dict[str, Trend]:
@@ -140,9 +140,9 @@ def _common(there: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
 
 
 def _mean(estimates: list[Estimate]) -> Estimate:
-    replicates, n = combine(*estimates)
+    together = combine(*estimates)
     points = [e.point for e in estimates if e.point is not None]
-    return Estimate(sum(points) / len(points), np.mean(replicates, axis=0), n)
+    return together.estimate(sum(points) / len(points), np.mean(together.replicates, axis=0))
 
 
 def _why_lost(

@@ -63,6 +63,12 @@ def test_a_rate_that_is_no_number_is_refused() -> None:
     assert "phase_a.rates_per_s[0]: .inf and .nan are no numbers to work with" in refusal(value)
 
 
+def test_a_cell_of_too_few_requests_for_an_interval_is_refused() -> None:
+    value = demo()
+    value["cell"]["min_completed"] = 5
+    assert "cell.min_completed: 5 is not allowed; wanted: 6 or more." in refusal(value)
+
+
 def test_a_wrong_type_is_named() -> None:
     value = demo()
     value["seed"] = "seven"

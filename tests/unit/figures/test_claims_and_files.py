@@ -294,6 +294,19 @@ def test_percent(ratio: float, text: str) -> None:
     assert percent(ratio) == text
 
 
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(0.0004, 0.0001, 0.012), "+0.04 % [+0.01 %, +1.2 %]"),
+        (Interval(-0.0004, -0.012, -0.000002), "−0.04 % [−1.2 %, −0.0002 %]"),
+        (Interval(0.0004, -0.0001, 0.012), "0 % [0 %, +1.2 %]"),
+        (Interval(0.0, 0.0, 0.0), "0 % [0 %, 0 %]"),
+    ],
+)
+def test_what_excludes_zero_does_not_read_as_zero(interval: Interval, text: str) -> None:
+    assert with_interval(interval) == text
+
+
 def test_numbers_as_people_read_them() -> None:
     """Units follow the size; an open interval says so."""
     assert milliseconds(12_345) == "12.3 s"

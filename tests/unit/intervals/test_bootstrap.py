@@ -72,7 +72,7 @@ def test_looking_near_a_percentile_finds_what_looking_everywhere_finds(kind: str
     length = block_length([values])
     everywhere = resampled_percentiles(values, block_counts(3000, 300, rng(2), length), tuple(found))
     for q, estimate in found.items():
-        by_hand = widened(estimate.point, everywhere[q], small_sample_factor(3000, length))
+        by_hand = widened(estimate.point, everywhere[q], small_sample_factor(3000, length, 0.95))
         assert np.array_equal(estimate.replicates, by_hand, equal_nan=True)
 
 
@@ -230,8 +230,8 @@ def test_a_length_is_found_where_nothing_varies_or_nothing_finished() -> None:
 def test_few_blocks_widen_as_students_t_does() -> None:
     """200 in blocks of 40 are five: t with four degrees of freedom, and a fifth of the variance lost."""
     expected = t.ppf(0.975, 4) / norm.ppf(0.975) * np.sqrt(200 / 160)
-    assert small_sample_factor(200, 40) == pytest.approx(expected)
-    assert small_sample_factor(10**6, 100) == pytest.approx(1.0, abs=1e-3)
+    assert small_sample_factor(200, 40, 0.95) == pytest.approx(expected)
+    assert small_sample_factor(10**6, 100, 0.95) == pytest.approx(1.0, abs=1e-3)
     values = widened(100.0, np.array([50.0, 100.0, 200.0, np.inf]), 2.0)
     assert values == pytest.approx([25.0, 100.0, 400.0, np.inf])
     assert widened(0.0, np.array([-1.0, 0.0, 2.0]), 2.0) == pytest.approx([-2.0, 0.0, 4.0])

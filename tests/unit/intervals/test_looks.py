@@ -30,7 +30,7 @@ def spec(**changes: Any) -> CellSpec:
 @pytest.mark.parametrize(("looks", "constant"), [(2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413), (8, 2.512)])
 def test_equally_spaced_looks_are_as_in_the_tables(looks: int, constant: float) -> None:
     """Jennison & Turnbull 2000, table 2.1, alpha 0.05."""
-    assert pocock_factor(tuple(range(1, looks + 1))) * Z == pytest.approx(constant, abs=0.003)
+    assert pocock_factor(tuple(range(1, looks + 1)), 0.95) * Z == pytest.approx(constant, abs=0.003)
 
 
 def test_of_doubling_looks_means_stay_inside_as_often_as_said() -> None:
@@ -38,7 +38,7 @@ def test_of_doubling_looks_means_stay_inside_as_often_as_said() -> None:
     steps = np.diff([0, *looks])
     rng = np.random.default_rng(1)
     sums = np.cumsum(rng.standard_normal((200_000, len(looks))) * np.sqrt(steps), axis=1)
-    outside = (np.abs(sums / np.sqrt(looks)) > pocock_factor(looks) * Z).any(axis=1).mean()
+    outside = (np.abs(sums / np.sqrt(looks)) > pocock_factor(looks, 0.95) * Z).any(axis=1).mean()
     assert outside == pytest.approx(0.05, abs=0.0015)
 
 
@@ -49,7 +49,7 @@ def test_looks_double_up_to_the_last() -> None:
 
 def test_without_a_rule_nothing_is_wider() -> None:
     assert looks_of(spec()) == ()
-    assert look_factor(spec()) == 1.0
+    assert look_factor(spec(), 0.95) == 1.0
 
 
 def test_an_interval_is_wider_by_the_factor_on_both_sides_of_the_log() -> None:

@@ -31,11 +31,11 @@ def test_by_hand() -> None:
 
     logit(0.9) = 2.1972; deviation 2.0639 / sqrt(25 * 0.09) = 1.3759; level 1 / (1 + e^-3.5731) = 0.97269, beyond the last
     independent one at 0.96. Quantile there 96.04. Above place 79 (value 80): excesses 1 to 20, mean 10.5. So
-    96.04 + 10.5 ln(0.04 / 0.02731) = 100.05.
+    96.04 + 10.5 * 20 * ((0.04 / 0.02731)^(1 / 20) - 1) = 100.09.
     """
     tail = Tail.of(np.arange(1.0, 101.0), 90.0, 6)
     assert tail is not None and OF_A_BLOCK * 6 == 4
-    assert tail.upper(0.95) == pytest.approx(100.05, abs=0.01)
+    assert tail.upper(0.95) == pytest.approx(100.09, abs=0.01)
 
 
 def test_it_grows_with_confidence_and_with_the_block() -> None:
@@ -47,12 +47,19 @@ def test_it_grows_with_confidence_and_with_the_block() -> None:
 
 
 def test_two_blocks_and_a_high_confidence_have_a_far_end_and_not_none() -> None:
-    """The level is 1 to the last digit, t(2) = 31.6: logit 2.2 + 31.6 / sqrt(2 * 0.09) = 76.7, and ln(1 / (1 - level)) is that."""
+    """The level is 1 to the last digit, t(2) = 31.6: logit 2.2 + 31.6 / sqrt(2 * 0.09) = 76.7, and ln(1 / (1 - level)) is that; 20 excesses."""
     tail = Tail.of(np.arange(1.0, 101.0), 90.0, 100)
     assert tail is not None
-    assert tail.upper(0.999) == pytest.approx(90.1 + 10.5 * (76.7 + math.log(0.1)), rel=1e-2)
+    assert tail.upper(0.999) == pytest.approx(90.1 + 210 * math.expm1((76.7 + math.log(0.1)) / 20), rel=1e-2)
     ends = [tail.upper(c) for c in (0.9, 0.99, 0.999, 0.9999)]
     assert ends == sorted(set(ends))
+
+
+def test_a_tail_of_two_values_is_drawn_out_and_one_of_many_is_not() -> None:
+    """One mean of 10 beyond 90: of two values it may well be an accident, of 200 it is what it is."""
+    few, many = (Tail(0.9, 12.0, 12, np.array([90.0, 100.0]), 10.0, k) for k in (2, 200))
+    assert few.upper(0.95) - 90 > 1.3 * (many.upper(0.95) - 90) > 20
+    assert math.isfinite(few.upper(1 - 1e-9))
 
 
 def test_an_end_among_requests_that_did_not_finish_is_unavailable() -> None:

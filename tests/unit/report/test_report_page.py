@@ -379,13 +379,15 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
         "\xa0", " "
     )
     assert "Over 4 blocks of launches; one launch: +40 %" in text.replace("\xa0", " ")
-    assert "A tax of 2.1% is found by 4 such blocks in four of five campaigns." in text
+    assert "A tax of 2.1 % is found by 4 such blocks in four of five campaigns." in text
     assert "Launches of plain differ by 1.2% [0.0%, 3.0%] (standard deviation)" in text
     assert (
         "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h, on a line through the blocks"
         in text
     )
     assert "Mooncake (both) +27 % [+15 %, +41 %] tax – R1 +20 %, R2 +30 %" in text
+    aggregate["provenance"]["confidence"] = 0.995
+    assert "Plain does not visibly drift: +2.0 %" in words(page(aggregate))
 
 
 def test_every_interval_on_the_page_is_of_the_campaigns_own_confidence(aggregate: dict[str, Any]) -> None:

@@ -314,7 +314,9 @@ def test_intervals_hold_the_truth_about_as_often_as_promised(tmp_path: Path) -> 
         for connector in ("plain", *truths):
             campaign.measure(connector, "a")
         cells = read_campaign(campaign.root, steps=False).cells()
-        found = {(e.cell.config, e.cell.cell_id): e for e in estimate_cells(cells, seed, 300)}
+        found = {
+            (e.cell.config, e.cell.cell_id): e for e in estimate_cells(cells, seed, 300, confidence=0.95)
+        }
         for (config, cell_id), own in found.items():
             for tax in taxes_of(own, found["plain", cell_id], "ref_safe") if config in truths else []:
                 if tax.metric in missed:
@@ -336,7 +338,7 @@ def test_a_cell_is_as_uncertain_as_cells_of_its_load_are(tmp_path: Path) -> None
     (plain,) = (c for c in cells if c.config == "plain")
 
     def width(among: list[CellData]) -> float:
-        own = next(e for e in estimate_cells(among, 1, 300) if e.cell.config == "plain")
+        own = next(e for e in estimate_cells(among, 1, 300, confidence=0.95) if e.cell.config == "plain")
         low, high = own.latency("ttft_ms", 50.0).interval(0.95)
         assert low is not None and high is not None
         return high - low

@@ -91,6 +91,17 @@ def test_amplification_is_the_tax_at_load_less_that_at_safe(tmp_path: Path) -> N
     assert row["point"] == pytest.approx(at["ref_load"] - safe["point"])
 
 
+def test_at_one_reference_rate_nothing_says_what_load_adds(whole: Campaign) -> None:
+    """The tax less itself is 0 [0, 0], which reads as if load had been tried."""
+    value = analysed(whole)
+    rates = value["reference_rates"]
+    assert rates["ref_safe_per_s"] == rates["ref_load_per_s"]
+    assert value["amplification"]
+    for row in value["amplification"]:
+        assert (row["point"], row["low"], row["high"], row["available"]) == (None, None, None, False)
+        assert row["reason"] in ("both reference rates are one", "this cell has no step records")
+
+
 def test_hypotheses_and_parts_stand_on_the_cell_that_figures_show(copied: Campaign) -> None:
     """Phase A's cell at the reference rate is damaged; Phase B's launch measured the same rate and shape."""
     copied.run("mooncake_both", "a").cell("r8_256x16").requests.unlink()

@@ -77,7 +77,7 @@ def own_schedules(cells: Sequence[CellData]) -> list[CellData]:
 
 
 def estimated(cells: Sequence[CellData], draws: int = 400) -> dict[str, CellEstimates]:
-    return {e.cell.config: e for e in estimate_cells(cells, 1, draws)}
+    return {e.cell.config: e for e in estimate_cells(cells, 1, draws, confidence=0.95)}
 
 
 def tax(found: dict[str, CellEstimates], config: str = "nixl_both", q: float = 90.0) -> Estimate:
@@ -209,7 +209,7 @@ def test_cells_behind_a_growing_queue_do_not_widen_their_siblings(tmp_path: Path
     ]
 
     def of_plain(chosen: list[CellData]) -> tuple[float | None, float | None]:
-        found = estimate_cells(chosen, 1, 500)
+        found = estimate_cells(chosen, 1, 500, confidence=0.95)
         (own,) = [e for e in found if e.cell.config == "plain" and e.cell.spec.rate_per_s == 8]
         return own.latency("ttft_ms", 90.0).interval(0.95)
 

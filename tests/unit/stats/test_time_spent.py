@@ -10,7 +10,8 @@ from connector_tax.artifacts.launches import read_launches, timed_launch
 from connector_tax.files import read_json, write_json
 from connector_tax.ingest import read_campaign
 from connector_tax.stats.criteria import judge_criteria
-from connector_tax.stats.hypotheses import NOT_TESTABLE, Verdict
+from connector_tax.stats.hypotheses import Verdict
+from connector_tax.stats.outcomes import NOT_TESTABLE
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

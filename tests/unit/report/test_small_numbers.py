@@ -1,0 +1,41 @@
+"""Numbers near zero on the page, and what it calls the parts of a tax."""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.report.headline import headline
+from connector_tax.report.page import render
+from connector_tax.report.view import page_view
+
+EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+
+
+@pytest.fixture
+def aggregate() -> dict[str, Any]:
+    return dict(json.loads(EXAMPLE.read_text()))
+
+
+def said(aggregate: dict[str, Any]) -> str:
+    """What a reader sees of the page."""
+    page = render({**page_view(aggregate, {}, "abcd"), "figures": []})
+    body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def test_a_small_tax_does_not_cost_nothing(aggregate: dict[str, Any]) -> None:
+    """Its interval excludes zero, and so do the words."""
+    for tax in aggregate["main_taxes"]:
+        if (tax["config"], tax["reference"], tax["metric"]) == ("mooncake_both", "ref_safe", "ttft_p90"):
+            tax |= {"point": 0.0004, "low": 0.0001, "high": 0.0012, "verdict": "tax"}
+    sentence = headline(aggregate)["sentence"].replace("\u00a0", " ")
+    assert "costs 0.04 % more TTFT p90" in sentence
+    assert "interval 0.01 % to 0.1 %" in sentence
+
+
+def test_the_framework_is_what_the_parts_say_it_is(aggregate: dict[str, Any]) -> None:
+    assert "Framework: the no-op connector's tax less its own flags." in said(aggregate)
