@@ -88,9 +88,14 @@ def _kept_time(aggregate: Aggregate) -> list[str]:
     slack = [v for c in clocks if (v := number(mapping(c.get("slack_us")).get("p10"))) is not None]
     if not late or not slack:
         return []
+    least = min(slack)
+    host = (
+        f"in nine of ten steps the host was done {least:,.0f} µs or more before the device, in the cell with the least"
+        if least >= 0
+        else f"in one of ten steps the device waited {-least:,.0f} µs or more for the host, in the cell with the most"
+    )
     return [
-        f"In its {len(late)} usable cells the clock ran late by at most {max(late):.2%} of the device's time; in nine of ten steps "
-        f"the host was done {min(slack):,.0f} µs or more before the device, in the cell with the least."
+        f"In its {len(late)} usable cells the clock ran late by at most {max(late):.2%} of the device's time; {host}."
     ]
 
 

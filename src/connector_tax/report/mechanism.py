@@ -38,11 +38,17 @@ def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
     # A rare hook may miss every step that measures CPU time.
     least = "" if len(known_us) == len(hooks) else "at least "
     name, dearest_us, dearest_cpu_us = max(hooks, key=lambda hook: hook[1])
-    own = "" if dearest_cpu_us is None else f", {dearest_cpu_us:,.0f} µs on the CPU"
+    whole_us = sum(wall for _, wall, _ in hooks)
+    own = "" if dearest_cpu_us is None else f", {_on_cpu(dearest_us, dearest_cpu_us)}on the CPU"
     yield (
-        f"Its hooks take {sum(wall for _, wall, _ in hooks):,.0f} µs of a step, {least}{sum(known_us):,.0f} µs of that on the CPU; the "
+        f"Its hooks take {whole_us:,.0f} µs of a step, {_on_cpu(whole_us, sum(known_us), least, ' of that')}on the CPU; the "
         f"dearest is {name} with {dearest_us:,.0f} µs{own}."
     )
+
+
+def _on_cpu(wall_us: float, cpu_us: float, least: str = "", of_that: str = "") -> str:
+    """To read a thread's CPU clock takes some CPU itself, so a short hook may seem to take more of it than it lasted."""
+    return "all of it " if cpu_us >= wall_us else f"{least}{cpu_us:,.0f} µs{of_that} "
 
 
 def _threads(aggregate: Aggregate, config: str) -> Iterator[str]:

@@ -54,6 +54,14 @@ def test_a_hook_whose_cpu_time_is_not_known_still_takes_its_wall_time(aggregate:
     )
 
 
+def test_a_short_hook_is_not_said_to_take_more_cpu_than_it_lasts(aggregate: dict[str, Any]) -> None:
+    """The reading of the CPU's clock is in its CPU time."""
+    short = [{"hook": "worker/get_finished", "us_per_step": 3.0, "cpu_us_per_step": 4.3}]
+    assert mechanism(aggregate, {**ENTRY, "hooks": short})[0] == (
+        "Its hooks take 3 µs of a step, all of it on the CPU; the dearest is worker/get_finished with 3 µs, all of it on the CPU."
+    )
+
+
 def test_a_thread_is_named_that_plain_does_not_have(aggregate: dict[str, Any]) -> None:
     _, threads, clock = mechanism(aggregate, ENTRY)
     assert "its thread nixl of the process engine_core takes 99% of a core" in threads
