@@ -318,7 +318,7 @@ def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[
     result = drawn("fig7_decomposition", aggregate, render=True)
     assert isinstance(result, Drawn)
     assert {r["part"] for r in result.data_rows} == {"framework", "implementation", "total"}
-    assert "almost all is what it adds to the no-op connector" in result.title
+    assert "is what it adds to the no-op connector (settings that it switches among it)" in result.title
     for row in aggregate["decomposition"]:
         row |= {"parts": 0, "implementation": {**NOTHING, "reason": "noop_connector: its cell died"}}
     assert "its engine settings are not known" in omitted("fig7_decomposition", aggregate)

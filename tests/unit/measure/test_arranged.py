@@ -40,7 +40,7 @@ def place(root: Path, change: str, seed: int) -> Arrangement:
         connectors=["plain", "noop_connector"],
         seed=seed,
         phase_a={"rates_per_s": [20], "input_tokens": 32, "output_tokens": 4},
-        cell={"warmup_s": 0.2, "duration_s": 0.5, "min_completed": 5, "max_cell_s": 5},
+        cell={"warmup_s": 0.2, "duration_s": 0.5, "min_completed": 6, "max_cell_s": 5},
         phase_b_prime={"configs": ["plain"]},
         accuracy={"prompts": 0},
     )

@@ -36,7 +36,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignFolder:
     value: dict[str, Any] = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
     value |= {"connectors": ["plain"], "phase_b_prime": {}, "accuracy": {"prompts": 0}}
     value["phase_a"] = {"rates_per_s": [20], "input_tokens": 96, "output_tokens": 4}
-    value["cell"] |= {"warmup_s": 0.1, "duration_s": 0.3, "min_completed": 3}
+    value["cell"] |= {"warmup_s": 0.1, "duration_s": 0.3, "min_completed": 6}
     document = campaign_document(parse_campaign(value, "test"), date="2026-01-01", created_utc="")
     folder = CampaignFolder(tmp_path / "demo")
     write_json(folder.campaign_file, document)
