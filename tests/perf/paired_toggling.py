@@ -29,7 +29,7 @@ SETTLE_S = 0.3
 
 def toggle(
     campaign: Path, pairs: int, slice_s: float, rate_per_s: float, shape: Shape | None, *, nothing: bool
-) -> list[Paired]:
+) -> list[Paired | str]:
     """What a client sees, and where it is in a step."""
     config = load_campaign(campaign)
     duration_s = 2 * pairs * (slice_s + SETTLE_S)

@@ -83,6 +83,9 @@ def paired(requests: list[RequestRecord], slices: Slices) -> Paired:
 
 def paired_values(what: str, values: list[tuple[bool, float | None]]) -> Paired:
     """
+    Raises:
+        ValueError: fewer than two pairs have a value.
+
     Args:
         values: of each slice in order, whether it was on and its value in microseconds; None where it has none.
     """
@@ -90,6 +93,10 @@ def paired_values(what: str, values: list[tuple[bool, float | None]]) -> Paired:
     for (on, one), (_, other) in zip(values[::2], values[1::2], strict=False):
         if one is not None and other is not None:
             differences.append(one - other if on else other - one)
+    if len(differences) < 2:
+        raise ValueError(
+            f"{what}: {len(differences)} pairs of slices have enough of it; take longer slices or a higher rate"
+        )
     off_us = statistics.mean(v for on, v in values if not on and v is not None)
     half = stats.t.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / len(differences) ** 0.5
     return Paired(what, off_us, statistics.mean(differences), float(half), len(differences))

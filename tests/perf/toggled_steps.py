@@ -14,11 +14,14 @@ MIN_STEPS = 5
 PARTS = ("schedule_us", "round_trip_us", "update_us")
 
 
-def paired_steps(step_log: Path, slices: Slices, merged: Path) -> Iterator[Paired]:
+def paired_steps(step_log: Path, slices: Slices, merged: Path) -> Iterator[Paired | str]:
     """Of decode-only steps and of steps with prompt tokens: the step, its parts, and from one step's beginning to the next one's.
 
     A step is compared with steps of as many decode and prompt tokens, since a switch that makes answers slower also makes more of them run at
     once. What differs between strata is weighted by how many steps they have.
+
+    Yields:
+        Also, as a sentence, why one of them is not known.
 
     Args:
         step_log: AGENTIC_STEP_LOG_PATH of the launch.
@@ -33,7 +36,10 @@ def paired_steps(step_log: Path, slices: Slices, merged: Path) -> Iterator[Paire
     kinds = np.stack([of_prompts, steps.ints["decode_tokens"]], axis=1)
     for words, wanted in (("decode-only", of_prompts == 0), ("with a prompt", of_prompts > 0)):
         for name, column in values.items():
-            yield paired_values(f"{words}, {name}", list(_by_slice(column, t_ns, kinds, wanted, slices)))
+            try:
+                yield paired_values(f"{words}, {name}", list(_by_slice(column, t_ns, kinds, wanted, slices)))
+            except ValueError as reason:
+                yield str(reason)
 
 
 def _by_slice(

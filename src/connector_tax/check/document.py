@@ -73,6 +73,7 @@ def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...], looks: int
         "deaths": [asdict(died) for died in mode.deaths],
         "requests": {"answered": mode.answered[0], "sent": mode.answered[1]},
         "cells_lost": list(mode.lost),
+        "cells_late": list(mode.late),
         "stand_ins": list(mode.stand_ins),
         "engine_settings": [asdict(change) for change in mode.switched],
         "taxes": [tax_json(tax) for tax in mode.taxes],

@@ -1,6 +1,6 @@
 """The check's raw artifacts to what it says: by mode and load, with intervals; pure reading."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from connector_tax.ingest import CampaignData, CellData, read_campaign
 from connector_tax.measure.deaths import Death
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates, estimate_cells
+from connector_tax.stats.launches import MIN_BLOCKS
 from connector_tax.stats.repeats import repeats
 from connector_tax.stats.step_slopes import hook_costs, launch_steps, slopes
 
@@ -57,6 +58,7 @@ class ModeFindings:
         failure: why the connector was not measured; None where it was.
         answered: (requests answered, requests sent) of the connector's cells.
         lost: cells that do not count, with the reasons; whoever's.
+        late: cells that count although their clock ran late.
         processes: configuration -> process -> cores at the middle load, idle cores, MiB.
         spinning: threads of the connector's launch that do not sleep while nobody asks.
         slack_us: configuration -> load -> p10 and p50.
@@ -78,6 +80,7 @@ class ModeFindings:
     hooks: list[dict[str, Any]]
     deaths: tuple[Died, ...] = ()
     stand_ins: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
     def deaths_of(self, own_id: str, *, own: bool) -> list[Died]:
         """The connector's, or plain's."""
@@ -151,7 +154,8 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
         mode=mode,
         failure=failure,
         answered=(sum(s.get("ok", 0) for s in statuses), sum(sum(s.values()) for s in statuses)),
-        lost=tuple(_lost(cells)),
+        lost=tuple(_lost(cells, over_blocks=campaigns.request.blocks >= MIN_BLOCKS)),
+        late=tuple(_late(cells)),
         switched=_switched(campaigns.folders[mode], data, own_id),
         taxes=tuple(load_taxes(campaigns.rates_per_s, first, (PLAIN, PLAIN_AGAIN, own_id))),
         over_blocks=tuple(_over_blocks(data, estimates, own_id)),
@@ -165,19 +169,27 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
     )
 
 
-def _counts(cell: CellData) -> bool:
-    return not cell.left_out and counts(cell.document)
+def _counts(cell: CellData, *, over_blocks: bool = False) -> bool:
+    return not cell.left_out and counts(cell.document, over_blocks=over_blocks)
 
 
-def _lost(cells: Iterable[CellData]) -> Iterable[str]:
+def _lost(cells: Iterable[CellData], *, over_blocks: bool = False) -> Iterable[str]:
     for cell in cells:
-        if not _counts(cell):
+        if not _counts(cell, over_blocks=over_blocks):
             why = "; ".join([*cell.document["reasons"], *cell.left_out])
             yield (
                 f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {why}"
                 if cell.spec.rate_per_s
                 else f"{cell.config}: {why}"
             )
+
+
+def _late(cells: Iterable[CellData]) -> Iterator[str]:
+    """Those that count although their clock ran late."""
+    for cell in cells:
+        if _counts(cell) and not cell.usable:
+            share = cell.document["health"]["device_clock"]["late_share"]
+            yield f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {share:.1%} of the device's time"
 
 
 def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:
@@ -258,5 +270,5 @@ def _hooks(cell: CellData | None, seed: int) -> list[dict[str, Any]]:
 
 def _growth(campaigns: Campaigns, data: CampaignData) -> list[dict[str, Any]]:
     """Over the cells of the connector's first launch: three loads, and few or many requests in an emptier or fuller cache after them."""
-    own = [c for c in data.cells() if c.config == campaigns.request.connector_id and c.usable]
+    own = [c for c in data.cells() if c.config == campaigns.request.connector_id and _counts(c)]
     return slopes(launch_steps([c for c in own if c.phase in PHASES]), int(data.document["config"]["seed"]))

@@ -22,10 +22,14 @@ def only_late(document: dict[str, Any]) -> bool:
     )
 
 
-def counts(document: dict[str, Any]) -> bool:
-    """As ``only_late``, and not by more than ``MOST_LATE_SHARE``."""
-    if document["verdict"] == "valid":
-        return True
+def counts(document: dict[str, Any], *, over_blocks: bool = False) -> bool:
+    """As ``only_late``, and not by more than ``MOST_LATE_SHARE``.
+
+    Args:
+        over_blocks: whether taxes over blocks decide: what lateness may be is in no interval of theirs, so a late cell does not count.
+    """
+    if document["verdict"] == "valid" or over_blocks:
+        return bool(document["verdict"] == "valid")
     clock = document["health"].get("device_clock") or {}
     return only_late(document) and clock.get("late_share", math.inf) <= MOST_LATE_SHARE
 
@@ -44,18 +48,15 @@ def late_ratio(
     Returns:
         0 where a cell says nothing of a clock.
     """
-    found = [_late(name, side) for side in (own, *plains)]
-    if any(share is None for share in found):
+    clocks = [None if c is None else c.cell.document["health"].get("device_clock") for c in (own, *plains)]
+    if not all(clocks):
         return 0.0
-    mine, first, second = (share for share in found if share is not None)
-    return (1 + mine) / (1 + (first + second) / 2) - 1
-
-
-def _late(name: str, side: CellEstimates | None) -> float | None:
-    clock = None if side is None else side.cell.document["health"].get("device_clock")
-    if side is None or not clock:
-        return None
     if name == "tpot_ms":
-        return float(clock["late_share"])
-    ttft_ms = side.latency(name, 90.0).point
-    return None if not ttft_ms else float(clock["lateness_us"]["p99"]) / 1e3 / ttft_ms
+        mine, *others = (float(clock["late_share"]) for clock in clocks if clock)
+    else:
+        points = [c.latency(name, 90.0).point for c in plains if c is not None]
+        if not all(points):
+            return 0.0
+        plain_us = math.prod(p for p in points if p) ** (1 / len(points)) * 1e3
+        mine, *others = (float(clock["lateness_us"]["p99"]) / plain_us for clock in clocks if clock)
+    return (1 + mine) / (1 + sum(others) / len(others)) - 1

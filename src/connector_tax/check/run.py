@@ -22,6 +22,7 @@ from connector_tax.measure.run import measure_run
 from connector_tax.measure.turns import measure_in_turns
 from connector_tax.measure.verdict import death_of
 from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.stats.launches import MIN_BLOCKS
 
 Say = Callable[[str], None]
 # What a check of one block takes at most, as promised in docs/check.md; a launch is only made once more where that holds.
@@ -83,7 +84,7 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
                     elapsed_s = time.monotonic() - begun
                     if not once_more_fits(elapsed_s, round_s, len(rounds) - made, campaigns.request.blocks):
                         break
-                    if lost := _forget_invalid(launch):
+                    if lost := _forget_invalid(launch, campaigns.request.blocks >= MIN_BLOCKS):
                         tell(mode, f"{lost} cells of {names[launch.config]} do not count, once more")
                         found += _measure_alone(launch, [])
             deaths += found
@@ -145,21 +146,23 @@ def once_more_fits(elapsed_s: float, round_s: float, rounds_left: int, blocks: i
     return elapsed_s + (rounds_left + ALONE) * round_s + READING_S <= PROMISED_S * blocks
 
 
-def _forget_invalid(launch: Launch) -> int:
+def _forget_invalid(launch: Launch, over_blocks: bool) -> int:
     """Remove what something else on the host spoilt, so that it is measured again; returns how many cells that were.
 
     Whether a cell counts says nothing of its latencies, so measuring it again favours nobody. A cell in which the engine died was tried
     twice already.
     """
     return sum(
-        _forget_invalid_of(_run_folder(launch, phase)) for phase in (launch.phase, launch.then) if phase
+        _forget_invalid_of(_run_folder(launch, phase), over_blocks)
+        for phase in (launch.phase, launch.then)
+        if phase
     )
 
 
-def _forget_invalid_of(run: RunFolder) -> int:
+def _forget_invalid_of(run: RunFolder, over_blocks: bool) -> int:
     if read_receipt(run).status != "measured":
         return 0
-    lost = [cell for cell in run.finished_cells() if _spoilt(read_cell(cell))]
+    lost = [cell for cell in run.finished_cells() if _spoilt(read_cell(cell), over_blocks)]
     for cell in lost:
         shutil.rmtree(cell.path)
     if lost:
@@ -167,8 +170,8 @@ def _forget_invalid_of(run: RunFolder) -> int:
     return len(lost)
 
 
-def _spoilt(document: dict[str, Any]) -> bool:
-    return not counts(document) and death_of(document) is None
+def _spoilt(document: dict[str, Any], over_blocks: bool) -> bool:
+    return not counts(document, over_blocks=over_blocks) and death_of(document) is None
 
 
 def _failure(launch: Launch) -> str | None:

@@ -28,6 +28,8 @@ COLUMNS = {
     PER_LAYER: "layer",
 }
 LEAST_US = 0.5
+# Of a latency.
+LEAST_LATE = 0.001
 # Over all that a load moved by; what is less is in the JSON alone.
 LEAST_GROWTH_US = 2.0
 
@@ -76,6 +78,7 @@ def _mode(findings: Findings, mode: ModeFindings, explain: bool) -> Iterator[str
     yield from (f"stand-in: {words}" for words in mode.stand_ins)
     yield from _settings(mode.switched, explain)
     yield from (f"cell lost: {lost}" for lost in mode.lost)
+    yield from (f"clock late, and the cell counts: {late}" for late in mode.late)
     yield from _taxes(mode)
     yield from _blocks(mode)
     yield from _slack(mode, findings.campaigns.request.connector_id)
@@ -104,18 +107,23 @@ def _taxes(mode: ModeFindings) -> Iterator[str]:
     over_blocks = bool(mode.over_blocks)
     wider = "" if over_blocks else "; the verdict's intervals are wider by it"
     yield f"noise floor (the largest difference of plain from itself{wider}): {known or 'not known'}"
-    held = "" if over_blocks else "; the verdict's intervals hold what is left of the tax at plain's speed"
+    held = (
+        ""
+        if over_blocks
+        else "; the verdict's intervals hold what is left of the tax at plain's speed, and at plain's clock"
+    )
     yield (
         "host's work: by how much longer a fixed piece of work took beside the connector than beside plain; of TPOT also which share of the steps "
-        f"the device did not cover{held}"
+        f"the device did not cover; clock: by how much longer the latency may be since results came later beside the connector{held}"
     )
 
 
 def _work(tax: LoadTax) -> str:
+    late = f", clock {tax.late:+.1%}" if abs(tax.late) >= LEAST_LATE else ""
     if tax.host_work is None:
-        return "-"
+        return f"-{late}"
     share = f" x {tax.host_share:.2f}" if tax.metric.startswith("tpot") else ""
-    return f"{tax.host_work:+.0%}{share}"
+    return f"{tax.host_work:+.0%}{share}{late}"
 
 
 def _blocks(mode: ModeFindings) -> Iterator[str]:

@@ -5,14 +5,17 @@ launches differ by. What plain differs from itself in the same check is the only
 largest such difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
 moment to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
 be left of the tax at plain's speed, and likewise where the virtual GPU's clock ran later beside one of them. A dozen taxes are looked at and one is enough for a verdict, so all of them together are wrong no more often than one
-interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and stay as they are.
+interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and are made wider for the number of looks alone.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from scipy import stats
+
 from connector_tax.check.campaigns import Campaigns, mode_words
-from connector_tax.check.findings import CONFIDENCE, Died, Findings, ModeFindings
+from connector_tax.check.findings import CONFIDENCE, BlockTax, Died, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.stats.launches import MIN_BLOCKS
 from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH
@@ -119,8 +122,9 @@ def died_words(deaths: Sequence[Died]) -> str:
 
 
 def looked_at(findings: Findings, deciding: tuple[str, ...] = tuple(LATENCY_METRICS)) -> int:
-    """How many taxes of one launch decide together."""
-    return sum(t.metric in deciding for mode in findings.modes for t in mode.taxes)
+    """How many taxes decide together."""
+    deciders = [t for mode in findings.modes for t in (mode.over_blocks or mode.taxes)]
+    return sum(t.metric in deciding for t in deciders)
 
 
 def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
@@ -131,7 +135,7 @@ def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
     """
     if mode.over_blocks:
         return [
-            Judged(mode.mode, t.rate_per_s, t.metric, t.point, t.low, t.high, f"over {t.blocks} blocks")
+            Judged(mode.mode, t.rate_per_s, t.metric, t.point, *_among(t, looks), f"over {t.blocks} blocks")
             for t in mode.over_blocks
         ]
     found = []
@@ -149,6 +153,14 @@ def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
             point = tax.own.point
             found.append(Judged(mode.mode, tax.rate_per_s, tax.metric, point, *ends, OF_ONE_LAUNCH))
     return found
+
+
+def _among(tax: BlockTax, looks: int) -> tuple[float, float]:
+    """The interval of 95 % as one of ``looks`` that err together as rarely: Student's t on the log scale, wider by the ratio of its quantiles."""
+    df = tax.blocks - 1
+    wider = stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * looks), df) / stats.t.ppf((1 + CONFIDENCE) / 2, df)
+    point, low, high = (math.log1p(v) for v in (tax.point, tax.low, tax.high))
+    return math.expm1(point - wider * (point - low)), math.expm1(point + wider * (high - point))
 
 
 def noise_floor(taxes: Iterable[LoadTax], metric: str) -> float | None:

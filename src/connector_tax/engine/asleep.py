@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from connector_tax.engine.process import RunningEngine
+from connector_tax.engine.process import LaunchError, RunningEngine
 from connector_tax.engine.supervisor import descendants
 
 # A process that waits for a core stops when it gets one.
@@ -21,16 +21,25 @@ POLL_S = 0.005
 
 
 def put_to_sleep(engine: RunningEngine) -> None:
-    """Stop every process of the engine; back when they stand still. Those that have ended are passed over."""
-    pids = _signal_all(engine, signal.SIGSTOP)
+    """Stop every process of the engine; back when they stand still. Those that have ended are passed over.
+
+    Raises:
+        LaunchError: some go on, or new ones are started all the time.
+    """
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while not all(map(_stands_still, pids)) and time.monotonic() < deadline:
+    while running := [pid for pid in descendants(engine.supervisor.pid) if not _stands_still(pid)]:
+        if time.monotonic() > deadline:
+            raise LaunchError(
+                f"{engine.request.connector.id}: {len(running)} processes of the engine do not stop within {STOP_TIMEOUT_S:g} s of "
+                "SIGSTOP, so no other engine can have the host to itself"
+            )
+        _signal(running, signal.SIGSTOP)
         time.sleep(POLL_S)
 
 
 def wake(engine: RunningEngine) -> None:
     """Let every process of the engine go on."""
-    _signal_all(engine, signal.SIGCONT)
+    _signal(descendants(engine.supervisor.pid), signal.SIGCONT)
 
 
 @contextmanager
@@ -43,12 +52,10 @@ def awake(engine: RunningEngine) -> Iterator[None]:
         put_to_sleep(engine)
 
 
-def _signal_all(engine: RunningEngine, signum: int) -> list[int]:
-    pids = descendants(engine.supervisor.pid)
+def _signal(pids: list[int], signum: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signum)
-    return pids
 
 
 def _stands_still(pid: int) -> bool:

@@ -25,6 +25,9 @@ from connector_tax.records.cell import CellSpec, Phase
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
 
+# How the root cause of an engine begins that was killed without a word, for instance for want of memory.
+HOSTS_KILL = "killed by SIGKILL"
+
 
 @dataclass(frozen=True, slots=True)
 class Turns:
@@ -95,11 +98,11 @@ def measure_in_turns(
                 for k, load in enumerate(zip(*(m.cells for m in members), strict=True)):
                     say(f"{load[0].rate_per_s:g} req/s")
                     for member, cell in list(zip(members, load, strict=True))[:: 1 if k % 2 == 0 else -1]:
-                        if member.lives and not is_there(member.run, cell):
+                        if _stands_by(member, cell.cell_id) and not is_there(member.run, cell):
                             _serve(member, cell)
                 for member in members:
                     guest = guests.get(member.run.connector_id)
-                    if guest is not None and member.lives:
+                    if _stands_by(member, "") and guest is not None:
                         say(f"{names[member.run.connector_id]} alone: how hooks grow")
                         _serve_guest(member, guest)
         except _NotReady as error:
@@ -145,6 +148,17 @@ def _all_ready(runs: Sequence[Run], guests: Mapping[str, Guest]) -> Iterator[lis
             with awake(launch.engine), sampled(launch.run, launch.engine) as idle:
                 members.append(_Member(launch.run, cells, launch, idle))
         yield members
+
+
+def _stands_by(member: _Member, cell_id: str) -> bool:
+    """Whether it lives. Who died by itself while nobody asked it has died; whom the host killed is launched by itself."""
+    cause = member.launch.engine.death()
+    if cause is None or not member.lives:
+        return member.lives
+    if not cause.startswith(HOSTS_KILL):
+        member.run.deaths.append(Death(member.run.run.phase, cell_id, cause))
+    member.run.progress.say(f"its engine died while it was stopped: {cause}")
+    return False
 
 
 def _serve(member: _Member, cell: CellSpec) -> None:

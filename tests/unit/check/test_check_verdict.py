@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made import GIVEN, QUIET, measured
 
@@ -116,6 +117,16 @@ def test_over_three_blocks_the_intervals_hold_what_launches_differ_by(tmp_path: 
     assert {j.kind for j in judged} == {"over 3 blocks"}
     assert {j.metric for j in judged} == {"ttft_p90", "tpot_p90"}
     assert "over 3 blocks" in verdict(findings, None).line
+    # Four taxes decide: by Student's t of two degrees of freedom, 8.86 in place of 4.30.
+    (block,) = {
+        b
+        for b in findings.modes[0].over_blocks
+        if (b.rate_per_s, b.metric) == (judged[0].rate_per_s, judged[0].metric)
+    }
+    assert looked_at(findings) == 4
+    among = judge(findings.modes[0], 4)[0]
+    wider = (np.log1p(among.point) - np.log1p(among.low)) / (np.log1p(block.point) - np.log1p(block.low))
+    assert wider == pytest.approx(8.86 / 4.30, rel=0.01)
 
 
 def test_what_is_printed_ends_with_the_verdict_and_begins_with_what_a_clock_cannot_show(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from made import GIVEN, QUIET, Behaviour, measured
 
+from connector_tax.check.document import check_json
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.lateness import counts, only_late
 from connector_tax.check.load_tax import LoadTax
+from connector_tax.check.text import check_text
 from connector_tax.check.verdict import FINE, NOT_JUDGED, Judged, judge, verdict
 from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.steptime.device_clock import RAN_LATE
@@ -101,6 +103,36 @@ def test_a_first_token_waits_for_a_late_step(tmp_path: Path) -> None:
     findings = read_findings(measured(tmp_path, documents=late, modes=("async",)), {})
     found = [t.late for t in findings.modes[0].taxes if t.metric == "ttft_p90"]
     assert found == [pytest.approx(0.15, rel=0.1)] * 3
+
+
+def test_lateness_of_a_first_token_is_held_against_plains(tmp_path: Path) -> None:
+    """The connector's TTFT is 4 ms longer, and so late was its clock: nothing is left."""
+    document = ran_late(0.01)
+    document["health"]["device_clock"]["lateness_us"]["p99"] = 4000.0
+    late = {GIVEN: document, "plain": ran_late(0.0), "plain_again": ran_late(0.0)}
+    for config in ("plain", "plain_again"):
+        late[config]["health"]["device_clock"]["lateness_us"]["p99"] = 0.0
+    own = replace(QUIET, ttft_ms=QUIET.ttft_ms + 4.0)
+    findings = read_findings(measured(tmp_path, own=own, documents=late, modes=("async",)), {})
+    left = [
+        t.at_equal_lateness(t.own.point or 0.0) for t in findings.modes[0].taxes if t.metric == "ttft_p90"
+    ]
+    assert left == [pytest.approx(0.0, abs=0.01)] * 3
+
+
+def test_cells_that_count_although_late_are_named(tmp_path: Path) -> None:
+    findings = findings_of(tmp_path, 0.03, 0.001)
+    found = verdict(findings, None)
+    assert "clock late, and the cell counts: checked, " in check_text(findings, found, explain=False)
+    document = check_json(findings, found, None, 1.0)["modes"]["async"]
+    assert len(document["cells_late"]) == 3 and document["cells_lost"] == []
+
+
+def test_over_blocks_a_late_cell_does_not_count_and_is_named(tmp_path: Path) -> None:
+    late = {GIVEN: ran_late(0.03)}
+    campaigns = measured(tmp_path, documents=late, modes=("async",), blocks=3)
+    found = verdict(read_findings(campaigns, {}), None)
+    assert found.exit_code == NOT_JUDGED and RAN_LATE in found.line
 
 
 def test_a_clock_that_ran_far_too_late_leaves_no_verdict(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Engines that are up together: one is awake at a time, each load is served by all in turn, and nothing is measured twice."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,59 @@ def test_an_engine_that_dies_is_out_and_the_others_are_served(tmp_path: Path) ->
     assert found.not_launched is None and not found.deaths["plain"] and not found.deaths[PLAIN_AGAIN]
     assert [len(cells(folder, c)) for c in ("plain", PLAIN_AGAIN)] == [3, 3]
     assert death.cell_id not in {d["cell_id"] for d in cells(folder, "nixl_both")}
+
+
+def kill_when_first_awake(
+    monkeypatch: pytest.MonkeyPatch, victim: str, other: str, nth: int, signum: int
+) -> None:
+    """The engine of ``victim`` ends while it is stopped, the ``nth`` time that ``other`` is woken."""
+    engines: dict[str, RunningEngine] = {}
+    woken: list[str] = []
+    awake = turns.awake
+
+    @contextmanager
+    def watched(engine: RunningEngine) -> Iterator[None]:
+        engines[engine.request.connector.id] = engine
+        woken.append(engine.request.connector.id)
+        with awake(engine):
+            if engine.request.connector.id == other and woken.count(other) == nth:
+                for process in psutil.Process(engines[victim].supervisor.pid).children(recursive=True):
+                    process.send_signal(signum)
+                    process.send_signal(signal.SIGCONT)
+                engines[victim].supervisor.wait(20)
+            yield
+
+    monkeypatch.setattr(turns, "awake", watched)
+
+
+@pytest.mark.parametrize(("signum", "died"), [(signal.SIGKILL, 0), (signal.SIGSEGV, 1)])
+def test_who_dies_while_it_is_stopped_has_died_unless_the_host_killed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: int, died: int
+) -> None:
+    """Three engines want memory; the kernel's choice says nothing of the connector. The other two are served on."""
+    folder = campaign(tmp_path, phase_a_rates_per_s=[10.0, 20.0])
+    kill_when_first_awake(monkeypatch, "nixl_both", "plain", 2, signum)
+    found = in_turns(folder)
+    assert len(found.deaths["nixl_both"]) == died
+    assert [len(cells(folder, c)) for c in NAMES] == [2, 0, 2]
+
+
+def test_a_death_after_the_last_load_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = campaign(tmp_path, phase_a_rates_per_s=[10.0])
+    kill_when_first_awake(monkeypatch, "nixl_both", "plain_again", 2, signal.SIGSEGV)
+    (death,) = in_turns(folder).deaths["nixl_both"]
+    assert (death.phase, death.cell_id) == ("a", "") and "SIGSEGV" in death.cause
+    assert len(cells(folder, "nixl_both")) == 1
+
+
+def test_an_engine_that_cannot_be_stopped_is_not_measured_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connector_tax.engine.asleep._signal", lambda pids, signum: None)
+    monkeypatch.setattr("connector_tax.engine.asleep.STOP_TIMEOUT_S", 0.1)
+    folder = campaign(tmp_path)
+    assert in_turns(folder) == Turns(dict.fromkeys(NAMES, ()))
+    assert not any(cells(folder, c) for c in NAMES)
 
 
 @pytest.mark.parametrize("connector", ["plain", "nixl_both"])
