@@ -46,7 +46,7 @@ PROSE = (
         "Whiskers at 0.5:",
         "in four of five campaigns",
         "in nine of ten steps",
-        "in one of ten steps",
+        "that of one step in ten was",
         "per 1,000 blocks",
     ),
     *("5 to 10 points were expected", "a fixed piece of work took the host 10 % longer", "(GPU, per cell)"),

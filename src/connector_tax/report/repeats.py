@@ -43,7 +43,7 @@ def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
         least = number(mapping(entry.get("noise_floor")).get("found_4_of_5"))
         blocks = number(entry.get("blocks")) or 0
         power = (
-            f" A tax of {percent(least, no_zero=True).lstrip('+')} is found by {blocks:.0f} such blocks in four of five campaigns."
+            f" A tax of {percent(least, no_zero=True).lstrip('+')} is found by {blocks:.0f} such blocks in four of five campaigns, if the connector's launches differ as plain's do."
             if least is not None
             else ""
         )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
+from connector_tax.records.connector import MATCHED
 from connector_tax.stats.labels import H3_SHARE, dominated, prior_words
 from connector_tax.stats.outcomes import (
     NOT_TESTABLE,
@@ -118,7 +119,7 @@ def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
     ]
     if evidence.headline.get(MAIN) is None or evidence.headline[MAIN].point is None:
         for config in evidence.headline:
-            if config == MAIN:
+            if config == MAIN or config.startswith(MATCHED):
                 continue
             found.append(_h1(evidence, config))
             if config != NOOP:

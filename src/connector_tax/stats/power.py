@@ -30,7 +30,12 @@ def smallest_detectable(
     def lacking(distance: float) -> float:
         return float(stats.nct.sf(critical, freedom, distance)) - power
 
-    return float(optimize.brentq(lacking, 0.0, critical + 20.0)) * standard_error
+    enough = critical + 20.0
+    while (
+        lacking(enough) < 0
+    ):  # with two degrees of freedom and 99.99 % the critical value is 100, and its power comes slowly
+        enough *= 2
+    return float(optimize.brentq(lacking, 0.0, enough)) * standard_error
 
 
 def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:

@@ -354,3 +354,10 @@ def test_p_values_are_adjusted_for_one_another() -> None:
         by_hand.append(largest)
     assert [v.p_holm for v in in_order] == by_hand
     assert found["H4"].p_holm is None
+
+
+def test_plain_with_a_connectors_settings_stands_in_for_no_connector() -> None:
+    """It is a baseline; a verdict on it would only make Holm's correction of the others dearer."""
+    headline = {"nixl_both": tax(0.2), "plain_matched_nixl_both": tax(0.15)}
+    evidence = Evidence(headline=headline, confidence=0.95, by_input={}, by_output={}, absent={}, stacks={})
+    assert "plain_matched_nixl_both" not in {v.subject for v in judge_hypotheses(evidence)}

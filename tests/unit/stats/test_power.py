@@ -26,3 +26,9 @@ def test_what_it_names_is_found_four_times_of_five(blocks: int) -> None:
     found = stats.ttest_1samp(seen, 0.0, axis=1)
     share = float(((found.pvalue < 0.05) & (found.statistic > 0)).mean())
     assert share == pytest.approx(0.8, abs=0.01)
+
+
+def test_two_degrees_of_freedom_and_any_confidence_have_an_answer() -> None:
+    """At 99.99 % the critical value is 100."""
+    distance = smallest_detectable(1.0, freedom=2, confidence=0.9999)
+    assert stats.nct.sf(stats.t.isf(0.00005, 2), 2, distance) == pytest.approx(0.8, abs=1e-6)
