@@ -12,6 +12,7 @@ in its place: a connector that itself slows the cores, by a thread that spins, a
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +39,10 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class SpeedSlope:
-    """How a latency goes with the time that the host takes for a fixed piece of work.
+    """How a latency goes with something that launches differ by: the time that the host takes for a fixed piece of work, or when they began.
 
     Attributes:
-        slope: of the log latency over the log work. At 0.3, work that takes 10 % longer goes with a latency that is 3 % longer.
+        slope: of the log latency over it, for instance over the log work. At 0.3, work that takes 10 % longer goes with a latency that is 3 % longer.
         error: its standard error.
         freedom: launches less parameters.
     """
@@ -83,10 +84,22 @@ def log_work(launch: Launch) -> float:
 
 def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
     """None where a launch does not say how fast its host was, where launches are too few, or where their speeds differ too little."""
+    found = weighted_slope(launches, blocks, configs, log_work)
+    return found if found is not None and found.error <= MOST_ERROR else None
+
+
+def weighted_slope(
+    launches: Launches, blocks: list[str], configs: list[str], of: Callable[[Launch], float]
+) -> SpeedSlope | None:
+    """Of the log latency over what ``of`` says of a launch, with a level for each block and each configuration.
+
+    A configuration whose residuals have over ``FAR`` times the variance of the median one's counts for as much less. None where ``of`` is not known
+    of a launch, where launches are too few, or where they hardly differ in it.
+    """
     if not blocks or not configs:
         return None
     chosen = launches_of(launches, blocks, configs)
-    work = np.array([log_work(x) for x in chosen])
+    work = np.array([of(x) for x in chosen])
     levels = levels_of(chosen, blocks, configs)
     freedom = len(chosen) - levels.shape[1] - 1
     if freedom < MIN_FREEDOM or np.isnan(work).any():
@@ -104,7 +117,7 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
         floor = float(np.median(spread))
         for own, own_spread in zip(groups, spread, strict=True):
             weights[own] = floor / own_spread if own_spread > FAR * floor > 0 else 1.0
-    return SpeedSlope(slope, error, freedom) if error <= MOST_ERROR else None
+    return SpeedSlope(slope, error, freedom)
 
 
 def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:

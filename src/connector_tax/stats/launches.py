@@ -106,10 +106,25 @@ def is_known(launches: Launches, block: str, config: str) -> bool:
 
 
 def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
-    """Configuration -> the blocks in which it has a number; those with enough of them."""
+    """Configuration -> the blocks in which it has a number; those with enough of them, and with a number in each block that they were measured in.
+
+    A block that is lost, since its cell does not count, says nothing. One whose cell counts and has no percentile says that requests failed or did
+    not finish: the blocks that are left would flatter.
+    """
     ids = sorted({c for _, c in launches} - {"plain", PLAIN_AGAIN})
     known = {c: [b for b in blocks if is_known(launches, b, c)] for c in ids}
-    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS}
+    without = blocks_without_number(launches, blocks)
+    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS and c not in without}
+
+
+def blocks_without_number(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
+    """Configuration -> the blocks in which it was measured in as many as make a tax over blocks, and has no percentile."""
+    found: dict[str, list[str]] = {}
+    for config in sorted({c for _, c in launches} - {"plain", PLAIN_AGAIN}):
+        measured = [b for b in blocks if (b, config) in launches]
+        if len(measured) >= MIN_BLOCKS:
+            found[config] = [b for b in measured if not is_known(launches, b, config)]
+    return {config: own for config, own in found.items() if own}
 
 
 def log_latency(launch: Launch) -> float:

@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.records.cell import phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.launches import headline_shape, is_headline_cell
+from connector_tax.stats.launches import (
+    blocks_without_number,
+    complete_blocks,
+    headline_shape,
+    is_headline_cell,
+    launches_at,
+)
 from connector_tax.stats.repeats import headline_taxes
 from connector_tax.stats.saturation import queued
 from connector_tax.stats.taxes import LATENCY_METRICS, NEITHER, OF_ONE_LAUNCH, Tax
@@ -130,7 +137,31 @@ def main_taxes(
                     of_launch = found.get(key)
                     holds = None if of_launch is None else of_launch.tax.holds
                     found[key] = replace(own, tax=replace(own.tax, reference=name, holds=holds))
+        found |= _without_number(found, entry, cells, rates)
     return list(found.values())
+
+
+def _without_number(
+    found: dict[tuple[str, str, float, str], MainTax],
+    entry: dict[str, Any],
+    cells: Cells,
+    rates: Rates | None,
+) -> dict[tuple[str, str, float, str], MainTax]:
+    """Taxes that are unavailable since requests of a block failed; that of a launch in which none did would flatter."""
+    rate, metric = float(entry["rate_per_s"]), entry["metric"]
+    launches = launches_at(cells, rate, metric)
+    changed = {}
+    for config, lost in blocks_without_number(launches, complete_blocks(launches)).items():
+        for name in _references_at(rates, rate):
+            key = (config, name, rate, metric)
+            if key in found and found[key].estimate.point is not None:
+                where = ", ".join(phase_label(b) for b in lost)
+                reason = f"its {metric} has no value in block {where}: requests failed or did not finish"
+                own = found[key]
+                changed[key] = replace(
+                    own, tax=replace(own.tax, estimate=unavailable(reason, own.n)), bounds=None
+                )
+    return changed
 
 
 def _references_at(rates: Rates | None, rate_per_s: float) -> list[str]:

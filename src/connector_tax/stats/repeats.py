@@ -18,14 +18,20 @@ from connector_tax.intervals.resampling import Floats
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.host import host_changes
-from connector_tax.stats.host_speed import SpeedSlope, at_equal_speed, equal_speed_json, speed_slope
+from connector_tax.stats.host_speed import (
+    SpeedSlope,
+    at_equal_speed,
+    equal_speed_json,
+    speed_slope,
+    weighted_slope,
+)
 from connector_tax.stats.launches import (
     MIN_BLOCKS,
+    Launch,
     Launches,
     complete_blocks,
     launches_at,
     launches_of,
-    levels_of,
     log_ratios,
     own_blocks,
     plains,
@@ -218,7 +224,7 @@ def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
         return None
     own = own_blocks(launches, blocks)
     again = mean_over_blocks(log_ratios(launches, blocks, PLAIN_AGAIN), confidence)
-    adjusted = _drift_adjusted(launches, blocks, list(own), confidence)
+    adjusted = _drift_adjusted(launches, own, blocks, confidence)
     slope = speed_slope(launches, blocks, list(own))
     between = between_launches(launches, blocks, confidence)
     return {
@@ -275,30 +281,33 @@ def _json(mean: Mean) -> dict[str, Any]:
 
 
 def _drift_adjusted(
-    launches: Launches, blocks: list[str], configs: list[str], confidence: float
+    launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
 ) -> dict[str, dict[str, float]]:
-    """Taxes by least squares with a level for each block and a straight drift inside blocks.
+    """Taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over blocks, with the drift's own error.
 
-    ``log latency = block + configuration + slope * (hours since the block's middle)``; both plains are one configuration.
+    ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one configuration. Each configuration's
+    interval is from its own blocks: waits of one that copies differ by a hundred times as much as another one's.
     """
-    chosen = launches_of(launches, blocks, configs)
+    chosen = launches_of(launches, blocks, list(own))
     middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}
-    hours = np.array([x.start_h - middle[x.block] for x in chosen])
-    design = np.column_stack([levels_of(chosen, blocks, configs), hours])
-    values = np.array([x.log_latency for x in chosen])
-    freedom = len(chosen) - design.shape[1]
-    if freedom < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
+
+    def hours(launch: Launch) -> float:
+        return launch.start_h - middle[launch.block]
+
+    slope = weighted_slope(launches, blocks, list(own), hours)
+    if slope is None:
         return {}
-    inverse = np.linalg.inv(design.T @ design)
-    found = inverse @ design.T @ values
-    variance = float(((values - design @ found) ** 2).sum()) / freedom
-    t = float(stats.t.ppf(0.5 + confidence / 2, freedom))
     out = {}
-    for k, config in enumerate(configs, start=len(blocks)):
-        half = t * math.sqrt(variance * inverse[k, k])
+    for config, members in own.items():
+        apart = log_ratios(launches, members, config, hours)
+        ratios = log_ratios(launches, members, config) - slope.slope * apart
+        n = ratios.size
+        t = float(stats.t.ppf(0.5 + confidence / 2, n - 1))
+        centre = float(ratios.mean())
+        half = t * math.hypot(float(ratios.std(ddof=1)) / math.sqrt(n), slope.error * float(apart.mean()))
         out[config] = {
-            "point": math.expm1(found[k]),
-            "low": math.expm1(found[k] - half),
-            "high": math.expm1(found[k] + half),
+            "point": math.expm1(centre),
+            "low": math.expm1(centre - half),
+            "high": math.expm1(centre + half),
         }
     return out
