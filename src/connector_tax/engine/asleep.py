@@ -44,12 +44,14 @@ def wake(engine: RunningEngine) -> None:
 
 @contextmanager
 def awake(engine: RunningEngine) -> Iterator[None]:
-    """For the body alone."""
+    """For the body alone. Where that ends by an exception the engine stays awake: it is to be ended, and nothing may take the exception's place.
+
+    Raises:
+        LaunchError: it does not stop again.
+    """
     wake(engine)
-    try:
-        yield
-    finally:
-        put_to_sleep(engine)
+    yield
+    put_to_sleep(engine)
 
 
 def _signal(pids: list[int], signum: int) -> None:

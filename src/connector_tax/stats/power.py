@@ -31,9 +31,8 @@ def smallest_detectable(
         return float(stats.nct.sf(critical, freedom, distance)) - power
 
     enough = critical + 20.0
-    while (
-        lacking(enough) < 0
-    ):  # with two degrees of freedom and 99.99 % the critical value is 100, and its power comes slowly
+    # With two degrees of freedom and 99.99 % the critical value is 100, and power comes slowly.
+    while lacking(enough) < 0:
         enough *= 2
     return float(optimize.brentq(lacking, 0.0, enough)) * standard_error
 

@@ -209,11 +209,15 @@ def _covariance_of_means(table: Floats) -> Floats:
     return nearest
 
 
-def mean_over_blocks(log_ratios: Floats, confidence: float) -> Mean:
-    """Student's t on the log scale; shape (blocks,)."""
+def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Mean:
+    """Student's t on the log scale; shape (blocks,).
+
+    Args:
+        beside: a standard error of the mean that blocks do not show.
+    """
     n = log_ratios.size
     centre, sd = float(log_ratios.mean()), float(log_ratios.std(ddof=1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * sd / math.sqrt(n)
+    half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * math.hypot(sd / math.sqrt(n), beside)
     return Mean(math.expm1(centre), math.expm1(centre - half), math.expm1(centre + half), sd, n)
 
 
@@ -301,13 +305,6 @@ def _drift_adjusted(
     for config, members in own.items():
         apart = log_ratios(launches, members, config, hours)
         ratios = log_ratios(launches, members, config) - slope.slope * apart
-        n = ratios.size
-        t = float(stats.t.ppf(0.5 + confidence / 2, n - 1))
-        centre = float(ratios.mean())
-        half = t * math.hypot(float(ratios.std(ddof=1)) / math.sqrt(n), slope.error * float(apart.mean()))
-        out[config] = {
-            "point": math.expm1(centre),
-            "low": math.expm1(centre - half),
-            "high": math.expm1(centre + half),
-        }
+        mean = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
+        out[config] = {"point": mean.point, "low": mean.low, "high": mean.high}
     return out
