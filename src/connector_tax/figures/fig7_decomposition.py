@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import above_zero, below_zero, told_apart
+from connector_tax.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -200,28 +200,47 @@ def _say(axes: Axes, y: float, text: str) -> None:
 
 def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     """What the largest tax is mostly made of, as far as its intervals tell."""
-    metric, found = next(iter(stacks.items()))
-    totals, what = {c: s.total for c, s in found.items()}, METRICS[metric]
+    totals_of = {m: {c: s.total for c, s in found.items()} for m, found in stacks.items()}
+    metric = next((m for m, totals in totals_of.items() if above_zero(totals)), None)
+    if metric is None:
+        claims = [
+            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m))}"
+            for m, totals in totals_of.items()
+        ]
+        is_open = any(not_known(totals) for totals in totals_of.values())
+        head = "Whether there is a tax to split is not known" if is_open else "There is no tax to split"
+        return f"{head}. {'. '.join(claims)}"
+    found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
-    if not taxed:
-        return f"Of TTFT and TPOT there is no tax to split: on {what} {told_apart(aggregate, totals)}"
     stack, name = found[taxed[0]], clean(label_of(aggregate, taxed[0]), 40)
     whole = f"the {with_interval(stack.total)} that {name} adds to {what}"
-    others = _others(len(taxed), len(below_zero(totals)), len(found))
+    others = _others(aggregate, totals, _without(aggregate, metric))
     if not stack.parts:
         return f"Of what {whole} is made cannot be told: {stack.why_not}{others}"
     clear = [*above_zero(stack.parts), *below_zero(stack.parts)]
     if not clear:
-        return f"No part of {whole} is told apart from zero{others}"
+        unknown = [_words(stack, p) for p in not_known(stack.parts)]
+        open_parts = f"; of {listing(unknown)} it is not known" if unknown else ""
+        return f"No part of {whole} is told apart from zero{open_parts}{others}"
     parts = [f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear]
     return f"Of {whole}, {listing(parts)}{others}"
 
 
-def _others(taxes: int, gains: int, connectors: int) -> str:
-    if connectors == 1:
+def _without(aggregate: Aggregate, metric: str) -> list[str]:
+    """The no-op connector's tax is a part."""
+    return [c for c in without_number(aggregate, metric=metric, reference="ref_safe") if c != NOOP]
+
+
+def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[str]) -> str:
+    n = len(totals) + len(without)
+    if n == 1:
         return ""
-    gain = f" and a gain for {gains} of {connectors}" if gains else ""
-    return f"; a tax is found for {taxes} of {connectors} connectors{gain}"
+    gains, unknown = len(below_zero(totals)), not_known(totals)
+    gain = f" and a gain for {gains} of {n}" if gains else ""
+    names = [[clean(label_of(aggregate, c), 40) for c in them] for them in (unknown, without)]
+    open_ends = f"; not known for {listing(names[0], 9)}" if unknown else ""
+    lacking = f"; no number for {listing(names[1])}" if without else ""
+    return f"; a tax is found for {len(above_zero(totals))} of {n} connectors{gain}{open_ends}{lacking}"
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:

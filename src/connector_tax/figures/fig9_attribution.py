@@ -22,7 +22,16 @@ from connector_tax.figures.lookup import (
     source_note,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, microsecond_ticks, new_figure, set_claim
-from connector_tax.figures.words import clean, left_out, microseconds, rate, sentence, share_text, short_label
+from connector_tax.figures.words import (
+    clean,
+    counted,
+    hooks_words,
+    left_out,
+    microseconds,
+    rate,
+    sentence,
+    short_label,
+)
 
 # Part -> colour and words; from the connector's own code outwards.
 LOOKS = {
@@ -108,10 +117,10 @@ def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     title = sentence(told_apart(aggregate, found, **words))
     longest = next(iter(above_zero(found)), None)
     share = None if longest is None else splits[longest].in_hooks
-    if share is None or longest is None or share.covers_zero:
+    if share is None or longest is None or not share.excludes_zero:
         return title
     name = clean(label_of(aggregate, longest), 40)
-    return f"{title}. Of what {name} adds, {share_text(share)} is spent in its hooks"
+    return f"{title}. {sentence(hooks_words(share, f'what {name} adds'))}"
 
 
 def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
@@ -120,7 +129,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     return " ".join(
         [
             f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
-            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; n = {min(counts):,} to {max(counts):,} steps. The five parts add up to the diamond; its whisker "
+            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; {counted(counts, 'steps')}. The five parts add up to the diamond; its whisker "
             f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
             left_out(aggregate, "a"),
         ]

@@ -29,6 +29,9 @@ FEWEST_BLOCKS = 3
 # Politis and White's rule looks at some ten lags.
 FEWEST_FOR_LENGTH = 20
 
+# Why an end of an interval is not known.
+OPEN = "the interval reaches requests that failed or did not finish"
+
 Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
 
@@ -85,11 +88,14 @@ class Estimate:
     def to_json(self, confidence: float) -> dict[str, Any]:
         low, high = self.interval(confidence)
         value: dict[str, Any] = {"point": self.point, "low": low, "high": high, "n": self.n}
+        reason = self.why_open(confidence)
+        return value if reason is None else value | {"reason": reason}
+
+    def why_open(self, confidence: float) -> str | None:
+        """Why there is no number, or no end of its interval; None where all are known."""
         if self.reason is not None:
-            value["reason"] = self.reason
-        elif high is None or low is None:
-            value["reason"] = "the interval reaches requests that failed or did not finish"
-        return value
+            return self.reason
+        return OPEN if None in self.interval(confidence) else None
 
 
 def unavailable(reason: str, n: int = 0) -> Estimate:

@@ -21,7 +21,8 @@ from connector_tax.intervals.bootstrap import (
 )
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
-from connector_tax.stats.taxes import difference
+from connector_tax.stats.outcomes import TAX
+from connector_tax.stats.taxes import difference, verdict
 
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
@@ -101,8 +102,7 @@ def attribute(
 
 def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> dict[str, Any] | None:
     """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
-    low, _ = whole.interval(confidence)
-    if whole.point is None or low is None or low <= 0:
+    if whole.point is None or verdict(whole, confidence) != TAX:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = replicates / whole.replicates

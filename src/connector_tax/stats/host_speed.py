@@ -22,6 +22,7 @@ from scipy import stats
 from connector_tax.intervals.resampling import Floats
 from connector_tax.stats.host import work_us
 from connector_tax.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
+from connector_tax.stats.outcomes import told
 
 # Fewer launches than parameters and this many say nothing of how far off the slope is.
 MIN_FREEDOM = 3
@@ -164,7 +165,7 @@ def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any] | N
         "point": math.expm1(centre),
         "low": low,
         "high": high,
-        "verdict": "tax" if low > 0 else "gain" if high < 0 else "no_tax_found",
+        "verdict": told(low, high),
         "work": {
             "point": math.expm1(work),
             "low": math.expm1(work - spread),

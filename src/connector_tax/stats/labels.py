@@ -1,4 +1,11 @@
-"""What a verdict is labelled with beside its outcome, decided by whole intervals: a word that the interval leaves open is not said."""
+"""What a verdict is labelled with beside its outcome, decided by whole intervals: a word that the interval leaves open is not said.
+
+And how its numbers read.
+"""
+
+from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.intervals.texts import digits_apart
+from connector_tax.stats.outcomes import GAIN, TAX, is_closed, told
 
 # The replay's tax with Mooncake, and the range in which it is kept.
 H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
@@ -12,17 +19,35 @@ def prior_words(measured: str, low: float | None, high: float | None) -> list[st
     Args:
         measured: the tax with its interval.
     """
-    if low is not None and high is not None and H1_KEEP[0] <= low and high <= H1_KEEP[1]:
+    ends = (low, high)
+    if not is_closed(ends):
+        return []
+    if H1_KEEP[0] <= ends[0] and ends[1] <= H1_KEEP[1]:
         return [f"prior {H1_PRIOR:.0%} kept"]
-    outside = (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1])
+    outside = ends[1] < H1_KEEP[0] or ends[0] > H1_KEEP[1]
     return [f"prior {H1_PRIOR:.0%} revised to {measured}"] if outside else []
 
 
 def dominated(low: float | None, high: float | None) -> str | None:
     """By the interval of the no-op connector's share of a tax; None where it reaches across a border."""
-    if low is not None and low >= H3_SHARE:
+    ends = (low, high)
+    if not is_closed(ends):
+        return None
+    if ends[0] >= H3_SHARE:
         return "framework-cost-dominated"
-    if high is not None and high < H3_LOW_SHARE:
+    if ends[1] < H3_LOW_SHARE:
         return "implementation-cost-dominated"
-    within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
-    return "mixed" if within else None
+    return "mixed" if ends[0] >= H3_LOW_SHARE and ends[1] < H3_SHARE else None
+
+
+def interval_text(estimate: Estimate, confidence: float, unit: str = "") -> str:
+    """``31.2% [27.0%, 36.1%]``: in hundredths, with one decimal, and more where that would make them alike."""
+    low, high = estimate.interval(confidence)
+    values = (estimate.point, low, high)
+    known = [100 * v for v in values if v is not None]
+    texts = iter(digits_apart(known, lambda _: 1, no_zero=told(low, high) in (TAX, GAIN)))
+    point, *ends = (
+        f"{next(texts)}{unit}" if v is not None else word
+        for v, word in zip(values, ("unknown", "unbounded", "unbounded"), strict=True)
+    )
+    return f"{point} [{ends[0]}, {ends[1]}]"

@@ -22,6 +22,7 @@ from connector_tax.stats.launches import (
     is_headline_cell,
     launches_at,
 )
+from connector_tax.stats.outcomes import told
 from connector_tax.stats.repeats import headline_taxes
 from connector_tax.stats.saturation import queued
 from connector_tax.stats.taxes import LATENCY_METRICS, NEITHER, OF_ONE_LAUNCH, Tax
@@ -80,8 +81,7 @@ class MainTax:
             value["phase"] = None
         if self.bounds is not None:
             low, high = self.bounds
-            word = "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
-            value |= {"low": low, "high": high, "verdict": word}
+            value |= {"low": low, "high": high, "reason": None, "verdict": told(low, high)}
         return value
 
 

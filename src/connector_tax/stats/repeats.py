@@ -37,6 +37,7 @@ from connector_tax.stats.launches import (
     own_blocks,
     plains,
 )
+from connector_tax.stats.outcomes import told
 from connector_tax.stats.spread import (
     between_launches,
     drift,
@@ -275,7 +276,6 @@ def _equal_speed(
 
 
 def _json(mean: Mean) -> dict[str, Any]:
-    verdict = "tax" if mean.low > 0 else "gain" if mean.high < 0 else "no_tax_found"
     return {
         "kind": f"over {mean.n} blocks",
         "point": mean.point,
@@ -283,7 +283,7 @@ def _json(mean: Mean) -> dict[str, Any]:
         "high": mean.high,
         "n": mean.n,
         "sd": mean.sd,
-        "verdict": verdict,
+        "verdict": told(mean.low, mean.high),
     }
 
 
