@@ -140,12 +140,12 @@ def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, co
 
 
 def _unmeasured(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
-    """Connectors that were launched and have no number, each with its reason: the sentence before would pass for the whole."""
-    launched = {c.id for c in configs(aggregate) if c.status in ("measured", "partial")}
+    """Connectors without a number that were not skipped, each with its reason: the sentence before would pass for the whole."""
+    wanted = {c.id for c in configs(aggregate) if c.status != "skipped"}
     named = [
         f"{clean(label_of(aggregate, c), 40)} ({clean(why, 160)})"
         for c, why in lacking.items()
-        if c in launched
+        if c in wanted
     ]
     return f" No number for {listing(named, 9)}." if named else ""
 

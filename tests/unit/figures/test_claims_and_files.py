@@ -158,7 +158,7 @@ def test_figure_9_says_how_much_is_spent_in_hooks(example: dict[str, Any]) -> No
     for entry in aggregate["attribution"]:
         entry["difference_us"] |= {"point": -200.0, "low": -300.0, "high": -100.0}
         entry["in_hooks_share"] = None
-    assert title("fig9_attribution", aggregate).startswith("A shorter one for 6 of 6 connectors")
+    assert title("fig9_attribution", aggregate).startswith("A shorter decoding step for 6 of 6 connectors")
 
 
 def test_figure_3_names_the_knee(example: dict[str, Any]) -> None:

@@ -181,3 +181,12 @@ def test_a_small_tax_is_told_apart_from_its_ends(aggregate: dict[str, Any]) -> N
         row |= {"point": 0.00101, "low": 0.00098, "high": 0.00104, "verdict": "tax"}
     assert "costs 0.101 % more TTFT p90" in first(aggregate)
     assert "interval 0.098 % to 0.104 %" in first(aggregate)
+
+
+def test_one_that_was_never_measured_is_named_and_one_that_was_skipped_counts(
+    aggregate: dict[str, Any],
+) -> None:
+    """Preflight's reason stands in the table of configurations."""
+    aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != "nixl_both"]
+    aggregate["configs"]["nixl_both"] |= {"status": "missing", "reason": "not measured yet"}
+    assert first(aggregate).endswith(" No number for NIXL (both) (nixl_both is missing: not measured yet).")
