@@ -6,7 +6,7 @@ from connector_tax.check.arguments import parser, request_of
 from connector_tax.check.command import run_check
 from connector_tax.doors import run_door
 from connector_tax.engine.lifeline import end_in_order
-from connector_tax.stats.taxes import LATENCY_METRICS
+from connector_tax.stats.taxes import LATENCIES
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
         request_of(args),
         root=args.root,
         fail_above=args.fail_above,
-        deciding=(args.metric,) if args.metric else tuple(LATENCY_METRICS),
+        deciding=tuple(dict.fromkeys(args.metric or LATENCIES)),
         explain=args.explain,
         as_json=args.json,
         confirm=args.confirm,

@@ -14,7 +14,7 @@ from connector_tax.check.request import (
     entry_of_json,
     model_folder,
 )
-from connector_tax.stats.taxes import LATENCY_METRICS
+from connector_tax.stats.taxes import LATENCIES
 from connector_tax.units import ratio_of
 
 MODEL = "Qwen3-Coder-30B-A3B-Instruct"
@@ -60,9 +60,10 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="of the engine; may be repeated",
     )
-    limit = "2%% or 0.02: exit code 1 where a tax of TTFT or TPOT p90 is above it"
+    limit = "2%% or 0.02: exit code 1 where a tax that decides is above it"
     add("--fail-above", type=_ratio, metavar="TAX", help=limit)
-    add("--metric", choices=list(LATENCY_METRICS), help="the one that decides; default both")
+    decides = "a latency whose taxes decide; may be repeated; default all four"
+    add("--metric", action="append", choices=list(LATENCIES), help=decides)
     add("--explain", action="store_true", help="what vLLM's log says of each switched engine setting")
     add(
         "--confirm",

@@ -12,13 +12,12 @@ from connector_tax.check.confirm import dearest_mode, measure_experiments, write
 from connector_tax.check.document import check_json
 from connector_tax.check.experiments import Results, read_experiments
 from connector_tax.check.findings import Findings, read_findings
-from connector_tax.check.load_tax import MEASURES
 from connector_tax.check.request import CheckRequest
 from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import noise_floor, verdict
 from connector_tax.errors import ArtifactError, ConfigError, EngineError
-from connector_tax.stats.taxes import LATENCY_METRICS
+from connector_tax.stats.taxes import LATENCIES
 
 LOG = "check.log"
 
@@ -34,7 +33,7 @@ def run_check(
     *,
     root: Path | None,
     fail_above: float | None,
-    deciding: tuple[str, ...] = tuple(LATENCY_METRICS),
+    deciding: tuple[str, ...] = tuple(LATENCIES),
     explain: bool,
     as_json: bool,
     confirm: bool = False,
@@ -95,7 +94,7 @@ def _confirmed(findings: Findings, folder: Path) -> Results | None:
     taxes = next(m.taxes for m in findings.modes if m.mode == mode)
     try:
         measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
-        return read_experiments(experiments, {m: noise_floor(taxes, m) for m in MEASURES})
+        return read_experiments(experiments, {m: noise_floor(taxes, m) for m in LATENCIES})
     except (ArtifactError, EngineError, OSError) as error:
         say_on_stderr(f"the experiments cannot be made here: {error}")
         return None

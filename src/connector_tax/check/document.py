@@ -9,7 +9,7 @@ from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.text import tax_json
 from connector_tax.check.verdict import Verdict, judge, looked_at, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.stats.taxes import LATENCY_METRICS
+from connector_tax.stats.taxes import LATENCIES
 
 SCHEMA = 1
 
@@ -20,7 +20,7 @@ def check_json(
     fail_above: float | None,
     elapsed_s: float,
     results: Results | None = None,
-    deciding: tuple[str, ...] = tuple(LATENCY_METRICS),
+    deciding: tuple[str, ...] = tuple(LATENCIES),
 ) -> dict[str, Any]:
     """Everything that is printed, and the intervals that are not."""
     request = findings.campaigns.request
@@ -78,7 +78,7 @@ def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...], looks: int
         "engine_settings": [asdict(change) for change in mode.switched],
         "taxes": [tax_json(tax) for tax in mode.taxes],
         "taxes_over_blocks": [asdict(tax) for tax in mode.over_blocks],
-        "noise_floor": {metric: noise_floor(mode.taxes, metric) for metric in LATENCY_METRICS},
+        "noise_floor": {metric: noise_floor(mode.taxes, metric) for metric in LATENCIES},
         "judged": [asdict(judged) for judged in judge(mode, looks) if judged.metric in deciding],
         "processes": mode.processes,
         "spinning": list(mode.spinning),

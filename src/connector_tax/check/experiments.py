@@ -6,7 +6,6 @@ from typing import Any
 from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments
 from connector_tax.check.findings import CONFIDENCE, DRAWS, PLAIN
 from connector_tax.check.lateness import only_late
-from connector_tax.check.load_tax import MEASURES
 from connector_tax.ingest import CampaignData, CellData, read_campaign
 from connector_tax.ingest.steps import DECODE_ONLY, KIND_NAMES
 from connector_tax.intervals.bootstrap import Estimate, unavailable
@@ -14,7 +13,7 @@ from connector_tax.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, 
 from connector_tax.stats.cells import CellEstimates, estimate_cells
 from connector_tax.stats.hook_waits import HookTimes, hook_times
 from connector_tax.stats.step_slopes import launch_steps
-from connector_tax.stats.taxes import relative
+from connector_tax.stats.taxes import LATENCIES, relative
 
 STEP = "step_p50"
 # Held against plain's cell with nothing changed that was measured nearest to it; all others against plain's under the same change.
@@ -136,7 +135,7 @@ def _faults(cells: tuple[CellData, ...]) -> list[str]:
 
 def _measured(estimates: CellEstimates, seed: int) -> Measured:
     cell = estimates.cell
-    latency = {m: estimates.latency(*MEASURES[m]) for m in METRICS if m != STEP}
+    latency = {m: estimates.latency(*LATENCIES[m]) for m in METRICS if m != STEP}
     steps = launch_steps([cell])
     clock = cell.document["health"].get("device_clock")
     return Measured(

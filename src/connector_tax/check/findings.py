@@ -17,6 +17,7 @@ from connector_tax.stats.cells import CellEstimates, estimate_cells
 from connector_tax.stats.launches import MIN_BLOCKS
 from connector_tax.stats.repeats import repeats
 from connector_tax.stats.step_slopes import hook_costs, launch_steps, slopes
+from connector_tax.stats.taxes import LATENCIES
 
 CONFIDENCE = 0.95
 # Verdicts ask for the outer 0.2 % of them.
@@ -194,7 +195,7 @@ def _late(cells: Iterable[CellData]) -> Iterator[str]:
 
 def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:
     kept = {k: e for k, e in estimates.items() if e.cell.usable}
-    for entry in repeats(kept, data.reference_rates, CONFIDENCE):
+    for entry in repeats(kept, data.reference_rates, CONFIDENCE, metrics=LATENCIES):
         for tax in entry["taxes"]:
             if tax["config"] == own_id:
                 ends = entry["noise_floor"]["low"], entry["noise_floor"]["high"]

@@ -10,16 +10,8 @@ from connector_tax.check.lateness import late_ratio
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.host import work_us
-from connector_tax.stats.taxes import relative
+from connector_tax.stats.taxes import LATENCIES, relative
 from connector_tax.units import NS_PER_S, NS_PER_US
-
-# Beside the p90 that taxes are judged by, the medians.
-MEASURES = {
-    "ttft_p50": ("ttft_ms", 50.0),
-    "ttft_p90": ("ttft_ms", 90.0),
-    "tpot_p50": ("tpot_ms", 50.0),
-    "tpot_p90": ("tpot_ms", 90.0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ def load_taxes(
         cells = [sides.get((config, rate)) for config in configs]
         plain_cell, again_cell, own_cell = cells
         of_steps = _step_shares(own_cell)
-        for metric, (name, q) in MEASURES.items():
+        for metric, (name, q) in LATENCIES.items():
             plain, again, own = (
                 unavailable(f"{who} has no usable cell at {rate:g} req/s")
                 if side is None

@@ -4,8 +4,9 @@ A check makes one launch of the connector between two of plain, so the interval 
 launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by the
 largest such difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
 moment to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
-be left of the tax at plain's speed, and likewise where the virtual GPU's clock ran later beside one of them. A dozen taxes are looked at and one is enough for a verdict, so all of them together are wrong no more often than one
-interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and are made wider for the number of looks alone.
+be left of the tax at plain's speed, and likewise where the virtual GPU's clock ran later beside one of them. The taxes of
+four latencies at three loads in two ways of scheduling are looked at and one is enough for a verdict, so all of them together are wrong no more often
+than one interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and are made wider for the number of looks alone.
 """
 
 import math
@@ -18,7 +19,7 @@ from connector_tax.check.campaigns import Campaigns, mode_words
 from connector_tax.check.findings import CONFIDENCE, BlockTax, Died, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.stats.launches import MIN_BLOCKS
-from connector_tax.stats.taxes import LATENCY_METRICS, OF_ONE_LAUNCH
+from connector_tax.stats.taxes import LATENCIES, OF_ONE_LAUNCH
 
 FINE, ABOVE, NOT_JUDGED = 0, 1, 2
 NAMES = {"ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90", "tpot_p50": "TPOT p50", "tpot_p90": "TPOT p90"}
@@ -59,12 +60,12 @@ class Verdict:
 
 
 def verdict(
-    findings: Findings, fail_above: float | None, deciding: tuple[str, ...] = tuple(LATENCY_METRICS)
+    findings: Findings, fail_above: float | None, deciding: tuple[str, ...] = tuple(LATENCIES)
 ) -> Verdict:
     """
     Args:
         fail_above: as a ratio; None: no tax is too large.
-        deciding: of ``LATENCY_METRICS``; the others are printed and decide nothing.
+        deciding: of ``LATENCIES``; the others are printed and decide nothing.
     """
     label = findings.campaigns.request.label
     for mode in findings.modes:
@@ -94,7 +95,7 @@ def verdict(
             words = f"{label}: not judged: no load tells a {NAMES[blind.metric]} tax of {fail_above:.1%} from none; the best is {blind.words}"
             return Verdict(NOT_JUDGED, words)
     # A line that says "no tax" must not be read as one on a latency that was not asked for.
-    which = "" if len(deciding) > 1 else f" of {NAMES[deciding[0]]}"
+    which = "" if set(deciding) == set(LATENCIES) else f" of {_named(deciding)}"
     limit = "" if fail_above is None else f", none shown to be above {fail_above:.1%}"
     taxes = [j for j in judged if j.told_apart]
     if taxes:
@@ -121,7 +122,7 @@ def died_words(deaths: Sequence[Died]) -> str:
     return f"died while it served{times}: {deaths[0].cause}"
 
 
-def looked_at(findings: Findings, deciding: tuple[str, ...] = tuple(LATENCY_METRICS)) -> int:
+def looked_at(findings: Findings, deciding: tuple[str, ...] = tuple(LATENCIES)) -> int:
     """How many taxes decide together."""
     deciders = [t for mode in findings.modes for t in (mode.over_blocks or mode.taxes)]
     return sum(t.metric in deciding for t in deciders)
@@ -140,7 +141,7 @@ def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
         ]
     found = []
     for tax in mode.taxes:
-        if tax.metric in LATENCY_METRICS and tax.own.point is not None:
+        if tax.own.point is not None:
             low, high = tax.own.interval(1 - (1 - CONFIDENCE) / looks)
             floor = noise_floor(mode.taxes, tax.metric)
             if floor is None or low is None or high is None:
@@ -187,11 +188,11 @@ def _missing_over_blocks(
     known = {(t.rate_per_s, t.metric) for t in mode.over_blocks if t.blocks >= MIN_BLOCKS}
     found = []
     for rate in rates_per_s:
-        names = [NAMES[metric] for metric in deciding if (rate, metric) not in known]
-        if names:
+        unknown = [metric for metric in deciding if (rate, metric) not in known]
+        if unknown:
             lost = [why for why in mode.lost if f", {rate:g} req/s: " in why]
             found.append(
-                f"{' and '.join(names)} at {rate:g} req/s with {mode_words(mode.mode)} scheduling: known over fewer than "
+                f"{_named(unknown)} at {rate:g} req/s with {mode_words(mode.mode)} scheduling: known over fewer than "
                 f"{MIN_BLOCKS} blocks; {lost[0] if lost else 'no cell that counts has it in each'}"
             )
     return found
@@ -210,6 +211,11 @@ def _blind(judged: list[Judged], fail_above: float) -> Judged | None:
 
 def _half_width(j: Judged) -> float:
     return float("inf") if j.low is None or j.high is None else (j.high - j.low) / 2
+
+
+def _named(metrics: Sequence[str]) -> str:
+    *most, last = (NAMES[metric] for metric in metrics)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _percent(value: float | None) -> str:

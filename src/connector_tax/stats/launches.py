@@ -11,7 +11,7 @@ from connector_tax.intervals.resampling import Floats
 from connector_tax.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.taxes import LATENCY_METRICS
+from connector_tax.stats.taxes import LATENCIES
 from connector_tax.units import NS_PER_S
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
@@ -61,7 +61,7 @@ def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate
 
 def launches_at(estimates: dict[tuple[str, str, str], CellEstimates], rate: float, metric: str) -> Launches:
     """(block, configuration) -> its launch."""
-    name, q = LATENCY_METRICS[metric]
+    name, q = LATENCIES[metric]
     shape = headline_shape(estimates)
     cells = {
         (phase, config): own

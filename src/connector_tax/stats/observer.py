@@ -4,10 +4,7 @@ from typing import Any
 
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.taxes import LATENCY_METRICS, relative
-
-# Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it best.
-MEASURES = {"ttft_p50": ("ttft_ms", 50.0), "tpot_p50": ("tpot_ms", 50.0), **LATENCY_METRICS}
+from connector_tax.stats.taxes import LATENCIES, relative
 
 
 def observer_effect(
@@ -38,7 +35,8 @@ def observer_effect(
             else _relative(metric, off, plain[1]).to_json(confidence),
         }
         for config, (on, off) in pairs.items()
-        for metric in MEASURES
+        # Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it best.
+        for metric in LATENCIES
     ]
 
 
@@ -49,5 +47,5 @@ def _twins(on: CellEstimates, off: CellEstimates) -> bool:
 
 
 def _relative(metric: str, own: CellEstimates, base: CellEstimates) -> Estimate:
-    name, q = MEASURES[metric]
+    name, q = LATENCIES[metric]
     return relative(own.latency(name, q), base.latency(name, q))

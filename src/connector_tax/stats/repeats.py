@@ -7,6 +7,7 @@ too short (``tests/unit/stats/test_repeats.py`` counts how often either holds th
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,17 +69,19 @@ def repeats(
     rates: dict[str, Any] | None,
     confidence: float,
     no_ttft: frozenset[str] = frozenset(),
+    metrics: Iterable[str] = tuple(LATENCY_METRICS),
 ) -> list[dict[str, Any]]:
     """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks.
 
     Args:
         no_ttft: configurations whose TTFT is no tax.
+        metrics: of ``taxes.LATENCIES``.
     """
     found: list[dict[str, Any]] = []
     for reference, rate in _rates(rates):
-        for metric in LATENCY_METRICS:
+        for metric in metrics:
             launches = launches_at(estimates, rate, metric)
-            if metric == "ttft_p90":
+            if metric.startswith("ttft"):
                 launches = {key: x for key, x in launches.items() if x.config not in no_ttft}
             entry = summarise(launches, confidence)
             if entry is not None:
