@@ -71,12 +71,14 @@ class _Stack:
 
     Attributes:
         why_not: why there are not three parts.
+        fewer: part -> ``over n blocks``, of those over fewer blocks than the whole.
     """
 
     total: Interval
     n: int
     parts: dict[str, Interval]
     why_not: str
+    fewer: dict[str, str]
 
 
 Stacks = dict[str, dict[str, _Stack]]
@@ -119,7 +121,9 @@ def _stacks(aggregate: Aggregate) -> Stacks:
         why = [str(mapping(row.get(p)).get("reason") or "") for p in PARTS if p not in parts]
         missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
         n = int(number(mapping(row.get("total")).get("n")) or 0)
-        stack = _Stack(total, n, parts if whole else {}, missing)
+        kinds = {p: str(kind) for p in parts if (kind := mapping(row.get(p)).get("kind")) is not None}
+        fewer = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
+        stack = _Stack(total, n, parts if whole else {}, missing, fewer)
         found.setdefault(metric, {})[str(row.get("config"))] = stack
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {
@@ -288,12 +292,24 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
                 if c in stacks[m]
             ]
         ),
+        _fewer_words(stacks),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
         left_out(aggregate, "a"),
     ]
     return " ".join(p for p in parts if p)
+
+
+def _fewer_words(stacks: Stacks) -> str:
+    """Parts that fewer blocks know than the whole."""
+    named = [
+        f"{', '.join(stack.fewer)} of {METRICS[metric]} of {config} {clean(next(iter(stack.fewer.values())))}"
+        for metric, found in stacks.items()
+        for config, stack in found.items()
+        if stack.fewer
+    ]
+    return f"Known in fewer blocks than the whole: {listing(named, 9)}." if named else ""
 
 
 def _two_words(two: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of
 from connector_tax.figures.words import clean, hooks_words, interval_texts
 from connector_tax.report.hooks import ALL_OF_IT, cpu_us, is_all, wall_us
 from connector_tax.report.mechanism import mechanism
+from connector_tax.report.tax_text import OF_ONE_LAUNCH
 
 Text = dict[str, Any]
 MAX_HOOKS = 12
@@ -27,9 +28,17 @@ def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
         "plain_step": _us(entry.get("plain_step_us")),
         "n": f"{number(entry.get('n_steps')) or 0:,.0f} and {number(entry.get('n_plain_steps')) or 0:,.0f}",
         "difference": _with_range(mapping(entry.get("difference_us"))),
+        "kind": OF_ONE_LAUNCH,
         "why": [clean(sentence) for sentence in mechanism(aggregate, entry)],
         "share": "" if share is None or not share.excludes_zero else hooks_words(share, "the difference"),
-        "parts": [{"label": str(p.get("label")), "us": _with_range(p)} for p in rows(entry.get("parts"))],
+        "parts": [
+            {
+                "label": str(p.get("label")),
+                "us": _with_range(p),
+                "n": f"{_steps(p.get('n'))}, {OF_ONE_LAUNCH}",
+            }
+            for p in rows(entry.get("parts"))
+        ],
         "hooks": [
             {
                 "hook": str(h.get("hook")),
@@ -38,6 +47,7 @@ def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
                 "call": _us(h.get("us_per_call")),
                 "token": _us(h.get("us_per_token")),
                 "cpu": _cpu(h),
+                "cpu_n": "" if h.get("cpu_us_per_step") is None else _steps(h.get("n_cpu_steps")),
             }
             for h in hooks[:MAX_HOOKS]
         ],
@@ -53,6 +63,12 @@ def _cpu(hook: Mapping[str, Any]) -> str:
 def _us(value: Any) -> str:
     found = number(value)
     return "?" if found is None else f"{found:,.3g}" if abs(found) < 100 else f"{found:,.0f}"
+
+
+def _steps(value: Any) -> str:
+    """Those behind a number; aggregates of earlier versions do not say."""
+    found = number(value)
+    return "" if found is None else f"n {found:,.0f}"
 
 
 def _with_range(value: Mapping[str, Any]) -> str:

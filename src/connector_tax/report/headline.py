@@ -121,18 +121,24 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
 
 
 def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, confidence: str) -> str:
-    """What one tax says; of one with an open end, that it is not known whether it is one."""
+    """What one tax says; of one with an open end, what the other end holds."""
     if value.told == NO_TAX_FOUND:
         return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {with_interval(value)}."
     if value.told == UNDETERMINED:
         why = row.get("reason") or "an end of its interval is open"
         return (
             f"{name}: whether it has a tax on TTFT p90 {where} is not known; the estimate is {with_interval(value)}. "
-            f"An open end decides nothing: {clean(str(why))}."
+            f"The interval has an open end and does not exclude zero: {clean(str(why))}."
         )
     if value.told == GAIN:
         return f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}{_one_launch(row)}."
     amount, low, high = (text.lstrip("+") for text in interval_texts(value))
+    if value.high is None:
+        why = row.get("reason") or "not known"
+        return (
+            f"Merely switching on {name} costs at least {low} more TTFT p90 {where}, by its {confidence} interval{_one_launch(row)}. "
+            f"The estimate is {amount}; the upper end is open: {clean(str(why))}."
+        )
     return (
         f"Merely switching on {name} costs {amount} more TTFT p90 {where}, {confidence} interval {low} to {high}"
         f"{_one_launch(row)}."

@@ -206,8 +206,10 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
     low, high = gap.interval(evidence.confidence)
     outcome = judge(low, high)
     label = None
-    if outcome == REFUTED and low is not None and high is not None:
-        label = "larger than in the replay" if low > H2_RANGE[1] else "inverted" if high < 0 else "smaller"
+    if low is not None and low > H2_RANGE[1]:
+        label = "larger than in the replay"
+    elif outcome == REFUTED and high is not None:
+        label = "inverted" if high < 0 else "smaller"
     return Verdict(
         "H2",
         first,

@@ -5,7 +5,7 @@ And how its numbers read.
 
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.intervals.texts import digits_apart
-from connector_tax.stats.outcomes import GAIN, TAX, is_closed, told
+from connector_tax.stats.outcomes import GAIN, TAX, told
 
 # The replay's tax with Mooncake, and the range in which it is kept.
 H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
@@ -19,25 +19,20 @@ def prior_words(measured: str, low: float | None, high: float | None) -> list[st
     Args:
         measured: the tax with its interval.
     """
-    ends = (low, high)
-    if not is_closed(ends):
-        return []
-    if H1_KEEP[0] <= ends[0] and ends[1] <= H1_KEEP[1]:
+    if low is not None and high is not None and H1_KEEP[0] <= low and high <= H1_KEEP[1]:
         return [f"prior {H1_PRIOR:.0%} kept"]
-    outside = ends[1] < H1_KEEP[0] or ends[0] > H1_KEEP[1]
+    outside = (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1])
     return [f"prior {H1_PRIOR:.0%} revised to {measured}"] if outside else []
 
 
 def dominated(low: float | None, high: float | None) -> str | None:
     """By the interval of the no-op connector's share of a tax; None where it reaches across a border."""
-    ends = (low, high)
-    if not is_closed(ends):
-        return None
-    if ends[0] >= H3_SHARE:
+    if low is not None and low >= H3_SHARE:
         return "framework-cost-dominated"
-    if ends[1] < H3_LOW_SHARE:
+    if high is not None and high < H3_LOW_SHARE:
         return "implementation-cost-dominated"
-    return "mixed" if ends[0] >= H3_LOW_SHARE and ends[1] < H3_SHARE else None
+    within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
+    return "mixed" if within else None
 
 
 def interval_text(estimate: Estimate, confidence: float, unit: str = "") -> str:

@@ -1,10 +1,10 @@
 """From an interval and a threshold to the outcome of a hypothesis, and its p; and where an interval lies to zero.
 
-An interval with an open end decides nothing: what the requests that failed would have made of it is not known.
+A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands: what lies above a threshold with
+its lower end is above it, whatever the failed requests would have made of the upper one. What needs the open end is undetermined.
 """
 
 from collections.abc import Callable
-from typing import TypeGuard
 
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.p_values import p_of
@@ -14,36 +14,29 @@ TAX, GAIN, NO_TAX_FOUND = "tax", "gain", "no_tax_found"
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
 Judge = Callable[[float | None, float | None], str]
-Ends = tuple[float | None, float | None]
-
-
-def is_closed(ends: Ends) -> TypeGuard[tuple[float, float]]:
-    """Whether both ends are known."""
-    return None not in ends
 
 
 def told(low: float | None, high: float | None) -> str:
-    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where it holds it, ``undetermined`` with an open end."""
-    ends = (low, high)
-    if not is_closed(ends):
-        return UNDETERMINED
-    return TAX if ends[0] > 0 else GAIN if ends[1] < 0 else NO_TAX_FOUND
+    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it holds zero, else ``undetermined``."""
+    if low is not None and low > 0:
+        return TAX
+    if high is not None and high < 0:
+        return GAIN
+    return UNDETERMINED if low is None or high is None else NO_TAX_FOUND
 
 
 def against(threshold: float, low: float | None, high: float | None, *, above: str, below: str) -> str:
-    ends = (low, high)
-    if not is_closed(ends):
-        return UNDETERMINED
-    return above if ends[0] >= threshold else below if ends[1] < threshold else UNDETERMINED
+    if low is not None and low >= threshold:
+        return above
+    return below if high is not None and high < threshold else UNDETERMINED
 
 
 def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> str:
-    ends = (low, high)
-    if not is_closed(ends):
-        return UNDETERMINED
-    if bounds[0] <= ends[0] and ends[1] <= bounds[1]:
+    if low is not None and high is not None and bounds[0] <= low and high <= bounds[1]:
         return SUPPORTED
-    return REFUTED if ends[0] > bounds[1] or ends[1] < bounds[0] else UNDETERMINED
+    if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
+        return REFUTED
+    return UNDETERMINED
 
 
 def grows(low: float | None, high: float | None) -> str:

@@ -1,4 +1,4 @@
-"""An interval with an open end is neither told apart from zero nor said to hold it, wherever it is asked."""
+"""An interval with an open end decides what its other end holds, and nothing else, wherever it is asked."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,22 @@ from connector_tax.stats.taxes import OF_ONE_LAUNCH, Tax, relative, verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-OPEN = [(0.7, None), (None, 0.2), (None, -0.1), (None, None)]
+# Ends -> what they say of zero, of a threshold of 0.1 and of the range from 0.05 to 0.1, whether it grows, the label of a share and of the prior.
+OPEN = {
+    (0.7, None): ("tax", "above", "refuted", "supported", "framework-cost-dominated", True),
+    (0.02, None): ("tax", "undetermined", "undetermined", "supported", None, False),
+    (None, 0.2): (
+        "undetermined",
+        "undetermined",
+        "undetermined",
+        "undetermined",
+        "implementation-cost-dominated",
+        True,
+    ),
+    (None, -0.1): ("gain", "below", "refuted", "refuted", "implementation-cost-dominated", True),
+    (-0.1, None): ("undetermined", "undetermined", "undetermined", "undetermined", None, False),
+    (None, None): ("undetermined", "undetermined", "undetermined", "undetermined", None, False),
+}
 STACK = "multi_mooncake_lmcache"
 
 
@@ -27,13 +42,17 @@ def estimate(point: float, half: float, *, lost: float = 0.0, towards: float = n
 
 
 @pytest.mark.parametrize("ends", OPEN, ids=str)
-def test_nothing_is_decided_by_one(ends: tuple[float | None, float | None]) -> None:
-    assert told(*ends) == "undetermined"
-    assert against(0.1, *ends, above="supported", below="refuted") == "undetermined"
-    assert inside((0.05, 0.1), *ends) == "undetermined"
-    assert grows(*ends) == "undetermined"
-    assert dominated(*ends) is None
-    assert prior_words("", *ends) == []
+def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | None]) -> None:
+    """Requests that failed can make the open end only larger; they are no reason to doubt the other."""
+    prior = prior_words("x", *ends) == ["prior 45% revised to x"]
+    assert (
+        told(*ends),
+        against(0.1, *ends, above="above", below="below"),
+        inside((0.05, 0.1), *ends),
+        grows(*ends),
+        dominated(*ends),
+        prior,
+    ) == OPEN[ends]
 
 
 def test_a_closed_one_is_told() -> None:
@@ -55,12 +74,18 @@ def judged(**taxes: Estimate) -> dict[str, tuple[str, str | None, str]]:
 
 
 def test_no_hypothesis_takes_an_open_tax_for_none() -> None:
-    found = judged(mooncake_both=estimate(0.3, 0.01, lost=0.1), **{STACK: estimate(0.4, 0.01, lost=0.1)})
+    found = judged(mooncake_both=estimate(0.05, 0.4, lost=0.1), **{STACK: estimate(0.2, 0.4, lost=0.1)})
     assert [found[h][0] for h in ("H1", "H2", "H3", "H4")] == ["undetermined"] * 4
     assert found["H3"][1] == "whether there is a tax to split is not known"
     assert found["H4"][1] == "whether the stack has a tax is not known"
     for _, _, sentence in (found[h] for h in ("H1", "H2", "H3", "H4")):
         assert "An end is not known: the interval reaches requests that failed or did not finish." in sentence
+
+
+def test_failed_requests_do_not_hide_a_tax_that_the_others_show() -> None:
+    found = judged(mooncake_both=estimate(0.3, 0.01, lost=0.1))
+    assert found["H1"][0] == "supported"
+    assert "unbounded" in found["H1"][2]
 
 
 def test_a_gain_and_nothing_are_told_apart_from_what_is_not_known() -> None:
@@ -69,8 +94,10 @@ def test_a_gain_and_nothing_are_told_apart_from_what_is_not_known() -> None:
     assert judged(mooncake_both=estimate(0.0, 0.1))["H3"][1] == "no tax to split"
 
 
-def test_a_gap_that_is_open_has_no_label() -> None:
+def test_a_gap_has_the_label_that_its_known_end_holds() -> None:
     outcome, label, _ = judged(mooncake_both=estimate(0.9, 0.01, lost=0.1))["H2"]
+    assert (outcome, label) == ("refuted", "larger than in the replay")
+    outcome, label, _ = judged(mooncake_both=estimate(0.27, 0.01, lost=0.1))["H2"]
     assert (outcome, label) == ("undetermined", None)
 
 
@@ -84,7 +111,7 @@ def test_plains_failed_requests_leave_no_lower_end() -> None:
 def test_the_row_of_an_open_tax_has_its_reason() -> None:
     place = ("nixl_both", "ref_safe", "a", "r1", 1.0, 8, 8, "ttft_p90")
     row = Tax(*place, estimate(0.3, 0.01, lost=0.1), 200).to_json(0.95)
-    assert (row["verdict"], row["available"], row["kind"]) == ("undetermined", True, OF_ONE_LAUNCH)
+    assert (row["verdict"], row["available"], row["kind"]) == ("tax", True, OF_ONE_LAUNCH)
     assert row["reason"] == "the interval reaches requests that failed or did not finish"
     assert Tax(*place, estimate(0.3, 0.01), 200).to_json(0.95)["reason"] is None
 
