@@ -12,6 +12,7 @@ class Statement:
     Attributes:
         heads, cells: of a row of a table; ``text`` is all of it.
         beside: the other half of a figure's words: the title may leave to the caption what its intervals hold.
+        above: what the nearest row above has in its first cell, for rows that leave theirs empty.
     """
 
     section: str
@@ -19,6 +20,8 @@ class Statement:
     heads: list[str] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
     beside: str = ""
+    above: str = ""
+    is_caption: bool = False
 
 
 def statements(page: str) -> list[Statement]:
@@ -40,6 +43,7 @@ class _Page(HTMLParser):
         self.cells: list[str] = []
         self.text = ""
         self.figure = ""
+        self.above = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         told = dict(attrs)
@@ -68,13 +72,15 @@ class _Page(HTMLParser):
         elif tag == "td":
             self.cells.append(text)
         elif tag == "tr" and self.cells:
-            self.found.append(Statement(self.section, " | ".join(self.cells), self.heads, self.cells))
+            self.above = self.cells[0] or self.above
+            row = Statement(self.section, " | ".join(self.cells), self.heads, self.cells, above=self.above)
+            self.found.append(row)
         elif tag == "figcaption":
             # The number of the figure itself is counted, not measured.
             caption = re.sub(r"^Figure \d\.", "", text).partition("Numbers: figures/")[0]
             section = f"Figures {self.figure}"
             self.found.append(Statement(section, self.title, beside=caption))
-            self.found.append(Statement(section, caption, beside=self.title))
+            self.found.append(Statement(section, caption, beside=self.title, is_caption=True))
         elif tag in ("h2", "h3", "h4", "summary"):
             levels = ["h2", "h3", "h4", "summary"]
             # A summary belongs to the heading above it, and what is folded away belongs to the summary.

@@ -50,7 +50,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     for measured in tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b"):
         row = standing_tax(aggregate, measured)
         tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
-        if tokens_in is not None and tokens_out is not None:
+        if interval(row) is not None and tokens_in is not None and tokens_out is not None:
             grids.setdefault(str(row.get("config")), {})[int(tokens_in), int(tokens_out)] = row
     if not grids:
         return Omitted("phase B has no available tax of TTFT p90 at ref_safe")

@@ -304,10 +304,10 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
 def _fewer_words(stacks: Stacks) -> str:
     """Parts that fewer blocks know than the whole."""
     named = [
-        f"{', '.join(stack.fewer)} of {METRICS[metric]} of {config} {clean(next(iter(stack.fewer.values())))}"
+        f"{', '.join(p for p, k in stack.fewer.items() if k == kind)} of {METRICS[metric]} of {config} {clean(kind)}"
         for metric, found in stacks.items()
         for config, stack in found.items()
-        if stack.fewer
+        for kind in dict.fromkeys(stack.fewer.values())
     ]
     return f"Known in fewer blocks than the whole: {listing(named, 9)}." if named else ""
 

@@ -201,11 +201,13 @@ def is_of_one_launch(kind: object) -> bool:
 
 
 def standing_tax(aggregate: Aggregate, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another."""
+    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
+    that has a reason in place of a number."""
     keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
     place = [row.get(k) for k in keys]
     found = (t for t in chosen_taxes(aggregate) if [t.get(k) for k in keys] == place)
-    return next((t for t in found if interval(t) is not None), row)
+    chosen = next(found, row)
+    return chosen if interval(chosen) is not None or interval(row) is not None else row
 
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Mapping[str, Any]]:

@@ -15,6 +15,7 @@ from connector_tax.figures.lookup import (
     rows,
 )
 from connector_tax.figures.words import percent, rate, with_interval
+from connector_tax.intervals.texts import digits_apart
 from connector_tax.records.cell import phase_label
 from connector_tax.report.tax_text import VERDICT_WORDS
 
@@ -65,10 +66,12 @@ def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
     slope = interval(entry.get("host_speed_slope"))
     if slope is not None:
         same = interval(mapping(entry.get("noise_floor")).get("at_equal_host_speed"))
-        ends = f"[{slope.low:.2f}, {slope.high:.2f}]"
+        known = [slope.point, *(end for end in (slope.low, slope.high) if end is not None)]
+        texts = iter(digits_apart(known, lambda _: 2, no_zero=slope.excludes_zero))
+        point, *ends = ("?" if v is None else next(texts) for v in (slope.point, slope.low, slope.high))
         found.append(
             f"Where a fixed piece of work took the host 10 % longer, the latency differed by {percent(math.expm1(slope.point * math.log(1.1)))} "
-            f"(slope {slope.point:.2f} {ends} on the log scale)."
+            f"(slope {point} [{', '.join(ends)}] on the log scale)."
         )
         if same is not None:
             found.append(f"With that taken out, plain against itself: {with_interval(same)}.")

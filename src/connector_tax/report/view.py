@@ -7,6 +7,7 @@ from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
     all_cells,
+    chosen_taxes,
     confidence_of,
     confidence_words,
     configs,
@@ -128,10 +129,10 @@ def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
     columns = {m: found for m, found in columns.items() if found}
     if not columns:
         return None
-    # Those with a reason in place of a number stand there with it.
+    # Those with a reason in place of a number stand there with it; the one that stands for all launches comes last.
     told = {
         (str(t.get("config")), str(t.get("metric"))): t
-        for t in rows(aggregate.get("taxes"))
+        for t in (*rows(aggregate.get("taxes")), *chosen_taxes(aggregate))
         if t.get("reference") == reference and t.get("phase") == "a"
     }
     named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,12 @@ def test_figure_7_names_parts_that_fewer_blocks_know(example: dict[str, Any]) ->
     assert "Known in fewer blocks than the whole: framework, implementation of TTFT p90 of " in result.caption
     assert " over 4 blocks" in result.caption
     assert "fewer blocks" not in drawn("fig7_decomposition", example).caption  # type: ignore[union-attr]
+    # The matched launches lost another block.
+    for row in aggregate["decomposition"]:
+        row["implementation"]["kind"] = "over 3 blocks"
+    result = drawn("fig7_decomposition", aggregate)
+    assert isinstance(result, Drawn)
+    assert re.search(
+        r"whole: framework of TTFT p90 of (\w+) over 4 blocks(, | and )implementation of TTFT p90 of \1 over 3 blocks",
+        result.caption,
+    )

@@ -1,11 +1,9 @@
 """The reader of pages finds what is planted; the demo's page and the published campaign's hold nothing that it finds."""
 
-import random
+import copy
 import re
 import shutil
 import sys
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,11 @@ from connector_tax.rehearsal.campaign import analyse, rehearse
 from connector_tax.stats.aggregate import aggregate as aggregated
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from claims import NUMBER, PageReader, faults
+from alterations import SHARES_OF, alterations, shares
+from claim_numbers import estimate, misread
+from claims import ONE_LAUNCH, PageReader, faults
 from made_pages import page_of
-from mutations import BLOCKS, Mutation
-from page_statements import Statement, statements
+from mutations import BLOCKS, MUTATIONS, Mutation
 
 PUBLISHED = PROJECT_ROOT / "results" / "virtual-h200"
 
@@ -68,9 +67,10 @@ def test_a_number_of_unknown_origin_is_found(page: str, made: dict[str, Any]) ->
         ("</td></tr>", " 7.3 %</td></tr>"),
         ('alt="Figure 4: ', 'alt="Figure 4: 7.3 % of '),
         ("Tax = percentile with the connector", "Over 7.3 ms. Tax = percentile with the connector"),
+        ("</main>", "<p>It is 7.3 % faster.</p></main>"),
     ):
         found = faults(changed(page, old, new), made)
-        assert len(found) == 1 and "'7.3" in found[0] and "unknown origin" in found[0]
+        assert found and any("'7.3" in f for f in found)
 
 
 def test_a_wrong_interval_is_found(page: str, made: dict[str, Any]) -> None:
@@ -83,30 +83,21 @@ def test_a_wrong_interval_is_found(page: str, made: dict[str, Any]) -> None:
     low, high = (f"{100 * tax[k]:+.0f} %" for k in ("low", "high"))
     said = f"<small>[{low}, {high}]</small>"
     (fault,) = faults(changed(page, said, f"<small>[{low}, +77 %]</small>"), made)
-    assert "another interval" in fault
-    assert any("without its interval" in f for f in faults(changed(page, said, ""), made))
+    assert f"[{low}, +77 %]" in fault and "is not" in fault
+    assert faults(changed(page, said, ""), made)
 
 
 def test_a_wrong_kind_is_found(page: str, made: dict[str, Any]) -> None:
-    """One launch's number as one over blocks, the reverse, and no word about it."""
-    kinds = [
-        f
-        for f in faults(page.replace("over 4 blocks of launches", "over 5 blocks of launches"), made)
-        if " is over 4 blocks " in f
-    ]
-    assert kinds
-    assert any(" is of one launch " in f for f in faults(page.replace("of one launch", ""), made))
-    assert any(
-        " is over 4 blocks " in f
-        for f in faults(page.replace("Over 4 blocks of launches", "Of one launch each"), made)
-    )
+    """Another number of blocks, one launch's number as one over blocks, the reverse, and no word about it."""
+    assert faults(changed(page, "over 4 blocks of launches", "over 5 blocks of launches"), made)
+    assert faults(changed(page, "Over 4 blocks of launches", "Of one launch each"), made)
+    assert faults(changed(page, ", over 4 blocks of launches", ""), made)
+    assert faults(changed(page, "tax, of one launch", "tax"), made)
 
 
 def test_a_wrong_count_and_somebody_elses_number_are_found(page: str, made: dict[str, Any]) -> None:
-    assert any(
-        "counts nothing" in f
-        for f in faults(re.sub(r"(\d) of 5 connectors", "4 of 6 connectors", page, count=1), made)
-    )
+    """Also a number that prints like another's in the same table, and a name that takes another's row."""
+    assert faults(re.sub(r"(\d) of 5 connectors", "4 of 5 connectors", page, count=1), made)
     label = made["configs"]["nixl_both"]["label"]
     other = made["configs"]["mooncake_both"]["label"]
     rows = page.split("<tr>")
@@ -115,43 +106,97 @@ def test_a_wrong_count_and_somebody_elses_number_are_found(page: str, made: dict
     assert faults("<tr>".join([*rows[:k], swapped, *rows[k + 1 :]]), made)
 
 
-def altered(text: str, rng: random.Random) -> tuple[str, str] | None:
-    """One of its numbers off by 3 to 50 %, written as it was; and which."""
-    found = list(re.finditer(rf"(?<![\w.,/])({NUMBER})(?![\w])", text))
-    if not found:
-        return None
-    match = rng.choice(found)
-    digits = len(match[1].partition(".")[2])
-    value = float(match[1].replace(",", "").replace("−", "-").lstrip("+"))
-    factor = 1 + rng.choice((-1, 1)) * rng.uniform(0.03, 0.5)
-    other = value * factor if abs(value * factor - value) >= 0.5 * 10**-digits else value + 10**-digits
-    new = f"{abs(other):,.{digits}f}" if "," in match[1] else f"{abs(other):.{digits}f}"
-    sign = match[1][0] if match[1][0] in "+−-" else ""
-    return (
-        (text[: match.start()] + sign + new + text[match.end() :], match[1])
-        if sign + new != match[1]
-        else None
-    )
+def test_a_verdict_of_another_word_is_found(page: str, made: dict[str, Any]) -> None:
+    for old, new in (
+        ("a tax for 5 of 5", "a gain for 5 of 5"),
+        ("% more TTFT", "% less TTFT"),
+        ('">supported', '">refuted'),
+        ("The two taxes add up", "The two taxes interfere, together they cost more"),
+        ("undetermined, of one launch", "supported, of one launch"),
+    ):
+        assert faults(changed(page, old, new), made), old
 
 
-def caught(aggregate: dict[str, Any], n: int) -> float:
-    """Share of single altered numbers that are found, over the statements of the page."""
-    rng, reader = random.Random(13), PageReader(aggregate)
-    known = [s for s in statements(page_of(aggregate)) if re.search(r"\d", s.text)]
-    outcomes: Counter[bool] = Counter()
-    while sum(outcomes.values()) < n:
-        statement = rng.choice(known)
-        place = rng.randrange(len(statement.cells)) if statement.cells else 0
-        other = altered(statement.cells[place] if statement.cells else statement.text, rng)
-        if other is None:
-            continue
-        cells = [other[0] if k == place else c for k, c in enumerate(statement.cells)]
-        planted: Statement = replace(statement, text=" | ".join(cells) or other[0], cells=cells)
-        outcomes[bool(reader.of(planted))] += 1
-    return outcomes[True] / n
+# Campaign -> what its page says of open ends, or of who has no number, and what it may not say.
+OPEN = {
+    "open above": (
+        ("costs at least ", "costs "),
+        ("no upper bound", "+77 %"),
+        ("the upper end is open: the interval", "the upper end is open: an interval"),
+        ("a tax for 4 of 5", "a tax for 3 of 5"),
+    ),
+    "one-sided intervals": (
+        (": whether it has a tax on TTFT p90 ", ": no tax on TTFT p90 "),
+        ("undetermined, of one launch", "no tax found, of one launch"),
+        ("not known, since an end of the interval is open, for", "neither a tax nor a gain is found for"),
+        ("of 20 it is not known", "of 19 it is not known"),
+        ("Whether there is a tax to split is not known", "There is no tax to split"),
+        (", dotted where an end of it is not known", ""),
+    ),
+    "requests of a stack's block failed": (
+        ("No number for Mooncake + LMCache", "No number for LMCache"),
+        ("one without a number, Mooncake + LMCache", "one without a number, LMCache"),
+        ("of 5 connectors", "of 4 connectors"),
+        ("no value in block R1", "no value in block R2"),
+    ),
+}
 
 
-def test_nearly_every_altered_number_is_found(made: dict[str, Any], published: dict[str, Any]) -> None:
-    """What gets past is a small count that is another count of the same row, or a rounding that another value shares."""
-    assert caught(made, 300) > 0.9
-    assert caught(published, 300) > 0.85
+@pytest.mark.parametrize("name", OPEN)
+def test_what_a_page_says_of_open_ends_and_lost_numbers_is_read(name: str, tmp_path: Path) -> None:
+    aggregate = MUTATIONS[name].made(tmp_path / "campaign")
+    page = page_of(aggregate)
+    assert faults(page, aggregate) == []
+    for old, new in OPEN[name]:
+        assert faults(changed(page, old, new), aggregate), old
+
+
+def test_digits_that_hide_what_the_aggregate_tells_apart_are_found() -> None:
+    """A sign of zero, a tax that reads as zero, and an end that reads as its point."""
+    (value,) = estimate({"point": 0.00101, "low": 0.00098, "high": 0.00104})
+    assert list(misread("+0.101 % [+0.098 %, +0.104 %]", [value])) == []
+    for text in ("+0.1 % [+0.1 %, +0.1 %]", "0 % [0 %, 0 %]", "+0.101 % [+0.1 %, +0.1 %]"):
+        assert list(misread(text, [value])), text
+    (value,) = estimate({"point": -0.0001, "low": -0.02, "high": 0.01})
+    assert list(misread("0 % [−2.0 %, +1.0 %]", [value])) == []
+    assert list(misread("−0 % [−2.0 %, +1.0 %]", [value]))
+
+
+def test_every_number_of_the_process_tables_is_read(published: dict[str, Any]) -> None:
+    """Cores and memory per process, parts and hooks of a step, and the sentences on why it takes longer."""
+    reader = PageReader(published)
+    tables = ("What each engine process", "Where the microseconds", "The virtual GPU's clock")
+    altered = [
+        a
+        for a in alterations(published, page_of(published))
+        if any(t in a.statement.section for t in tables) and a.kind in ("number", "sign", "name")
+    ]
+    assert len(altered) > 800
+    assert [a for a in altered if not reader.of(a.statement)] == []
+
+
+def test_a_verdict_may_leave_its_kind_to_the_table_of_verdicts(made: dict[str, Any]) -> None:
+    """Success criteria repeat what verdicts say; a campaign whose evidence does not repeat the kind is right as well."""
+    told = copy.deepcopy(made)
+    for entry in (*told["criteria"], *told["hypotheses"]):
+        for key in ("evidence", "sentence"):
+            entry[key] = str(entry.get(key) or "").replace(ONE_LAUNCH, "")
+    assert faults(page_of(told), told) == []
+    for entry in told["hypotheses"]:
+        entry["kind"] = None
+    assert faults(page_of(told), told) == []
+
+
+def test_what_a_verdict_says_is_held_against_its_own_numbers(made: dict[str, Any]) -> None:
+    """The sentence stands on the page as it stands in the aggregate, so only its numbers give it away."""
+    told = copy.deepcopy(made)
+    told["hypotheses"][0]["sentence"] = told["hypotheses"][0]["sentence"].replace("31.4%", "31.3%")
+    assert any("31.3%" in f for f in faults(page_of(told), told))
+
+
+@pytest.mark.parametrize("which", ["made", "published"])
+def test_nearly_everything_that_is_altered_is_found(which: str, request: pytest.FixtureRequest) -> None:
+    """Of each kind of alteration; ``tests/alterations.py`` says what is altered, and what of a page nobody reads."""
+    caught, counts, missed = shares(request.getfixturevalue(which))
+    assert {k for k in SHARES_OF if counts.get(k, 0) >= 40} == set(SHARES_OF)
+    assert {k: v for k, v in caught.items() if v < 0.97} == {}, missed[:20]

@@ -14,7 +14,11 @@ NAMES = [name for name, m in MUTATIONS.items() if "repeats" not in m.sections]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_on_the_page_is_the_aggregates(name: str, tmp_path: Path) -> None:
+def test_every_number_on_the_page_is_the_aggregates(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With its interval and its kind; see ``tests/claims.py``."""
+    # Nothing of it has to outlive a power cut, and waiting for the disk is half of the time.
+    monkeypatch.setattr("os.fsync", lambda _: None)
     aggregate = MUTATIONS[name].made(tmp_path / "campaign")
     assert faults(page_of(aggregate), aggregate) == []

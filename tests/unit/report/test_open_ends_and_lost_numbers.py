@@ -14,6 +14,7 @@ from connector_tax.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.report.compare import Change, Number
 from connector_tax.report.headline import headline
 from connector_tax.report.tax_text import tax_text
+from connector_tax.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
@@ -159,6 +160,21 @@ def test_one_that_is_not_the_subject_is_named_as_well(aggregate: dict[str, Any])
     lose(aggregate, "nixl_both")
     assert first(aggregate).startswith("Merely switching on Mooncake (both) costs ")
     assert first(aggregate).endswith(f" No number for NIXL (both) ({LOST}).")
+
+
+def test_no_launch_stands_in_for_a_tax_that_blocks_lost(aggregate: dict[str, Any]) -> None:
+    """Phase A's launch and Phase B's of its shape have numbers; tables and Figure 5 take the tax that was chosen."""
+    lose(aggregate, "nixl_both")
+    view = page_view(aggregate, {}, "abcd")
+    rows = [r for table in view["taxes"] for r in table["rows"] if r["id"] == "nixl_both"]
+    assert [r["taxes"][0]["range"] for r in rows] == [LOST, LOST]
+    shapes = [r for r in view["shape_taxes"] if r["label"] == "NIXL (both)"]
+    lost = [r["shape"] for r in shapes if r["taxes"][0]["text"] == "not available"]
+    assert lost == ["4,096 x 256"] * 2 and len(shapes) > 2
+    with drawing_style("fig5"):
+        found = FIGURES["fig5_shape_heatmaps"](aggregate)
+    assert isinstance(found, Drawn) and "of 52 cells" in found.title
+    assert "nixl_both 4096x256" in found.caption.partition("Not available: ")[2]
 
 
 def test_where_nobody_has_a_number_the_reason_is_the_taxs(aggregate: dict[str, Any]) -> None:

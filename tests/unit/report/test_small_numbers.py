@@ -10,6 +10,7 @@ import pytest
 
 from connector_tax.report.headline import headline
 from connector_tax.report.page import render
+from connector_tax.report.repeats import repeats_view
 from connector_tax.report.view import page_view
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
@@ -35,6 +36,16 @@ def test_a_small_tax_does_not_cost_nothing(aggregate: dict[str, Any]) -> None:
     sentence = headline(aggregate)["sentence"].replace("\u00a0", " ")
     assert "costs 0.04 % more TTFT p90" in sentence
     assert "interval 0.01 % to 0.1 %" in sentence
+
+
+def test_a_slope_near_zero_has_no_signed_zero() -> None:
+    slope = {"point": -0.0016, "low": -0.0096, "high": 0.0042}
+    entry = {"metric": "tpot_p90", "reference": "ref_safe", "host_speed_slope": slope}
+    (sentence,) = repeats_view({"repeats": [entry]})[0]["sentences"]
+    assert sentence.endswith("(slope -0.002 [-0.010, 0.004] on the log scale).")
+    slope |= {"low": -0.5, "high": 0.4}
+    (sentence,) = repeats_view({"repeats": [entry]})[0]["sentences"]
+    assert sentence.endswith("(slope 0 [-0.50, 0.40] on the log scale).")
 
 
 def test_the_framework_is_what_the_parts_say_it_is(aggregate: dict[str, Any]) -> None:

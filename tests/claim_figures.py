@@ -1,0 +1,284 @@
+"""Titles and captions of figures, and here those of taxes (4, 5, 7 and 8): whose numbers each has to hold, how many of how many it counts, and whom it names.
+
+All of it is worked out here from the aggregate; the room ``figures`` is not asked.
+"""
+
+from collections.abc import Callable
+
+from claim_lines import Lines, sizes
+from claim_numbers import estimate, the
+from claim_rows import Cell, Entry, is_open, sign
+from claim_told import NAMES, listing, said
+from page_statements import Statement
+
+REFERENCES = ("ref_safe", "ref_load")
+STACKS = (
+    ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
+    ("multi_noop_example", ("noop_connector", "example_connector")),
+)
+PARTS = {
+    "flags": "engine settings that it switches",
+    "framework": "vLLM's connector framework",
+    "implementation": "its own code",
+}
+REST = "what it adds to the no-op connector (settings that it switches among it)"
+
+
+class Figures(Lines):
+    """Of one aggregate: what stands above and below each figure."""
+
+    def faults(self, s: Statement) -> list[str] | None:
+        """None where nobody has worked out what the statement says."""
+        name = s.section.split()[-1]
+        if not s.section.startswith("Figures") or not s.section.split()[1:]:
+            return super().faults(s)
+        title, caption = self.figures()[name[:4]]
+        cell = caption(s) if s.is_caption else title(s)
+        return list(cell.faults(s.text))
+
+    def figures(self) -> dict[str, tuple[Callable[[Statement], Cell], Callable[[Statement], Cell]]]:
+        return {
+            "fig1": (self.levels_title, self.levels_caption), "fig2": (self.levels_title, self.levels_caption),
+            "fig3": (self.throughput_title, self.throughput_caption), "fig4": (self.taxes_title, self.taxes_caption),
+            "fig5": (self.shapes_title, self.shapes_caption), "fig6": (self.steps_title, self.steps_caption),
+            "fig7": (self.parts_title, self.parts_caption), "fig8": (self.stack_title, self.stack_caption),
+            "fig9": (self.split_title, self.split_caption),
+        }  # fmt: skip
+
+    # Figures 4 and 5: taxes.
+    def taxes_title(self, s: Statement) -> Cell:
+        places = [
+            (r, m)
+            for r in REFERENCES
+            if any(self.main(m, r) for m in NAMES)
+            for m in NAMES
+            if self.main(m, r)
+        ]
+        reference, metric = places[0]
+        without = self.without_number(metric, reference)
+        words, values = self.told_apart(self.main(metric, reference), without=without)
+        return said([f"{NAMES[metric]} {self.at_rate(reference)}:", *words], values)
+
+    def taxes_caption(self, s: Statement) -> Cell:
+        taxes = {(m, r): self.main(m, r) for m in NAMES for r in REFERENCES}
+        present = [r for r in REFERENCES if any(taxes[m, r] for m in NAMES)]
+        if len(present) == 2 and self.rates["ref_safe"] == self.rates["ref_load"]:
+            present = ["ref_safe"]
+        shown = [t for r in present for m in NAMES for t in taxes[m, r].values()]
+        words = ["/ percentile of plain - 1", self.launches_behind(shown), *self.left_out("a")]
+        if len(present) == 2:
+            words.append("The gap between the two bars")
+        if flags := self.a["reference_rates"].get("flags"):
+            words.append(f"Reference rates carry: {', '.join(flags)}.")
+        missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
+        if "ref_load" in present and missing:
+            words.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
+        counts = [t.get(k) for found in taxes.values() for t in found.values() for k in ("n", "n_plain")]
+        return said(words, [*self.confidence, *sizes(counts)])
+
+    def grid(self) -> dict[tuple[str, int, int], Entry]:
+        """The tax that stands at each shape, or the cell's own."""
+        keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
+        chosen = {tuple(t[k] for k in keys): t for t in self.a["main_taxes"]}
+        own = [
+            chosen.get(tuple(t[k] for k in keys), t)
+            for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b") and t["point"] is not None and t["available"]
+        ]  # fmt: skip
+        return {
+            (t["config"], t["input_tokens"], t["output_tokens"]): t
+            for t in own
+            if t["config"] != "plain" and t["point"] is not None
+        }
+
+    def shapes_title(self, s: Statement) -> Cell:
+        grid = self.grid()
+        above, below = ({k: t for k, t in grid.items() if sign(t) == side} for side in (1, -1))
+        n, unknown = the(len(grid)), the(sum(map(is_open, grid.values())) or None)
+        not_known = ["it is not known"] if unknown else []
+        if not above and not below:
+            return said(
+                ["At no shape is a connector's TTFT tax told apart from zero", *not_known], n + unknown
+            )
+        if above:
+            key = max(above, key=lambda k: above[k]["point"])
+            words = [
+                "above zero in", *(["and below it in"] if below else []), "the largest is"
+            ]  # fmt: skip
+            values = the(len(above)) + n + (the(len(below)) if below else []) + unknown
+        else:
+            key = min(below, key=lambda k: below[k]["point"])
+            words = ["below zero in", "and above it in none", "the lowest is"]
+            values = the(len(below)) + n + unknown
+        words += not_known
+        tax = grid[key]
+        values += estimate(tax) + (the(tax["blocks"]) if tax.get("blocks") is not None else [])
+        values += the(key[1]) + the(key[2])
+        if len({t["rate_per_s"] for t in grid.values()}) > 1:
+            values += the(tax["rate_per_s"], "rate")
+        words += ["where a side did not keep up"] if tax.get("overloaded") else []
+        return said([*words, f"{self.name(key[0])} at"], values)
+
+    def shapes_caption(self, s: Statement) -> Cell:
+        grid = self.grid()
+        rates = sorted({t["rate_per_s"] for t in grid.values()})
+        words = [self.at_rate("ref_safe", ""), *self.left_out("b")]
+        values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
+        several = sorted({k[1:] for k, t in grid.items() if t.get("blocks") is not None})
+        if several:
+            words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over so many blocks")
+        words.append("of one launch each")
+        words += ["dotted where an end of it is not known"] if any(map(is_open, grid.values())) else []
+        values += [*self.confidence, *sizes([t.get(k) for t in grid.values() for k in ("n", "n_plain")])]
+        if queued := sum(bool(t.get("overloaded")) for t in grid.values()):
+            values += the(queued) + the(len(grid))
+        configs = [*(c for c in self.configs if any(k[0] == c for k in grid))]
+        configs += [c for c in dict.fromkeys(k[0] for k in grid) if c not in configs]
+        inputs, outputs = (sorted({k[n] for k in grid}) for n in (1, 2))
+        missing = [f"{c} {i}x{o}" for c in configs for i in inputs for o in outputs if (c, i, o) not in grid]
+        words += [f"Not available: {listing(missing, 3)}."] if missing else []
+        return said(words, values)
+
+    # Figures 7 and 8: what a tax is made of, and whether taxes add up.
+    def stacks(self) -> dict[str, dict[str, Entry]]:
+        """Latency -> configuration -> its entry, of those with a tax."""
+        order = {c: k for k, c in enumerate(self.configs)}
+        found = {
+            m: {e["config"]: e for e in sorted(self.a["decomposition"], key=lambda e: order.get(e["config"], 99))
+                if e["metric"] == m and e["total"]["point"] is not None}
+            for m in NAMES
+        }  # fmt: skip
+        return {m: own for m, own in found.items() if own}
+
+    @staticmethod
+    def parts(e: Entry) -> tuple[dict[str, Entry], str]:
+        """Those told apart from each other, and why there are not three."""
+        wanted = [p for p in PARTS if e.get("parts") != 2 or p != "flags"]
+        own = {p: e[p] for p in wanted if e[p]["point"] is not None}
+        whole = len(own) == len(wanted)
+        why = [str(e[p].get("reason") or "") for p in PARTS if p not in own]
+        told = why[:1] if whole else [why[0], why[-1]]
+        return (own if whole else {}), "; ".join(dict.fromkeys(filter(None, told)))
+
+    def parts_title(self, s: Statement) -> Cell:
+        stacks = {m: {c: e["total"] for c, e in own.items()} for m, own in self.stacks().items()}
+        metric = next((m for m, own in stacks.items() if any(sign(v) > 0 for v in own.values())), None)
+        if metric is None:
+            return self.nothing_to_split(stacks)
+        totals, without = stacks[metric], self.no_total(metric)
+        above, below = ([c for c in totals if sign(totals[c]) == side] for side in (1, -1))
+        largest = max(above, key=lambda c: totals[c]["point"])
+        parts, why = self.parts(self.stacks()[metric][largest])
+        words, values = [f"that {self.name(largest)} adds to {NAMES[metric]}"], estimate(totals[largest])
+        clear = sorted((p for p in parts if sign(parts[p]) > 0), key=lambda p: -parts[p]["point"])
+        clear += sorted((p for p in parts if sign(parts[p]) < 0), key=lambda p: parts[p]["point"])
+        called = {p: REST if p == "implementation" and "flags" not in parts else PARTS[p] for p in parts}
+        for p in clear:
+            words.append(f"is {called[p]}")
+            values += estimate(parts[p])
+        if not parts:
+            words.append(f"cannot be told: {why}")
+        elif not clear:
+            unknown = [called[p] for p in parts if is_open(parts[p])]
+            words += ["No part of the", *([f"of {listing(unknown)} it is not known"] if unknown else [])]
+        n = len(totals) + len(without)
+        if n > 1:
+            unknown = [self.name(c) for c in totals if is_open(totals[c])]
+            words += ["a tax is found for", *(["and a gain for"] if below else [])]
+            words += [f"not known for {listing(unknown, 9)}"] if unknown else []
+            words += [f"no number for {listing([self.name(c) for c in without], 3)}"] if without else []
+            values += the(len(above)) + the(n) + (the(len(below)) + the(n) if below else [])
+        return said(words, values)
+
+    def no_total(self, metric: str) -> list[str]:
+        """Those without a tax to split; the no-op connector's own is a part."""
+        return [c for c in self.without_number(metric) if c != "noop_connector"]
+
+    def nothing_to_split(self, stacks: dict[str, dict[str, Entry]]) -> Cell:
+        unknown = any(is_open(v) for own in stacks.values() for v in own.values())
+        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'There is no tax to split'}."], []  # fmt: skip
+        for metric, own in stacks.items():
+            told, numbers = self.told_apart(own, anyone=True, without=self.no_total(metric))
+            words += [f"{NAMES[metric]}:", *told]
+            values += numbers
+        return said(words, values)
+
+    def parts_caption(self, s: Statement) -> Cell:
+        stacks = self.stacks()
+        main = [t for m, own in stacks.items() for c, t in self.main(m).items() if c in own]
+        split = {(m, c): self.parts(e) for m, own in stacks.items() for c, e in own.items()}
+        whole = sorted({c for (_, c), (p, _) in split.items() if "flags" in p and p["flags"]["point"] == 0})
+        two = {c: why for (_, c), (p, why) in split.items() if p and "flags" not in p}
+        torn = {c: why for (_, c), (p, why) in split.items() if not p}
+        words = [
+            f"At {self.at_rate('ref_safe', '')}:",
+            "framework = tax of the no-op connector;",
+            self.launches_behind(main),
+            *self.left_out("a"),
+        ]
+        if fewer := self.fewer():
+            words.append(f"Known in fewer blocks than the whole: {listing(fewer, 9)}.")
+        words += [f"No setting of plain's is switched by {listing(whole, 6)}."] if whole else []
+        words += ["framework = the no-op connector's whole tax"] if two else []
+        words += [f"in either: {'; '.join(f'{c}, since {why}' for c, why in two.items())}."] if two else []
+        words += [f"{c} is not split: {why}." for c, why in torn.items()]
+        return said(words, [*self.confidence, *sizes([t.get("n") for t in main])])
+
+    def fewer(self) -> list[str]:
+        """Parts that fewer blocks know than the whole."""
+        named = []
+        for metric, own in self.stacks().items():
+            for config, e in own.items():
+                kinds = {p: part.get("kind") for p, part in self.parts(e)[0].items()}
+                for kind in dict.fromkeys(k for k in kinds.values() if k not in (None, e["kind"])):
+                    parts = ", ".join(p for p, k in kinds.items() if k == kind)
+                    named.append(f"{parts} of {NAMES[metric]} of {config} {kind}")
+        return named
+
+    def stack(self) -> tuple[str, tuple[str, str], dict[str, Entry]]:
+        taxes = self.main("ttft_p90")
+        return next(
+            (whole, parts, taxes) for whole, parts in STACKS
+            if {whole, *parts} <= taxes.keys() and len({taxes[c].get("blocks") is None for c in (whole, *parts)}) == 1
+        )  # fmt: skip
+
+    def stack_title(self, s: Statement) -> Cell:
+        whole, parts, taxes = self.stack()
+        tax, name = taxes[whole], self.name(whole)
+        verdict = next((h for h in self.a["hypotheses"] if (h["id"], h["subject"]) == ("H4", whole)), {})
+        added = (verdict.get("numbers") or {}).get("sum_of_parts") or {}
+        if added.get("point") is None:
+            ends = {k: [taxes[c][k] for c in parts] for k in ("point", "low", "high")}
+            added = {k: None if None in v else sum(v) for k, v in ends.items()}
+        if is_open(tax):
+            words = [f"Whether {name} has a tax is not known,", "so additivity cannot be judged"]
+            return said(words, estimate(tax))
+        if sign(tax) == 0:
+            return said(
+                [f"The tax of {name},", "is not told apart from zero, so additivity cannot be judged"],
+                estimate(tax),
+            )
+        if tax["point"] < 0:
+            return said([f"{name} is a gain,", "as a sum"], estimate(tax) + estimate(added))
+        outcome = verdict.get("outcome") or "not judged"
+        words = {
+            "supported": "The two taxes add up:",
+            "refuted": "The two taxes interfere, together they cost more:"
+            if tax["point"] > added["point"]
+            else "The two taxes share a cost, together they cost less:",
+        }
+        return said(
+            [words.get(outcome, f"Whether the two taxes add up is {outcome}:")],
+            estimate(added) + estimate(tax),
+        )
+
+    def stack_caption(self, s: Statement) -> Cell:
+        whole, parts, taxes = self.stack()
+        own = [taxes[c] for c in (*parts, whole)]
+        words = [
+            self.launches_behind(own),
+            f"Tax of TTFT p90 {self.at_rate('ref_safe')};",
+            "up to 30 % apart counts as additive",
+        ]
+        counts = [t.get(k) for t in own for k in ("n", "n_plain")]
+        return said([*words, *self.left_out("a")], [*self.confidence, *sizes(counts)])

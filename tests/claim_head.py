@@ -1,0 +1,196 @@
+"""The first lines of a page: what the device was, the headline, and what qualifies it."""
+
+from claim_numbers import estimate, the
+from claim_rows import Cell, Entry, is_open, phase_word, sign, usable
+from claim_told import Told, listing, said, short
+from claim_values import PLAINS
+from page_statements import Statement
+
+STEP = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
+HOST = ("before_launch_us", "before_launch_per_seq_us", "after_launch_us")
+
+
+class Head(Told):
+    """Of one aggregate."""
+
+    def gpu(self) -> Entry:
+        return self.a["provenance"].get("virtual_gpu") or {}
+
+    def clock(self, _: Statement) -> Cell:
+        gpu, step = self.gpu(), self.gpu().get("step") or {}
+        known = [the(step.get(k), "us") for k in STEP]
+        return said(
+            [f"{gpu.get('name')} (profile {gpu.get('profile')}, {gpu.get('sha256')})"],
+            [v for k in known for v in k] if all(known) else [],
+        )
+
+    def not_shown(self, _: Statement) -> Cell:
+        host = self.gpu().get("host") or {}
+        known = [host.get(k) or 0.0 for k in HOST]
+        return (
+            said((), [v for x in known for v in the(x, "us")])
+            if any(known)
+            else said(("which is set to none",), ())
+        )
+
+    def stand_ins(self, _: Statement) -> Cell:
+        words = []
+        for config in self.configs:
+            own = [(c.get("health") or {}).get("stand_ins") or [] for c in self.a["cells"] if c["config"] == config]  # fmt: skip
+            if found := dict.fromkeys(" ".join(w.split()) for ws in own for w in ws):
+                words.append(f"{self.name(config, 400)} ({'; '.join(found)})")
+        return said(words, ())
+
+    def clocks(self, config: str | None = None) -> list[Entry]:
+        cells = [c for c in self.a["cells"] if usable(c) and config in (None, c["config"])]
+        return [k for c in cells if (k := (c.get("health") or {}).get("device_clock"))]
+
+    def kept_time(self, _: Statement) -> Cell:
+        clocks = self.clocks()
+        least = min(k["slack_us"]["p10"] for k in clocks)
+        late = the(max(k["late_share"] for k in clocks), "ratio")
+        return said(
+            (f"{'or more before the device' if least >= 0 else 'or less: below zero'}",),
+            the(len(clocks)) + late + the(least, "us"),
+        )
+
+    def first_line(self, _: Statement) -> Cell:
+        date = f", {self.a['date']}" if self.a.get("date") else ""
+        return said([f"campaign {self.a.get('campaign') or 'unnamed'}{date}"], ())
+
+    def source(self, _: Statement) -> Cell:
+        """Of a campaign that no GPU and no clock stood behind."""
+        provenance = self.a["provenance"]
+        if provenance.get("engine_kind") == "emulator" or (provenance.get("versions") or {}).get("emulator"):
+            return said(["These are numbers of the embedded engine, a model of a server"], ())
+        return said(["CPU host"], the((provenance.get("host") or {}).get("cores")))
+
+    def flag(self, s: Statement) -> Cell:
+        """One of the flags of the reference rates, and what it means."""
+        flags = sorted(self.a["reference_rates"].get("flags") or [], key=len, reverse=True)
+        named = next((f for f in flags if s.text.startswith(f"Flag {f}")), "no flag of the reference rates")
+        return said([f"Flag {named}", *(["Figure 1 shows"] if "Figure " in s.text else [])], ())
+
+    def absent(self, config: str) -> str:
+        """``nixl_both was skipped: <reason>``."""
+        value = self.a["configs"].get(config)
+        if value is None:
+            return f"{config} is not part of this campaign"
+        status, reason = str(value.get("status") or "missing"), str(value.get("reason") or "")
+        words = {"measured": "has no usable number here", "partial": "was measured in part only", "skipped": "was skipped", "failed": "failed"}  # fmt: skip
+        reason = reason.removeprefix(f"{status}: ")
+        return f"{config} {words.get(status, f'is {status}')}" + (f": {reason}" if reason else "")
+
+    def subject(self) -> str:
+        """Mooncake (both); without it the largest of those that count, plain with a connector's settings last."""
+        found = self.main("ttft_p90")
+        if "mooncake_both" in found:
+            return "mooncake_both"
+        return max(
+            found,
+            key=lambda c: (
+                not c.startswith("plain_matched"),
+                found[c].get("blocks") is not None,
+                sign(found[c]) > 0,
+                found[c]["point"],
+            ),
+        )
+
+    def headline(self, s: Statement) -> Cell:
+        if not self.main("ttft_p90"):
+            plain = str((self.a["configs"].get("plain") or {}).get("status"))
+            lost = plain not in ("measured", "partial", "None")
+            why = self.absent("plain") if lost else self.why_without("mooncake_both")
+            return said([f"be measured at ref_safe ({short(why, 400)})"], ())
+        config = self.subject()
+        tax = self.main("ttft_p90")[config]
+        once = [] if tax.get("blocks") is not None else ["of one launch"]
+        number, where, label = estimate(tax), self.at_rate("ref_safe"), self.labels.get(config, config)
+        around = self.unmeasured()
+        if self.gpu() and self.a["provenance"].get("engine_kind") == "virtual_gpu":
+            around.append(f"On a virtual {self.gpu().get('name')}:")
+        why = f"{short(str(tax.get('reason')), 400)}."
+        if is_open(tax):
+            words = [f"{label}: whether it has a tax on TTFT p90 {where} is not known; the estimate is"]
+            words.append(f"The interval has an open end and does not exclude zero: {why}")
+            return said([*words, *around], number)
+        if sign(tax) == 0:
+            words = [f"{label}: no tax on TTFT p90 is found {where}; the estimate is"]
+            return said([*words, *around], number)
+        around += once
+        if sign(tax) < 0:
+            return said([f"With {label} switched on TTFT p90 {where} is lower:", *around], number)
+        point, low, high = (the(tax[k], "ratio") for k in ("point", "low", "high"))
+        words = [f"switching on {label} costs{'' if high else ' at least'}", f"more TTFT p90 {where},", *around]  # fmt: skip
+        if high:
+            return said([*words, "interval"], [*point, *self.confidence, *low, *high])
+        words += ["by its", "The estimate is", f"the upper end is open: {why}"]
+        return said(words, [*low, *self.confidence, *point])
+
+    def why_without(self, config: str) -> str:
+        """Why it has no tax of TTFT p90 at ref_safe."""
+        keys = {"config": config, "metric": "ttft_p90", "reference": "ref_safe"}
+        row = next((t for t in self.a["main_taxes"] if all(t[k] == v for k, v in keys.items())), {})
+        return str(row.get("reason") or self.absent(config))
+
+    def unmeasured(self) -> list[str]:
+        """Connectors without a number that were not skipped, each with its reason."""
+        named = [
+            f"{self.name(c)} ({short(self.why_without(c), 160)})"
+            for c in self.without_number("ttft_p90")
+            if self.a["configs"][c].get("status") != "skipped"
+        ]
+        return [f"No number for {listing(named, 9)}."] if named else []
+
+    def details(self, s: Statement) -> Cell | None:
+        config = self.subject() if self.main("ttft_p90") else ""
+        tax = self.main("ttft_p90").get(config)
+        if tax is None:
+            return None
+        if " requests with the connector, " in s.text:
+            one = next((t for t in self.a["taxes"] if t.get("headline") and all(t[k] == tax[k] for k in ("config", "reference", "metric"))), {})  # fmt: skip
+            beside = estimate(one) if tax.get("blocks") is not None else []
+            words = ["one launch:"] if beside else []
+            words += [f"Over {tax['blocks']} blocks of launches"] if tax.get("blocks") is not None else []
+            counts = [
+                v for k in ("n", "n_plain", "input_tokens", "output_tokens") for v in the(tax.get(k) or 0)
+            ]
+            return said(words, beside + counts)
+        if s.text.startswith(("TPOT p90: ", "TTFT p90 at ref_load")):
+            keys = ("tpot_p90", "ref_safe") if s.text[1] == "P" else ("ttft_p90", "ref_load")
+            other = self.main(*keys).get(config, {})
+            once = [] if other.get("blocks") is not None else ["of one launch"]
+            where = [] if keys[1] == "ref_safe" else [self.at_rate("ref_load")]
+            return said([*where, *once], estimate(other))
+        if s.text.startswith("TTFT p90 at ref_safe"):
+            found = self.main("ttft_p90")
+            chosen = {c: t for c, t in found.items() if not c.startswith(PLAINS)} or found
+            words, values = self.told_apart(chosen, without=self.without_number("ttft_p90"))
+            return said(
+                [
+                    f"TTFT p90 {self.at_rate('ref_safe')}:",
+                    *words,
+                    self.launches_behind(list(chosen.values())),
+                ],
+                values,
+            )
+        if s.text.startswith("The cells behind it are flagged"):
+            return said([f"flagged {listing(self.flags_behind(tax), 9)};"], ())
+        if "is the largest" in s.text:
+            told = "told apart from zero this is the largest" if sign(tax) > 0 else "is told apart from zero, and this estimate"  # fmt: skip
+            return said([told, self.absent("mooncake_both")], ())
+        if s.text.startswith("Measured "):
+            return said([f"by phase {phase_word(str(tax['phase']))}'s launch"], ())
+        return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())
+
+    def flags_behind(self, tax: Entry) -> list[str]:
+        return sorted(
+            {
+                flag
+                for c in self.a["cells"]
+                if c["config"] in ("plain", "plain_again", tax["config"])
+                and c["cell_id"] == tax["cell_id"]
+                and (tax.get("blocks") is not None or c["phase"] == tax["phase"])
+                for flag in c.get("flags") or []
+            }
+        )

@@ -1,0 +1,222 @@
+"""Titles and captions of the figures of levels and steps (1 to 3, 6 and 9): whose numbers, how many of how many, and who.
+
+All of it is worked out here from the aggregate; the room ``figures`` is not asked.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from claim_numbers import estimate, the
+from claim_rows import Cell, Entry, sign, usable
+from claim_sentences import Sentences
+from claim_told import listing, said
+from claim_values import PLAINS, Value
+from page_statements import Statement
+
+
+def sizes(counts: Sequence[float | None]) -> list[Value]:
+    """``n = 200 to 1,920``; one number where all are alike."""
+    known = [int(n) for n in counts if n]
+    return [] if not known else the(min(known)) + (the(max(known)) if min(known) < max(known) else [])
+
+
+class Lines(Sentences):
+    """Of one aggregate."""
+
+    # What several figures say.
+    def left_out(self, phase: str) -> list[str]:
+        absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
+        lost = [
+            f"{c['config']} {c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
+            for c in self.a["cells"]
+            if c["phase"] == phase and not usable(c)
+        ]
+        found = [f"Not in the picture: {listing(absent, 6)}."] if absent else []
+        return [*found, f"Excluded cells: {listing(lost, 3)}." if lost else "Excluded cells: none."]
+
+    def sound(self, config: str) -> list[Entry]:
+        """Usable cells of Phase A in the order of their rates."""
+        own = [c for c in self.a["cells"] if (c["config"], c["phase"]) == (config, "a") and usable(c)]
+        return sorted((c for c in own if (c["rate_per_s"] or 0) > 0), key=lambda c: c["rate_per_s"])
+
+    def knee(self, config: str) -> float | None:
+        found: float | None = (self.a["saturation"].get(config) or {}).get("saturation_rate_per_s")
+        return found
+
+    # Figures 1 to 3: levels against the rate.
+    def lines(self, s: Statement) -> dict[str, list[tuple[Entry, Entry]]]:
+        quantity = "ttft_ms" if "fig1" in s.section else "tpot_ms"
+        found = {
+            c: [
+                (cell, p)
+                for cell in self.sound(c)
+                if ((p := (cell.get(quantity) or {}).get("p90") or {}).get("point") or 0) > 0
+            ]
+            for c in self.configs
+        }
+        return {c: points for c, points in found.items() if points}
+
+    def levels_title(self, s: Statement) -> Cell:
+        lines, at = self.lines(s), self.rates["ref_safe"]
+        values = {c: p for c, points in lines.items() for cell, p in points if cell["rate_per_s"] == at}
+        name = "TTFT p90" if "fig1" in s.section else "TPOT p90"
+        if at is None or "plain" not in values:
+            every = sorted((p for points in lines.values() for _, p in points), key=lambda p: p["point"])
+            return said(
+                [f"{name} ranges from"], [v for p in (every[0], every[-1]) for v in estimate(p, "ms")]
+            )
+        head = the(at, "rate") + estimate(values["plain"], "ms")
+        others = sorted((c for c in values if not c.startswith(PLAINS)), key=lambda c: values[c]["point"])
+        if not others:
+            return said([f"{name} is"], head)
+        ends = [others[0], others[-1]] if len(others) > 1 else others
+        values_of = [v for c in ends for v in estimate(values[c], "ms")]
+        words = [f"({self.name(ends[0])}) to", f"({self.name(ends[1])})"] if len(ends) > 1 else [f"({self.name(ends[0])})"]  # fmt: skip
+        counted = the(len(others)) if len(others) > 1 else []
+        return said([f"{name} is", *words, "one launch each"], head + counted + values_of)
+
+    def levels_caption(self, s: Statement) -> Cell:
+        lines = self.lines(s)
+        lost = [
+            f"{c} at {cell['rate_per_s']:g} req/s"
+            for c, points in lines.items()
+            for cell in self.sound(c)
+            if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in points]
+        ]
+        knees = [f"{c} at {k:g} req/s" for c in lines if (k := self.knee(c)) is not None]
+        shape = next((c for c in self.a["cells"] if c["phase"] == "a"), {})
+        words = [
+            f"Saturation begins for {'; '.join(knees)}."
+            if knees
+            else "No configuration saturates at a measured rate.",
+            *self.left_out("a"),
+        ]
+        if lost:
+            words.append(f"failed or was dropped: {'; '.join(lost)}.")
+        if shape:
+            words.append(f"{shape['input_tokens']} prompt and {shape['output_tokens']} output tokens")
+        counts = [cell.get("n_window") for points in lines.values() for cell, _ in points]
+        return said([*words, "of one launch each"], [*self.confidence, *sizes(counts)])
+
+    def achieved(self) -> dict[str, list[tuple[Entry, Entry]]]:
+        found: dict[str, list[tuple[Entry, Entry]]] = {}
+        for c in self.configs:
+            for cell in self.sound(c):
+                value = cell.get("effective_throughput_per_s")
+                told = value if isinstance(value, Mapping) else {"point": value, "low": None, "high": None}
+                if (told["point"] or 0) > 0:
+                    found.setdefault(c, []).append((cell, told))
+        return found
+
+    def throughput_title(self, s: Statement) -> Cell:
+        lines = self.achieved()
+        knees = {c: k for c in lines if (k := self.knee(c)) is not None}
+        tops = {c: max(cell["rate_per_s"] for cell, _ in points) for c, points in lines.items()}
+        if not knees:
+            short = [f"{self.name(c)} to {t:g} req/s" for c, t in tops.items() if t < max(tops.values())]
+            words = ["Every configuration keeps up", *([listing(short)] if short else [])]
+            return said(words, the(max(tops.values()), "rate"))
+        if "plain" not in lines:
+            ends = sorted({min(knees.values()), max(knees.values())})
+            return said(["Saturation begins"], [v for e in ends for v in the(e, "rate")])
+        limit = knees.get("plain")
+        head = the(limit if limit is not None else tops["plain"], "rate")
+        words = ["plain saturates at" if limit is not None else "plain stays unsaturated up to"]
+        others = [c for c in lines if c != "plain"]
+        earlier = [c for c in others if c in knees and (limit is None or knees[c] < limit)]
+        if not earlier:
+            return said([*words, *(["no connector saturates earlier"] if others else [])], head)
+        first = min(earlier, key=lambda c: knees[c])
+        when = "earlier" if limit is not None else "within the measured rates"
+        return said(
+            [*words, f"{'saturates' if len(earlier) == 1 else 'saturate'} {when}", f"{self.name(first)} first at"],
+            head + the(len(earlier)) + the(len(others)) + the(knees[first], "rate"),
+        )  # fmt: skip
+
+    def throughput_caption(self, s: Statement) -> Cell:
+        lines = self.achieved()
+        points = [p for own in lines.values() for p in own]
+        bare = all(v["low"] is None and v["high"] is None for _, v in points)
+        knees = any(self.knee(c) is not None for c in lines)
+        words = [
+            "Rings mark the lowest rate" if knees else "No saturation criterion fired",
+            *self.left_out("a"),
+        ]
+        return said(
+            words, [*([] if bare else self.confidence), *sizes([c.get("n_window") for c, _ in points])]
+        )
+
+    # Figures 6 and 9: steps.
+    def steps(self) -> dict[str, Entry]:
+        at = self.rates["ref_safe"]
+        return {
+            c: cell["step"]
+            for c in self.configs
+            for cell in self.sound(c)
+            if cell["rate_per_s"] == at and (cell.get("step") or {}).get("available")
+            and len(((cell["step"].get("cdf") or {}).get("step_duration_us")) or []) >= 2
+        }  # fmt: skip
+
+    def medians(self) -> dict[str, Entry]:
+        found = {c: (step.get("step_duration_us") or {}).get("p50") or {} for c, step in self.steps().items()}
+        return {c: m for c, m in found.items() if m.get("point") is not None}
+
+    def steps_title(self, s: Statement) -> Cell:
+        medians, at = self.medians(), the(self.rates["ref_safe"], "rate")
+        if "plain" not in medians:
+            return said(["Distribution of step durations at"], at)
+        found = {
+            t["config"]: t
+            for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == ("step_p50_us", "ref_safe", "a")
+            and t["point"] is not None and t["config"] in medians and not t["config"].startswith(PLAINS)
+        }  # fmt: skip
+        words, values = self.told_apart(found, "us", "a longer one", "a shorter one") if found else ([], [])
+        return said(
+            ["The median step of plain takes", *words], estimate(medians["plain"], "us") + at + values
+        )
+
+    def steps_caption(self, s: Statement) -> Cell:
+        steps = self.steps()
+        counts = [step.get("n_steps") for step in steps.values()]
+        whole = {c: m for c, m in self.medians().items() if None not in (m["low"], m["high"])}
+        values = sizes(counts)
+        words = [self.at_rate("ref_safe", ""), "one launch each", *self.left_out("a")]
+        without = [c for c in self.configs if self.a["configs"][c].get("status") in ("measured", "partial") and c not in steps]  # fmt: skip
+        words += [f"No step records at this rate: {', '.join(without)}."] if without else []
+        if whole:
+            words += ["Whiskers at 0.5: median with", "of one launch, in µs:", *whole]
+            values += [*self.confidence, *(v for m in whole.values() for v in estimate(m, "us"))]
+        return said(words, values)
+
+    def splits(self) -> dict[str, Entry]:
+        parts = {"scheduler_hooks", "worker_hooks", "schedule", "update", "round_trip"}
+        return {
+            e["config"]: e
+            for e in self.a["attribution"]
+            if e["difference_us"]["point"] is not None
+            and {p["part"] for p in e["parts"] if p["point"] is not None} == parts
+        }
+
+    def split_title(self, s: Statement) -> Cell:
+        splits = {c: e["difference_us"] for c, e in self.splits().items()}
+        order = {c: k for k, c in enumerate(self.configs)}
+        splits = {c: splits[c] for c in sorted(splits, key=lambda c: order.get(c, 99))}
+        found = {c: v for c, v in splits.items() if not c.startswith(PLAINS)} or splits
+        signs = {sign(v) for v in found.values()}
+        shorter = "a shorter decoding step" if -1 in signs and 1 not in signs else "a shorter one"
+        words, values = self.told_apart(splits, "us", "a longer decoding step", shorter)
+        words[0] = words[0][:1].upper() + words[0][1:]
+        longest = max((c for c in found if sign(found[c]) > 0), key=lambda c: found[c]["point"], default=None)
+        share = (self.splits()[longest].get("in_hooks_share") or {}) if longest else {}
+        if longest and sign(share):
+            words += self.in_hooks(share, f"what {self.name(longest)} adds")
+            values = values + estimate(share)
+        return said(words, values)
+
+    def split_caption(self, s: Statement) -> Cell:
+        counts = [e.get("n_steps") for e in self.splits().values()]
+        words = [self.at_rate("ref_safe"), "without the slowest 0.1 %", "about 0.4 µs of the recorder each"]
+        return said(
+            [*words, "of one launch", *self.left_out("a")],
+            sizes(counts) + self.confidence,
+        )

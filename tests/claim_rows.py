@@ -1,0 +1,320 @@
+"""Rows of a page's tables: whose numbers each row has to hold, cell by cell, in which order and with which words.
+
+A row names its own entry of the aggregate: a configuration, a latency, a rate, a shape. What stands in its cells is worked out
+from that entry alone, so the number of another row, which may read alike, is not accepted. ``report`` is not asked.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from claim_numbers import estimate, misread, the
+from claim_values import Value
+from page_statements import Statement
+
+Entry = Mapping[str, Any]
+METRICS = {"TTFT p90": "ttft_p90", "TPOT p90": "tpot_p90", "TTFT p50": "ttft_p50", "TPOT p50": "tpot_p50", "median step": "step_p50_us",
+           "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us"}  # fmt: skip
+UNIT_OF = {"median step": "us", "of it in the connector's hooks": "us", "of it elsewhere": "us"}
+PHASES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
+SOURCES = {
+    "CPU time stolen": "steal_share",
+    "CPU clock": "cpu_mhz_p50",
+    "CPU time of a fixed piece of work": "cpu_work_us_mean",
+    "GPU clock (SM)": "gpu_sm_mhz_p50",
+    "GPU temperature": "gpu_temperature_c_max",
+    "GPU power": "gpu_power_w_mean",
+}
+# Words between the numbers of any cell.
+BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one cell has to hold: ``words`` as they stand, and between them ``values`` in this order."""
+
+    words: Sequence[str] = ()
+    values: Sequence[Value] = field(default_factory=list)
+    # A cell whose other words are another's to judge.
+    open: bool = False
+
+    def faults(self, text: str) -> Iterator[str]:
+        for words in sorted(filter(None, map(_line, self.words)), key=len, reverse=True):
+            # A number may end where the words begin, and not a word.
+            found = re.search(rf"(?<![\w.]){re.escape(words)}(?!\w)", text)
+            if found is None:
+                yield f"{words!r} is not said"
+            else:
+                text = f"{text[: found.start()]} ; {text[found.end() :]}"
+        yield from misread(text, list(self.values))
+        if not self.open and (
+            others := [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
+        ):
+            yield f"{' '.join(others)!r} is said and not so"
+
+
+def _line(text: str) -> str:
+    return " ".join(str(text).split())
+
+
+def word(text: object) -> Cell:
+    return Cell((_line(str(text or "")),))
+
+
+def usable(cell: Entry) -> bool:
+    return cell.get("verdict") == "valid" and cell.get("usable") is not False
+
+
+def phase_word(phase: str) -> str:
+    return PHASES.get(phase, phase.upper())
+
+
+def sign(value: Entry | None) -> int:
+    """1 above zero, -1 below it, by the end that is known; else 0."""
+    low, high = (value or {}).get("low"), (value or {}).get("high")
+    return 1 if low is not None and low > 0 else -1 if high is not None and high < 0 else 0
+
+
+def is_open(value: Entry) -> bool:
+    """Whether nobody can tell where it lies to zero, since the end that would say it is open."""
+    return sign(value) == 0 and None in (value.get("low"), value.get("high"))
+
+
+def verdict_of(value: Entry) -> str:
+    """What its interval says; nothing where the aggregate gives it no verdict."""
+    if str(value.get("verdict") or "") in ("", "unavailable"):
+        return ""
+    return "undetermined" if is_open(value) else ("no tax found", "tax", "gain")[sign(value)]
+
+
+class TaxRows:
+    """Of one aggregate: what each row of the tables under *Taxes* says that holds estimates."""
+
+    def __init__(self, aggregate: Mapping[str, Any]) -> None:
+        self.a = aggregate
+        self.labels = {c: str(v.get("label") or c) for c, v in (aggregate.get("configs") or {}).items()}
+        self.alpha = 1 - (aggregate["provenance"].get("confidence") or 0.95)
+
+    def label(self, config: object) -> str:
+        return self.labels.get(str(config), str(config))
+
+    def own(self, entries: list[Entry], label: str) -> list[Entry]:
+        """Those whose configuration has this label."""
+        return [e for e in entries if self.label(e["config"]) == label]
+
+    # What a tax reads like.
+    def standing(self, **keys: object) -> Entry | None:
+        found = (t for t in self.a.get("main_taxes", ()) if all(t.get(k) == v for k, v in keys.items()))
+        return next((t for t in found if t["point"] is not None), None)
+
+    def lost(self, own: Entry | None, **keys: object) -> Entry | None:
+        """What a cell says whose place has no tax: no number of its own stands in for one that blocks lost."""
+        found = (t for t in self.a.get("main_taxes", ()) if all(t.get(k) == v for k, v in keys.items()))
+        chosen = next((t for t in found if t["point"] is None), None)
+        return own if chosen is None or (own is not None and own["point"] is None) else chosen
+
+    def tax_cell(self, tax: Entry | None, told: Entry | None = None, *, main: bool = False) -> Cell:
+        """
+        Args:
+            told: what Phase A's cell says, of a main tax that may be another launch's.
+        """
+        if tax is None or tax["point"] is None:
+            lost = told if tax is None else tax
+            return Cell(("not available", str((lost or {}).get("reason") or "not measured")))
+        verdict = verdict_of(tax)
+        once = not str(tax.get("kind")).startswith("over") and verdict != ""
+        words = [verdict + (", of one launch" if once else "")]
+        sizes = the(tax.get("n")) + (the(tax.get("n_plain")) if tax.get("unit") != "us" else [])
+        if main and tax.get("blocks") is not None:
+            words.append(f"over {tax['blocks']} blocks of launches")
+        elif main and tax.get("phase") not in ("a", None):
+            words += [
+                f"by phase {phase_word(str(tax['phase']))}'s launch",
+                str((told or {}).get("reason") or ""),
+            ]
+        words += ["did not keep up"] if tax.get("overloaded") else []
+        words += [f"holds {tax['holds']}"] if tax.get("holds") else []
+        words += [str(tax.get("reason") or "an end is not known")] if is_open(tax) else []
+        return Cell(words, estimate(tax, str(tax.get("unit") or "ratio")) + sizes)
+
+    def taxes(self, s: Statement) -> Iterator[list[Cell]]:
+        reference = s.section.split("/ At ")[1].split(",")[0].split()[0]
+        config = s.cells[0].rpartition(" ; ")[2]
+        cells = [Cell((self.label(config), config))]
+        for head in s.heads[1:]:
+            keys = {"config": config, "metric": METRICS[head], "reference": reference}
+            told = next((t for t in self.a["taxes"] if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())), None)  # fmt: skip
+            told = self.lost(told, **keys)
+            cells.append(self.tax_cell(self.standing(**keys), told, main=True))
+        yield cells
+
+    def shapes(self, s: Statement) -> Iterator[list[Cell]]:
+        places: dict[tuple[Any, ...], dict[str, Entry]] = {}
+        keys = ("config", "reference", "rate_per_s", "input_tokens", "output_tokens")
+        for tax in self.own(self.a["taxes"], s.cells[0]):
+            if tax["phase"] in ("b", "b_prime") and tax["reference"] == s.cells[1]:
+                places.setdefault(tuple(tax[k] for k in keys), {})[tax["metric"]] = tax
+        for (config, _, rate, tokens_in, tokens_out), found in places.items():
+            place = {"config": config, "rate_per_s": rate, "input_tokens": tokens_in, "output_tokens": tokens_out}  # fmt: skip
+            if (f"{rate:g}", f"{tokens_in:,} x {tokens_out:,}") == (s.cells[2], s.cells[3]):
+                cells = []
+                for metric in ("ttft_p90", "tpot_p90"):
+                    chosen = self.standing(metric=metric, **place) if metric in found else None
+                    own = chosen or self.lost(found.get(metric), metric=metric, **place)
+                    cells.append(self.tax_cell(own, main=chosen is not None))
+                yield [
+                    word(s.cells[0]),
+                    word(s.cells[1]),
+                    Cell((), the(rate)),
+                    Cell((), the(tokens_in) + the(tokens_out)),
+                    *cells,
+                ]
+
+    def twice(self, s: Statement) -> Iterator[list[Cell]]:
+        found: dict[tuple[Any, ...], dict[str, Entry]] = {}
+        for t in self.own(self.a["taxes"], s.cells[0]):
+            if t["reference"] == "ref_safe" and t["metric"] in ("ttft_p90", "tpot_p90"):
+                place = (t["config"], t["rate_per_s"], t["input_tokens"], t["output_tokens"], t["metric"])
+                found.setdefault(place, {})[t["phase"]] = t
+        both = {k: v for k, v in found.items() if {"a", "b"} <= v.keys()}
+        for config in {k[0] for k in both}:
+            own = [
+                v for m in ("ttft_p90", "tpot_p90") for k, v in both.items() if (k[0], k[-1]) == (config, m)
+            ]
+            yield [word(s.cells[0]), *(self.tax_cell(v[p]) for v in own for p in ("a", "b"))]
+
+    # Over blocks of launches.
+    def entry(self, title: str) -> Iterator[Entry]:
+        """Of ``repeats``, by ``TTFT p90 at ref_safe, 4 req/s, 4 blocks``."""
+        for e in self.a["repeats"]:
+            name = next((n for n, m in METRICS.items() if m == e["metric"]), e["metric"])
+            if title.startswith(f"{name} at {e['reference']}, {e['rate_per_s']:g} req/s"):
+                yield e
+
+    def repeats(self, s: Statement) -> Iterator[list[Cell]]:
+        title = s.section.split(" / ")[2]
+        for e in self.entry(title):
+            for t in self.own(e["taxes"], s.cells[0]):
+                equal = t.get("at_equal_host_speed") or {}
+                work = equal.get("work") or {}
+                told = estimate(work) if sign(work) else []
+                blocks = {phase_word(b): v for b, v in (t.get("by_block") or {}).items() if v is not None}
+                cells = {
+                    "Tax": Cell(() if t["point"] is not None else ("–",), estimate(t)),
+                    "": word(verdict_of(t)),
+                    "Adjusted for drift": Cell((), estimate(t.get("adjusted"))),
+                    "At equal speed of the host": Cell(
+                        ("host's work",) if told else (), estimate(equal) + told
+                    ),
+                    "Block by block": Cell(
+                        list(blocks), [v for x in blocks.values() for v in the(x, "ratio")]
+                    ),
+                }
+                yield [word(s.cells[0]), *(cells[h] for h in s.heads[1:])]
+
+    def host(self, s: Statement) -> Iterator[list[Cell]]:
+        title = s.section.split("The host over")[1]
+        for e in self.a["host_drift"]:
+            if not title.endswith(f"at {e['reference']}, {e['rate_per_s']:g} req/s"):
+                continue
+            lines = [
+                (f"plain's {n}", [], r["drift"], "ratio")
+                for r in self.a["repeats"]
+                for n, m in METRICS.items()
+                if m == r["metric"] and r["rate_per_s"] == e["rate_per_s"] and r.get("drift")
+            ]
+            for source in e["sources"]:
+                unit = source["unit"] if source["unit"] in ("ratio", "us") else "number"
+                name = next((n for n, k in SOURCES.items() if k == source["source"]), source["source"])
+                lines.append((name, the(source["mean"], unit), source, unit))
+            for name, mean, line, unit in lines:
+                if name == s.cells[0]:
+                    p = line.get("p_value")
+                    changes = p is not None and p < self.alpha
+                    yield [
+                        word(name), Cell((), mean), Cell((), estimate(line.get("change"), unit)), Cell((), the(p, "p")),
+                        word("changes" if changes else "no visible change"),
+                    ]  # fmt: skip
+
+    def amplification(self, s: Statement) -> Iterator[list[Cell]]:
+        own = {e["metric"]: e for e in self.own(self.a["amplification"], s.cells[0])}
+        cells = [word(s.cells[0])]
+        for metric in ("ttft_p90", "tpot_p90"):
+            e = own.get(metric)
+            lost = ("not available", str((e or {}).get("reason") or "")) if e else ()
+            kind = ((e or {}).get("kind") or "of one launch",)
+            cells.append(Cell(kind, estimate(e)) if e and e["point"] is not None else Cell(lost))
+        yield cells
+
+    # What a tax is made of.
+    def decomposition(self, s: Statement) -> Iterator[list[Cell]]:
+        for e in self.own(self.a["decomposition"], s.cells[0]):
+            name = next(n for n, m in METRICS.items() if m == e["metric"])
+            kind = e.get("kind") or "of one launch"
+            cells = []
+            for part in (e[p] for p in ("total", "flags", "framework", "implementation")):
+                cell = self._part(part)
+                fewer = part["point"] is not None and part.get("kind") not in (None, kind)
+                cells.append(Cell([*cell.words, str(part["kind"])], cell.values) if fewer else cell)
+            yield [word(s.cells[0]), Cell((name, kind)), *cells]
+
+    def two_parts(self, s: Statement) -> Iterator[list[Cell]]:
+        for e in self.own(self.a["two_parts"], s.cells[0]):
+            name = next(n for n, m in METRICS.items() if m == e["metric"])
+            parts = (self._part(e[p], e["unit"], more=True) for p in ("total", "framework", "rest"))
+            yield [word(s.cells[0]), word(name), *parts]
+
+    @staticmethod
+    def _part(part: Entry, unit: str = "ratio", *, more: bool = False) -> Cell:
+        more = more and part.get("kind") is not None
+        kind, sizes = ([str(part["kind"])], the(part.get("n"))) if more else ([], [])
+        if part["point"] is None:
+            return Cell(["not available", str(part.get("reason") or ""), *kind], sizes)
+        return Cell(kind, estimate(part, unit) + sizes)
+
+    def settings(self, s: Statement) -> Iterator[list[Cell]]:
+        for config, changes in self.a["engine_diff"].items():
+            if config != "plain" and changes is not None and self.label(config) == s.cells[0]:
+                told = [
+                    f"{k.removeprefix('log.')}: {v.get('plain')} → {v.get('own')}" for k, v in changes.items()
+                ]
+                yield [word(s.cells[0]), Cell(told or ["none"])]
+
+    def attribution(self, s: Statement) -> Iterator[list[Cell]]:
+        said = s.section.split("Where the microseconds go / ")[-1]
+        for e in self.a["attribution"]:
+            if not said.startswith(f"{self.label(e['config'])}:"):
+                continue
+            if s.heads[0] == "Part":
+                for p in e["parts"]:
+                    if p["label"] == s.cells[0]:
+                        lost = () if p["point"] is not None else ("not available",)
+                        yield [
+                            word(p["label"]),
+                            Cell((*lost, "of one launch"), estimate(p, "us") + the(p["n"])),
+                        ]
+                continue
+            for h in e["hooks"]:
+                if h["hook"] == s.cells[0]:
+                    step, call, token = (
+                        Cell((), the(h[k], "us")) for k in ("us_per_step", "us_per_call", "us_per_token")
+                    )
+                    calls = Cell((), the(h["calls_per_step"], "number"))
+                    yield [word(h["hook"]), calls, step, self._cpu(h), call, token]
+
+    @staticmethod
+    def _cpu(hook: Entry) -> Cell:
+        """Ends at the wall time, since reading a thread's CPU time takes some itself."""
+        cpu, wall = hook["cpu_us_per_step"], hook["us_per_step"]
+        if cpu is None:
+            return Cell(("–",))
+        n = the(hook["n_cpu_steps"])
+        return Cell(("all of it",), n) if cpu >= wall else Cell((), the(cpu, "us") + n)
+
+    def observer(self, s: Statement) -> Iterator[list[Cell]]:
+        for e in self.own(self.a["observer_effect"], s.cells[0]):
+            name = next((n for n, m in METRICS.items() if m == e["metric"]), e["metric"])
+            if name == s.cells[1]:
+                numbers = (Cell((), estimate(e.get(k))) for k in ("effect", "tax", "tax_unrecorded"))
+                yield [word(s.cells[0]), word(name), *numbers]

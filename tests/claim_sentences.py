@@ -1,0 +1,250 @@
+"""Sentences of a page that are no figure's: whose numbers each has to hold, in which order, and what it may call them.
+
+Counts, signs, the names that a list has and its order are worked out here from the aggregate; ``report`` and ``figures`` are not asked.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from claim_head import Head
+from claim_numbers import estimate, the
+from claim_rows import SOURCES, Cell, Entry, sign, usable
+from claim_told import NAMES, listing, said
+from claim_values import Value
+from page_statements import Statement
+
+
+class Sentences(Head):
+    """Of one aggregate: what the paragraphs of its page say."""
+
+    def faults(self, s: Statement) -> list[str] | None:
+        """None where nobody has worked out what the statement says."""
+        cell = next((of(s) for pattern, of in self.known() if re.search(pattern, f"{s.section} | {s.text}")), None)  # fmt: skip
+        return None if cell is None else list(cell.faults(s.text))
+
+    def known(self) -> tuple[tuple[str, Callable[[Statement], Cell | None]], ...]:
+        return (
+            (r"^head banner[^|]*\| The device was a clock", self.clock),
+            (r"^head banner[^|]*\| It cannot show", self.not_shown),
+            (r"^head banner[^|]*\| Stand-ins for", self.stand_ins),
+            (r"^head banner[^|]*\| In its \d", self.kept_time),
+            (r"^head banner[^|]*\| (?!The device)", self.source),
+            (r"^head headline \| ", self.headline),
+            (r"^head flags \| ", self.flag),
+            (r"^head \| Connector tax: ", self.first_line),
+            (r"^head details \| ", self.details),
+            (r"^Taxes / At [^|]*\| At", self.at),
+            (r"/ Repeated launches / [^|]*\| (TTFT|TPOT) p90 at ref_\w+, ", self.repeats_title),
+            (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
+            (r"/ Repeated launches / The host over[^|]*\| Not told by", self.host_unknown),
+            (r"/ Repeated launches / (?!The host)[^|]*\| ", self.repeats),
+            (r"/ Where the microseconds go / [^|]*\| \d+ hooks that take less", self.more_hooks),
+            (r"/ Where the microseconds go / [^|]*\| Mean step", self.mean_step),
+            (r"/ Where the microseconds go / ", self.difference),
+            (r"/ What the host did meanwhile \| (CPUs|\d+ of)", self.host),
+            (r"/ By cached blocks and running requests \| Phase D", self.growth),
+            (r"/ Its \d+ cells, [^|]* \| ", self.growth_cells),
+            (r"/ Taxes at every shape ", self.shapes),
+            (r"^Cells / ", self.cells),
+            (r"^Figures \|  is left out", self.omitted),
+        )
+
+    # Under *Taxes*.
+    def at(self, s: Statement) -> Cell:
+        reference = s.text.split()[1].rstrip(",")
+        rate = self.rates[reference]
+        taxes = [t for t in self.a["main_taxes"] if t["reference"] == reference and t["point"] is not None]
+        shape = next(iter({(t["input_tokens"], t["output_tokens"]) for t in taxes}), (None, None))
+        return said([], (the(rate, "rate") if rate is not None else []) + the(shape[0]) + the(shape[1]))
+
+    def repeats_title(self, s: Statement) -> Cell:
+        titles = [
+            f"{NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s, {e['blocks']} blocks"
+            for e in self.a["repeats"]
+        ]
+        return said([next((t for t in titles if t == s.text), titles[0])], ())
+
+    def host_title(self, s: Statement) -> Cell:
+        titles = [
+            f"The host over plain's {e['n_launches']} launches at {e['reference']}, {e['rate_per_s']:g} req/s"
+            for e in self.a["host_drift"]
+        ]
+        return said([next((t for t in titles if t == s.text), titles[0])], ())
+
+    def host_unknown(self, s: Statement) -> Cell:
+        title = s.section.split("The host over")[1]
+        (entry,) = (e for e in self.a["host_drift"] if title.endswith(f"at {e['reference']}, {e['rate_per_s']:g} req/s"))  # fmt: skip
+        known = {x["source"] for x in entry["sources"]}
+        return said([f"{listing([n for n, k in SOURCES.items() if k not in known])}."], ())
+
+    def repeats(self, s: Statement) -> Cell | None:
+        title = s.section.split(" / ")[2]
+        e = next((e for e in self.a["repeats"] if title.startswith(f"{NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s")), None)  # fmt: skip
+        if e is None:
+            return None
+        floor, drift, slope = (e.get(k) or {} for k in ("noise_floor", "drift", "host_speed_slope"))
+        words, values = [], estimate(floor)
+        if values and (least := floor.get("found_4_of_5")) is not None:
+            values += the(least, "ratio") + the(e["blocks"])
+        values += estimate(e.get("between_launches"))
+        if change := estimate(drift.get("change")):
+            p = drift.get("p_value")
+            drifts = p is not None and p < self.alpha
+            words.append(f"Plain {'drifts' if drifts else 'does not visibly drift'}:")
+            values += change + the(drift.get("hours"), "hours") + the(p, "p")
+        if again := estimate(slope, "number"):
+            words.append("took the host 10 % longer")
+            values += the(math.expm1(slope["point"] * math.log(1.1)), "ratio") + again
+            values += estimate(floor.get("at_equal_host_speed"))
+        return said(words, values)
+
+    def entry(self, s: Statement) -> Entry:
+        title = s.section.split("Where the microseconds go / ")[-1]
+        found = (e for e in self.a["attribution"] if title.startswith(f"{self.labels[e['config']]}:"))
+        return next(found, self.a["attribution"][0])
+
+    def difference(self, s: Statement) -> Cell | None:
+        if " / " not in s.section.partition("Where the microseconds go")[2]:
+            return None
+        e = self.entry(s)
+        share = e.get("in_hooks_share") or {}
+        words = [
+            f"{self.labels[e['config']]}:",
+            "µs per step, of one launch",
+            *self.in_hooks(share, "the difference"),
+        ]
+        return said(words, estimate(e["difference_us"], "us") + (estimate(share) if sign(share) else []))
+
+    @staticmethod
+    def in_hooks(share: Entry, whole: str) -> list[str]:
+        """More than all of it is no part of it."""
+        if not sign(share):
+            return []
+        if share["point"] <= 1:
+            return [f"of {whole} is spent in hooks"]
+        return ["ooks take", f"of {whole}, and other parts of the step less than plain's"]
+
+    def more_hooks(self, s: Statement) -> Cell:
+        return said((), the(len(self.entry(s)["hooks"]) - 12))
+
+    def mean_step(self, s: Statement) -> Cell:
+        e, words = self.entry(s), []
+        values = [
+            *the(e["step_us"], "us"),
+            *the(e["plain_step_us"], "us"),
+            *the(e["n_steps"]),
+            *the(e["n_plain_steps"]),
+        ]
+        hooks = [h for h in e["hooks"] if h.get("us_per_step") is not None]
+        # Reading a thread's CPU time takes some itself, so it ends at the wall time.
+        cpus = [
+            min(h["cpu_us_per_step"], h["us_per_step"]) for h in hooks if h["cpu_us_per_step"] is not None
+        ]
+        if cpus:
+            wall = sum(h["us_per_step"] for h in hooks)
+            dearest = max(hooks, key=lambda h: h["us_per_step"])
+            own = dearest.get("cpu_us_per_step")
+            words += [f"the dearest is {dearest['hook']} with"]
+            words += ["at least"] if len(cpus) < len(hooks) and sum(cpus) < wall else []
+            values += the(wall, "us") + (the(sum(cpus), "us") if sum(cpus) < wall else [])
+            values += the(dearest["us_per_step"], "us")
+            values += the(own, "us") if own is not None and own < dearest["us_per_step"] else []
+            words += ["all of it"] * (
+                (sum(cpus) >= wall) + (own is not None and own >= dearest["us_per_step"])
+            )
+        plain = self.spinning("plain")
+        for (process, thread), share in self.spinning(e["config"]).items():
+            if (process, thread) not in plain:
+                words.append(f"its thread {thread} of the process {process} takes")
+                values += the(share, "ratio")
+        late = [max((k["late_share"] for k in self.clocks(c)), default=None) for c in (e["config"], "plain")]
+        if None not in late and late[0] - late[1] > 0.005:  # type: ignore[operator]
+            values += the(late[0], "ratio") + the(late[1], "ratio")
+        return said(words, values)
+
+    def spinning(self, config: str) -> dict[tuple[str, str], float]:
+        return {
+            (s["process"], s["thread"]): s.get("share") or 0.0
+            for c in self.a["cells"]
+            if (c["config"], c["phase"], c["rate_per_s"]) == (config, "a", self.rates["ref_safe"])
+            and usable(c)
+            for s in (c.get("cpu") or {}).get("spinning") or []
+        }
+
+    def host(self, s: Statement) -> Cell:
+        cells = [c for c in self.a["cells"] if usable(c)]
+        hosts = [c["host"] for c in cells if c.get("host") is not None]
+        gpus = [h["gpu"] for h in hosts if h.get("gpu") is not None]
+        words, values = [], [] if len(hosts) == len(cells) else the(len(hosts)) + the(len(cells))
+
+        def span(found: list[Entry], key: str, unit: str, digits: int) -> list[Value]:
+            known = [f[key] for f in found if f.get(key) is not None]
+            if not known:
+                return []
+            scale = 100 if unit == "ratio" else 1
+            same = f"{min(known) * scale:.{digits}f}" == f"{max(known) * scale:.{digits}f}"
+            return the(min(known), unit) + ([] if same else the(max(known), unit))
+
+        values += span(hosts, "steal_share", "ratio", 2) + span(hosts, "cpu_mhz_p50", "number", 0)
+        values += span(hosts, "cpu_work_us_mean", "us", 0)
+        for key, digits in (("sm_mhz_p50", 0), ("temperature_c_max", 1), ("power_w_mean", 1)):
+            values += span(gpus, key, "number", digits)
+        for reason, n in Counter(r for g in gpus for r in g.get("clock_reasons") or {}).most_common():
+            words.append(f"{reason} in")
+            values += the(n) + the(len(gpus))
+        failed = [g["errors"] for g in gpus if g.get("errors")]
+        if failed:
+            words.append(f"({failed[0][0]})")
+            values += the(len(failed))
+        return said(words, values)
+
+    # By cached blocks, and lists of cells.
+    def growth(self, s: Statement) -> Cell:
+        words, values = [], list(self.confidence)
+        for e in sorted(self.a["growth"], key=lambda e: (self.configs.index(e["config"]) if e["config"] in self.configs else 99)):  # fmt: skip
+            total = next((x for x in e["slopes"] if x["quantity"] == "connector_total_us"), {})
+            slope, label = total.get("per_1000_cached_blocks") or {}, self.name(e["config"], 60)
+            if e["config"] == "plain":
+                continue
+            if None in (slope.get("point"), slope.get("low"), slope.get("high")):
+                words.append(f"{label}: whether its hooks grow with what is cached is not known")
+            elif sign(slope) == 0:
+                words += [f"{label}: no growth of its hooks", "per 1,000 blocks is"]
+                values += the(max(abs(slope["low"]), abs(slope["high"]), 0.01), "us")
+            else:
+                words += [
+                    f"{label}: its hooks take {'longer' if slope['point'] > 0 else 'less'}",
+                    "per 1,000 blocks and",
+                ]
+                values += estimate(slope, "us") + [
+                    v for x in total.get("cached_blocks") or [] for v in the(x)
+                ]
+        return said(words, values)
+
+    def growth_cells(self, _: Statement) -> Cell:
+        return said((), the(sum(len(e["cells"]) for e in self.a["growth"])))
+
+    def shapes(self, _: Statement) -> Cell:
+        keys = ("config", "reference", "rate_per_s", "input_tokens", "output_tokens")
+        own = [t for t in self.a["taxes"] if t["phase"] in ("b", "b_prime") and t["metric"] in NAMES]
+        return said((), the(len({tuple(t[k] for k in keys) for t in own})))
+
+    def cells(self, _: Statement) -> Cell:
+        return said((), the(len(self.a["cells"])) + self.confidence)
+
+    def omitted(self, s: Statement) -> Cell:
+        """Why a figure is left out: who was not measured is so by the list of configurations; reasons are its own words."""
+        # Reasons of a tax do not say whose it is.
+        told = (" ".join(f"{c}: {self.why_without(c)}".split()) for c in self.without_number("ttft_p90"))
+        words, text = [], s.text
+        for lost in told:
+            words += [lost] if lost in text else []
+            text = text.replace(lost, " ; ")
+        states = "was skipped|failed|has no usable number here|was measured in part only"
+        words += [self.absent(c) for c in re.findall(rf"(\w+) (?:{states})", text)]
+        reasons = {str(e[p].get("reason")) for e in self.a["decomposition"] for p in ("flags", "framework", "implementation")}  # fmt: skip
+        for reason in sorted(reasons, key=len, reverse=True):
+            words += [reason] if reason in s.text and not any(reason in w for w in words) else []
+        return said(words, ())

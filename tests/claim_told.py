@@ -1,0 +1,140 @@
+"""What many sentences of a page are about: names and rates as they are written, main taxes, who has a tax and who has none."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from claim_numbers import estimate, the
+from claim_rows import PHASES, Cell, Entry, is_open, sign
+from claim_values import PLAINS, Value
+
+NAMES = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+
+
+def said(words: Sequence[str], values: Sequence[Value]) -> Cell:
+    return Cell(words, values, open=True)
+
+
+def listing(items: Sequence[str], most: int = 99) -> str:
+    if len(items) > most:
+        return f"{', '.join(items[:most])} and {len(items) - most} more"
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
+def short(text: str, limit: int = 40) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+class Told:
+    """Of one aggregate; worked out from it alone, ``report`` and ``figures`` are not asked."""
+
+    def __init__(self, aggregate: Mapping[str, Any]) -> None:
+        self.a = aggregate
+        self.configs = sorted(aggregate.get("configs") or {}, key=lambda c: c != "plain")
+        self.labels = {c: str(v.get("label") or c) for c, v in (aggregate.get("configs") or {}).items()}
+        self.confidence = the(aggregate["provenance"].get("confidence") or 0.95, "ratio")
+        self.alpha = 1 - self.confidence[0].number
+        self.rates = {r: aggregate["reference_rates"].get(f"{r}_per_s") for r in ("ref_safe", "ref_load")}
+
+    # Names, rates and rows that many sentences are about.
+    def name(self, config: str, limit: int = 40) -> str:
+        return short(self.labels.get(config, config), limit)
+
+    def at_rate(self, reference: str, before: str = "at ") -> str:
+        rate = self.rates[reference]
+        return f"{before}{reference}" + (f" ({rate:g} req/s)" if rate is not None else "")
+
+    def main(self, metric: str, reference: str = "ref_safe") -> dict[str, Entry]:
+        """Configuration -> its tax, in the campaign's order."""
+        found = {
+            t["config"]: t
+            for t in self.a["main_taxes"]
+            if (t["metric"], t["reference"]) == (metric, reference) and t["point"] is not None
+        }
+        order = {c: k for k, c in enumerate(self.configs)}
+        return {c: found[c] for c in sorted(found, key=lambda c: (order.get(c, len(order)), c))}
+
+    def without_number(self, metric: str, reference: str = "ref_safe") -> list[str]:
+        """Connectors of the campaign that have no tax there, in its order."""
+        found = self.main(metric, reference)
+        return [c for c in self.configs if c not in found and not c.startswith(PLAINS)]
+
+    def named(
+        self, own: Sequence[str], found: Mapping[str, Entry], unit: str
+    ) -> tuple[list[str], list[Value]]:
+        """Up to two with their numbers; of more the first alone has its own."""
+        numbers = own if len(own) <= 2 else own[:1]
+        words = [f"{self.name(c)} with" for c in numbers]
+        words += [listing([self.name(c) for c in own[1:]])] if len(own) > 2 else []
+        return words, [v for c in numbers for v in estimate(found[c], unit)]
+
+    def told_apart(
+        self,
+        found: Mapping[str, Entry],
+        unit: str = "ratio",
+        above: str = "a tax",
+        below: str = "a gain",
+        *,
+        anyone: bool = False,
+        without: Sequence[str] = (),
+    ) -> tuple[list[str], list[Value]]:
+        """How many of how many lie above zero, below it, and at neither side; of which that is not known, and who has no number.
+
+        Args:
+            anyone: launches of plain, too.
+            without: connectors that have no number, and count.
+        """
+        connectors = {c: v for c, v in found.items() if not c.startswith(PLAINS)}
+        found = dict(found) if anyone else connectors or dict(found)
+        n, words, values = len(found) + len(without), list[str](), list[Value]()
+        for word, side in ((above, 1), (below, -1)):
+            own = sorted((c for c in found if sign(found[c]) == side), key=lambda c: -side * found[c]["point"])  # fmt: skip
+            if own:
+                names, numbers = self.named(own, found, unit)
+                words += [f"{word} for", *names]
+                values += the(len(own)) + the(n) + numbers
+        unknown = [c for c in found if is_open(found[c])]
+        neither = [c for c in found if sign(found[c]) == 0 and c not in unknown]
+        others, nothing = bool(unknown or without), f"neither {above} nor {below} is found for"
+        if neither and words:
+            one = " one" if len(neither) == 1 else ""
+            words.append(f"neither for{'' if others else ' the other'}{one}")
+            values += [] if one else the(len(neither))
+        elif neither and others:
+            words.append(nothing)
+            values += the(len(neither)) + the(n)
+        elif neither and n > 1:
+            words.append(f"{nothing} any of")
+            values += the(n)
+        elif neither:
+            names, values = self.named(neither, found, unit)
+            words.append(f"{nothing} {names[0]}")
+        if unknown:
+            names, numbers = self.named(unknown, found, unit)
+            words += ["not known, since an end of the interval is open, for", *names]
+            values += numbers
+        if without:
+            words.append(f"without a number, {listing([self.name(c) for c in without], 3)}")
+            words[-1] = f"one {words[-1]}" if len(without) == 1 else words[-1]
+            values += the(len(without)) if len(without) > 1 else []
+        return words, values
+
+    @staticmethod
+    def launches_behind(chosen: Sequence[Entry]) -> str:
+        """Over how many blocks, whose are of one launch, and who stands in for whom."""
+        blocks = sorted({t["blocks"] for t in chosen if t.get("blocks") is not None})
+        over = {t["config"] for t in chosen if t.get("blocks") is not None}
+        once = [t for t in chosen if t.get("blocks") is None]
+        if not blocks:
+            told = ["Of one launch each: what launches differ by is not in the intervals."]
+        else:
+            others = sorted({f"{NAMES[t['metric']]} of {t['config']} at {t['reference']}" if t["config"] in over else t["config"] for t in once})  # fmt: skip
+            told = [
+                f"Over {' and '.join(map(str, blocks))} blocks of launches"
+                + (f" (one launch: {listing(others, 9)})." if others else ".")
+            ]
+        instead = {t["config"]: t["phase"] for t in once if t.get("phase") not in ("a", None)}
+        if instead:
+            named = [f"{c} (phase {PHASES.get(p, p)})" for c, p in sorted(instead.items())]
+            told.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
+        return " ".join(told)
