@@ -209,7 +209,7 @@ class Lines(Sentences):
         longest = max((c for c in found if sign(found[c]) > 0), key=lambda c: found[c]["point"], default=None)
         share = (self.splits()[longest].get("in_hooks_share") or {}) if longest else {}
         if longest and sign(share):
-            words += self.in_hooks(share, f"what {self.name(longest)} adds")
+            words += self.in_hooks(share, f"what {self.name(longest)} adds", "Hooks")
             values = values + estimate(share)
         return said(words, values)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 
 from claim_values import Value
 
@@ -85,9 +86,14 @@ def _unclear(value: Value, said: Said) -> str:
         _float(t) == 0 and abs(v) > NOTHING for v, t in zip(numbers, texts, strict=True)
     ):
         return "it excludes zero and reads as zero"
-    # Three digits are as many as a number is known to.
-    alike = len(set(texts)) < len({f"{v:.3g}" for v in numbers})
+    pairs = combinations(zip(numbers, texts, strict=True), 2)
+    alike = any(t == u and abs(v - w) >= _third_digit(max(abs(v), abs(w))) for (v, t), (w, u) in pairs)
     return "its numbers differ and read alike" if alike else ""
+
+
+def _third_digit(size: float) -> float:
+    """What one of the third significant digit is worth; no number is known to more."""
+    return 10.0 ** (math.floor(math.log10(size)) - 2) if size > NOTHING else NOTHING
 
 
 @cache
@@ -115,10 +121,9 @@ def _rounded(value: float, digits: int, text: str) -> float:
     if fixed == _float(text):
         return fixed
     # Numbers of so many digits, as medians in milliseconds are: 3, 4, or the two of a p.
-    return next(
-        (g for k in (2, 3, 4) if (g := float(f"{value:.{k}g}")) == _float(text) and abs(value) < 10**k),
-        math.nan,
-    )
+    plain = text.replace(",", "").replace("−", "-").lstrip("+")
+    alike = abs(value) < 10**4 and any(f"{value:.{k}g}" == plain for k in (2, 3, 4) if abs(value) < 10**k)
+    return _float(text) if alike else math.nan
 
 
 def same_end(end: float | None, unit: str, text: str | None, said: str | None) -> bool:

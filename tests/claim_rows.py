@@ -28,6 +28,11 @@ SOURCES = {
 }
 # Words between the numbers of any cell.
 BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
+# What a sentence claims only where it has to.
+CLAIMS = re.compile(
+    r"\ba (?:tax|gain) for\b|\bneither for\b|\bnot known for\b|\bnot known, since\b|\bit is not known\b|\bwithout a number\b|"
+    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bin fewer blocks\b"
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Cell:
             else:
                 text = f"{text[: found.start()]} ; {text[found.end() :]}"
         yield from misread(text, list(self.values))
+        yield from (f"{claim!r} is said and not so" for claim in CLAIMS.findall(text) if self.open)
         if not self.open and (
             others := [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
         ):

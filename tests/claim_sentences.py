@@ -110,21 +110,23 @@ class Sentences(Head):
             return None
         e = self.entry(s)
         share = e.get("in_hooks_share") or {}
+        label = f"{self.labels[e['config']]}:"
         words = [
-            f"{self.labels[e['config']]}:",
+            # A label may end in another's.
+            label if s.text.startswith(label) else f"{label} at its beginning",
             "µs per step, of one launch",
             *self.in_hooks(share, "the difference"),
         ]
         return said(words, estimate(e["difference_us"], "us") + (estimate(share) if sign(share) else []))
 
     @staticmethod
-    def in_hooks(share: Entry, whole: str) -> list[str]:
+    def in_hooks(share: Entry, whole: str, hooks: str = "hooks") -> list[str]:
         """More than all of it is no part of it."""
         if not sign(share):
             return []
         if share["point"] <= 1:
             return [f"of {whole} is spent in hooks"]
-        return ["ooks take", f"of {whole}, and other parts of the step less than plain's"]
+        return [f"{hooks} take", f"of {whole}, and other parts of the step less than plain's"]
 
     def more_hooks(self, s: Statement) -> Cell:
         return said((), the(len(self.entry(s)["hooks"]) - 12))

@@ -124,6 +124,7 @@ OPEN = {
         ("no upper bound", "+77 %"),
         ("the upper end is open: the interval", "the upper end is open: an interval"),
         ("a tax for 4 of 5", "a tax for 3 of 5"),
+        ("neither for the other one", "neither for the other one; one without a number, LMCache"),
     ),
     "one-sided intervals": (
         (": whether it has a tax on TTFT p90 ", ": no tax on TTFT p90 "),
