@@ -31,7 +31,7 @@ BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W
 # What a sentence claims only where it has to.
 CLAIMS = re.compile(
     r"\ba (?:tax|gain) for\b|\bneither for\b|\bnot known for\b|\bnot known, since\b|\bit is not known\b|\bwithout a number\b|"
-    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bin fewer blocks\b"
+    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b"
 )
 
 

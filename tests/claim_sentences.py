@@ -126,7 +126,8 @@ class Sentences(Head):
             return []
         if share["point"] <= 1:
             return [f"of {whole} is spent in hooks"]
-        return [f"{hooks} take", f"of {whole}, and other parts of the step less than plain's"]
+        less = ", and other parts of the step less than plain's"
+        return [f"{hooks} take", f"of {whole}{less if (share['low'] or 0) > 1 else ''}"]
 
     def more_hooks(self, s: Statement) -> Cell:
         return said((), the(len(self.entry(s)["hooks"]) - 12))

@@ -100,14 +100,17 @@ def share_text(value: Interval) -> str:
 
 
 def hooks_words(share: Interval, whole: str) -> str:
-    """What part of a difference is spent in hooks; more than all of it where other parts of the step take less than plain's.
+    """What part of a difference is spent in hooks; where its whole interval is more than all of it other parts of the step take less
+    than plain's.
 
     Args:
         whole: what it is a share of: ``the difference``, ``what A adds``.
     """
     if share.point <= 1:
         return f"{share_text(share)} of {whole} is spent in hooks"
-    return f"hooks take {share_text(share)} of {whole}, and other parts of the step less than plain's"
+    others = share.low is not None and share.low > 1
+    less = ", and other parts of the step less than plain's" if others else ""
+    return f"hooks take {share_text(share)} of {whole}{less}"
 
 
 def sentence(text: str) -> str:

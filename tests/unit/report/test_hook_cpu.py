@@ -55,6 +55,11 @@ def test_hooks_that_take_more_than_the_difference_are_no_part_of_it() -> None:
     assert hooks_words(Interval(2.77, 2.6, 2.96), "what A adds") == (
         "hooks take 277 % [260 %, 296 %] of what A adds, and other parts of the step less than plain's"
     )
+    # Where the interval leaves it open the words do as well.
+    assert (
+        hooks_words(Interval(1.05, 0.9, 1.2), "what A adds")
+        == "hooks take 105 % [90 %, 120 %] of what A adds"
+    )
     assert hooks_words(Interval(0.76, 0.74, 0.78), "what A adds") == (
         "76 % [74 %, 78 %] of what A adds is spent in hooks"
     )
