@@ -1,24 +1,29 @@
 """One line of verdict and an exit code; no more than the intervals hold.
 
+What decides over one launch is the tax over the loads together: the geometric mean of what the connector's latency is of plain's at each of them. It
+is known better than at any one load, and there is one look for each latency and way of scheduling.
+
 A check makes one launch of the connector between two of plain, so the interval of a tax holds what its requests leave open and not what
-launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by the
-largest such difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
+launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by
+that difference of that latency, in either direction, before anything is told apart. Cores of one host also differ in speed from one
 moment to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
 be left of the tax at plain's speed, and likewise where the virtual GPU's clock ran later beside one of them. The taxes of
-four latencies at three loads in two ways of scheduling are looked at and one is enough for a verdict, so all of them together are wrong no more often
+four latencies in two ways of scheduling are looked at and one is enough for a verdict, so all of them together are wrong no more often
 than one interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and are made wider for the number of looks alone.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import stats
 
 from connector_tax.check.campaigns import Campaigns, mode_words
 from connector_tax.check.findings import CONFIDENCE, BlockTax, Died, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import percents
+from connector_tax.intervals.bootstrap import combine
 from connector_tax.stats.launches import MIN_BLOCKS
 from connector_tax.stats.taxes import LATENCIES, OF_ONE_LAUNCH
 
@@ -31,12 +36,13 @@ class Judged:
     """One tax that decides.
 
     Attributes:
+        rates_per_s: the loads that it is over; one where it is over blocks of launches.
         low, high: of an interval that holds what launches differ by, as far as the check knows it; None where it is open.
         kind: ``of one launch``, or over how many blocks.
     """
 
     mode: str
-    rate_per_s: float
+    rates_per_s: tuple[float, ...]
     metric: str
     point: float
     low: float | None
@@ -50,7 +56,8 @@ class Judged:
     @property
     def words(self) -> str:
         point, *ends = (text.replace("%", " %") for text in percents((self.point, self.low, self.high)))
-        where = f"{mode_words(self.mode)}, {self.rate_per_s:g} req/s"
+        rates = f"{', '.join(f'{r:g}' for r in self.rates_per_s)} req/s"
+        where = f"{mode_words(self.mode)}, {rates}{' together' if len(self.rates_per_s) > 1 else ''}"
         return f"{NAMES[self.metric]} {point} [{ends[0]}, {ends[1]}] ({where})"
 
 
@@ -93,7 +100,7 @@ def verdict(
             return Verdict(ABOVE, f"{label}: above {fail_above:.1%}, {kind}: {worst.words}")
         blind = _blind(judged, fail_above)
         if blind is not None:
-            words = f"{label}: not judged: no load tells a {NAMES[blind.metric]} tax of {fail_above:.1%} from none; the best is {blind.words}"
+            words = f"{label}: not judged: a tax of {fail_above:.1%} is not told from none; the best known: {blind.words}"
             return Verdict(NOT_JUDGED, words)
     # A line that says "no tax" must not be read as one on a latency that was not asked for.
     which = "" if set(deciding) == set(LATENCIES) else f" of {_named(deciding)}"
@@ -125,36 +132,71 @@ def died_words(deaths: Sequence[Died]) -> str:
 
 def looked_at(findings: Findings, deciding: tuple[str, ...] = tuple(LATENCIES)) -> int:
     """How many taxes decide together."""
-    deciders = [t for mode in findings.modes for t in (mode.over_blocks or mode.taxes)]
-    return sum(t.metric in deciding for t in deciders)
+    return sum(j.metric in deciding for mode in findings.modes for j in judge(mode))
 
 
 def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
-    """The taxes that decide: over blocks where there are any, else those of the one launch, widened.
+    """The taxes that decide: over blocks where there are any, else those of the one launch over its loads, widened.
 
     Args:
         looks: how many are looked at together, see ``looked_at``.
     """
     if mode.over_blocks:
         return [
-            Judged(mode.mode, t.rate_per_s, t.metric, t.point, *_among(t, looks), f"over {t.blocks} blocks")
+            Judged(
+                mode.mode, (t.rate_per_s,), t.metric, t.point, *_among(t, looks), f"over {t.blocks} blocks"
+            )
             for t in mode.over_blocks
         ]
-    found = []
-    for tax in mode.taxes:
-        if tax.own.point is not None:
-            low, high = tax.own.interval(1 - (1 - CONFIDENCE) / looks)
-            floor = noise_floor(mode.taxes, tax.metric)
-            if floor is None or low is None or high is None:
-                ends: tuple[float | None, float | None] = (None, None)
-            else:
-                ends = (
-                    min(low, tax.at_equal_speed(low), tax.at_equal_lateness(low)) - floor,
-                    max(high, tax.at_equal_speed(high), tax.at_equal_lateness(high)) + floor,
-                )
-            point = tax.own.point
-            found.append(Judged(mode.mode, tax.rate_per_s, tax.metric, point, *ends, OF_ONE_LAUNCH))
-    return found
+    by_metric = ((m, [t for t in mode.taxes if t.metric == m]) for m in LATENCIES)
+    return [
+        _over_loads(mode.mode, metric, taxes, looks)
+        for metric, taxes in by_metric
+        if taxes and all(t.own.point is not None for t in taxes)
+    ]
+
+
+def _over_loads(mode: str, metric: str, taxes: Sequence[LoadTax], looks: int) -> Judged:
+    together = combine(*(t.own for t in taxes))
+    # A resample that met requests that failed is infinite at its load, and so over all of them.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        over_all = np.expm1(np.mean([np.log1p(r) for r in together.replicates], axis=0))
+    tax = together.estimate(_mean(t.own.point or 0.0 for t in taxes), over_all)
+    low, high = tax.interval(1 - (1 - CONFIDENCE) / looks)
+    floor = floor_over_loads(taxes)
+    ends: tuple[float | None, float | None] = (None, None)
+    if floor is not None and low is not None and high is not None:
+        ends = min(_may_be(taxes, low)) - floor, max(_may_be(taxes, high)) + floor
+    assert tax.point is not None
+    rates = tuple(t.rate_per_s for t in taxes)
+    return Judged(mode, rates, metric, tax.point, *ends, OF_ONE_LAUNCH)
+
+
+def _may_be(taxes: Sequence[LoadTax], tax: float) -> tuple[float, float, float]:
+    """As it is, and what could be left of it at plain's speed of the host and at plain's lateness of the clock."""
+
+    def left(at: Callable[[LoadTax], float]) -> float:
+        return _mean(at(t) for t in taxes)
+
+    return tax, left(lambda t: t.at_equal_speed(tax)), left(lambda t: t.at_equal_lateness(tax))
+
+
+def floor_over_loads(taxes: Sequence[LoadTax]) -> float | None:
+    """What plain differs from itself by over the loads together; None where that is not known at one of them.
+
+    Three differences may cancel by chance. So it is at least the largest at one load over the square root of their number: what is left of
+    such differences in the mean of independent ones.
+    """
+    points = [t.floor.point for t in taxes if t.floor.point is not None]
+    if len(points) < len(taxes):
+        return None
+    return max(abs(_mean(points)), max(map(abs, points)) / math.sqrt(len(points)))
+
+
+def _mean(ratios: Iterable[float]) -> float:
+    """Geometric, of ratios less one."""
+    logs = [math.log1p(r) for r in ratios]
+    return math.expm1(sum(logs) / len(logs))
 
 
 def _among(tax: BlockTax, looks: int) -> tuple[float, float]:
