@@ -57,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_door(main, interrupted="what was measured is in --out")

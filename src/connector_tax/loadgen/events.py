@@ -114,3 +114,14 @@ def _all(hooks: tuple[Hook, ...]) -> Hook | None:
             hook(flight, t_ns)
 
     return call
+
+
+class _NoLog:
+    def note(self, event: SessionEvent, t_ns: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def session_log(folder: Path | None) -> EventLog | _NoLog:
+    """The coordinator's, in ``folder``; one that keeps nothing where there is none."""
+    return EventLog(folder / "events_session.jsonl") if folder is not None else _NoLog()

@@ -27,6 +27,11 @@ BATCH_SIZE = 256
 # With so much time to the next send, a prompt is rendered a little after this one.
 RENDER_GAP_NS = 10_000_000
 RENDER_DELAY_S = 0.002
+# Sends that are due together go out in slices of this length; in between, bytes that came meanwhile are stamped.
+SLICE_NS = 1_000_000
+# What a closed loop opens with is rendered before T0: what is due so soon, and no more bytes than that.
+START_NS = 1_000_000_000
+START_BYTES = 1 << 26
 
 
 class Workload(Protocol):
@@ -96,6 +101,9 @@ class LoadGenerator:
         self._inflight = 0
         self._t0_ns = 0
         self._stopped = False
+        self._idle = False
+        self._due_is_soon = False
+        self.failure: str | None = None
         self._flush_handle: asyncio.TimerHandle | None = None
         self._first_batch = True
 
@@ -103,8 +111,13 @@ class LoadGenerator:
         """Open connections, render the first prompts, put everything that lives out of the collector's way."""
         self._loop = asyncio.get_running_loop()
         await self._issuer.start(self._flight_ended)
-        for seq in self._scheduler.upcoming():
+        room = START_BYTES
+        soon = self._scheduler.upcoming()
+        for seq in (*soon, *(s for s in self._scheduler.starting(START_NS) if s not in soon)):
             self._rendered[seq] = self._workload.render(seq)
+            room -= len(self._rendered[seq])
+            if room < 0:
+                break
         self._timer = DeadlineTimer(self._loop, self._due)
         # A collection of a large heap takes milliseconds, which would be booked as latency.
         gc.collect()
@@ -127,6 +140,18 @@ class LoadGenerator:
         self.stop(0)
         self._issuer.abandon(status, reason)
 
+    def fail(self, reason: str) -> None:
+        """A callback of ours raised: end sending and everything in flight, so that the cell is told and not waited for."""
+        if self.failure is not None:
+            return
+        self.failure = reason
+        if not self._stopped:
+            self._end_sending(monotonic_ns())
+        self._issuer.abandon("aborted", reason)
+        # What was between two states when it raised is counted by nobody.
+        self._inflight = 0
+        self._if_idle()
+
     def close(self) -> None:
         """Give back what ``prepare`` took."""
         self._timer.close()
@@ -135,7 +160,8 @@ class LoadGenerator:
         gc.unfreeze()
 
     def _due(self) -> None:
-        """Send everything whose time has come; deadlines are absolute."""
+        """Send what is due, for ``SLICE_NS`` at most before responses have their turn; deadlines are absolute."""
+        slice_end_ns = 0
         while not self._stopped:
             now_ns = monotonic_ns()
             offset_ns = self._scheduler.next_due_ns()
@@ -149,7 +175,21 @@ class LoadGenerator:
             if due_ns > now_ns:
                 self._timer.arm(due_ns)
                 return
+            if not slice_end_ns:
+                slice_end_ns = now_ns + SLICE_NS
+            elif now_ns > slice_end_ns:
+                self._due_soon()
+                return
             self._send()
+
+    def _due_soon(self) -> None:
+        if not self._due_is_soon:
+            self._due_is_soon = True
+            self._loop.call_soon(self._due_again)
+
+    def _due_again(self) -> None:
+        self._due_is_soon = False
+        self._due()
 
     def _send(self) -> None:
         due = self._scheduler.take()
@@ -218,7 +258,7 @@ class LoadGenerator:
             self._over(flight)
             if self._scheduler.next_due_ns() != before:
                 # Not from here: this is called in the middle of a connection's work.
-                self._loop.call_soon(self._due)
+                self._due_soon()
         self._if_idle()
 
     def _over(self, flight: Flight) -> None:
@@ -280,6 +320,7 @@ class LoadGenerator:
             self._log.flush()
 
     def _if_idle(self) -> None:
-        if self._stopped and self._inflight == 0:
+        if self._stopped and self._inflight == 0 and not self._idle:
+            self._idle = True
             self._flush()
             self._on_idle()

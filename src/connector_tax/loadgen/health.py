@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.loadgen.issuer import NO_SOCKET
 from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.session import SessionResult
 from connector_tax.loadgen.session_health import session_health
@@ -72,7 +73,11 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
             (r.inflight_at_send + 1 for r in result.requests if r.t_send_ns is not None), default=0
         ),
         "statuses": dict(sorted(Counter(r.status for r in result.requests).items())),
+        "requests_without_socket": sum(
+            r.error is not None and r.error.startswith(NO_SOCKET) for r in result.requests
+        ),
         "aborted": result.aborted,
+        "given_up": result.given_up,
         "cores_shared": placement.warning if placement is not None else None,
     }
     if spec.sessions is not None:
@@ -117,6 +122,12 @@ def _bottleneck(figures: dict[str, Any]) -> list[str]:
     share = max(figures["worker_cpu_share"], default=0.0)
     if share > MAX_WORKER_CPU_SHARE:
         reasons.append(f"client out of CPU: a worker used {share:.0%} of a core; raise cell.workers")
+    unsent = figures["requests_without_socket"]
+    if unsent:
+        reasons.append(
+            f"client out of sockets: {unsent} requests were not sent for want of file descriptors or ports; "
+            "raise the hard limit of open files, or cell.workers"
+        )
     whole = figures["whole_answer_share"]
     if whole is not None and whole > MAX_WHOLE_SHARE:
         reasons.append(

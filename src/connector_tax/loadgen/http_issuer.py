@@ -7,13 +7,17 @@ was written to such a connection and got no byte back goes out again on a fresh 
 """
 
 import asyncio
+import errno
 from collections.abc import Callable
 from time import monotonic_ns
 
 from connector_tax.loadgen.connection import Connection
 from connector_tax.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.loadgen.issuer import Flight, SampleIssuer
+from connector_tax.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
 from connector_tax.records.request import Status
+
+# The client's own want of descriptors, ports or memory; the server had no part in it.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 
 
 class HttpIssuer(SampleIssuer):
@@ -108,13 +112,20 @@ class HttpIssuer(SampleIssuer):
     def _issue_on_new(self, flight: Flight, payload: bytes) -> None:
         task = asyncio.get_running_loop().create_task(self._connect_and_send(flight, payload))
         self._connecting[task] = flight
-        task.add_done_callback(lambda t: self._connecting.pop(t, None))
+        task.add_done_callback(_raise)
 
     async def _connect_and_send(self, flight: Flight, payload: bytes) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         try:
             connection = await self._connect()
         except OSError as error:
-            self._report(flight, "connect_error", str(error), monotonic_ns())
+            # In the same step as the end of the flight: whoever abandons looks here for what has not ended.
+            if self._connecting.pop(task, None) is not None:
+                self._report(flight, *_refusal(error), monotonic_ns())
+            return
+        if self._connecting.pop(task, None) is None:
+            connection.close()
             return
         connection.send(flight, payload)
 
@@ -134,6 +145,19 @@ class HttpIssuer(SampleIssuer):
         if self.events.complete is not None:
             self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
+
+
+def _refusal(error: OSError) -> tuple[Status, str]:
+    """Whose fault it is that no connection could be opened, and in what words."""
+    if error.errno in EXHAUSTED:
+        return "aborted", f"{NO_SOCKET}: {error}"
+    return "connect_error", str(error)
+
+
+def _raise(task: "asyncio.Task[None]") -> None:
+    """To the loop's exception handler at once; asyncio itself would speak of it when the task is collected."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 def _not_started(flight: Flight) -> None:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from connector_tax.records.request import Status
 
+# What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It is ``aborted``:
+# a ``connect_error`` would be the server's.
+NO_SOCKET = "the client has no socket left"
+
 
 @dataclass(slots=True)
 class Flight:

@@ -95,12 +95,17 @@ class Stopped(msgspec.Struct, array_like=True, tag=13):
 
 
 class Finished(msgspec.Struct, array_like=True, tag=14):
-    """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names."""
+    """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names.
+
+    Attributes:
+        failure: what of the worker's own broke and ended its share of the cell; None where nothing did.
+    """
 
     stall_counts: list[int]
     stall_max_us: float
     cpu_s: float
     rss_mib: float
+    failure: str | None = None
 
 
 ToWorker = Job | Go | Stop | Abandon

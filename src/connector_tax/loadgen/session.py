@@ -13,7 +13,8 @@ from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 
 from connector_tax.errors import EngineError
-from connector_tax.loadgen.events import EventLog, SessionEvent
+from connector_tax.loadgen.descriptors import check_limit
+from connector_tax.loadgen.events import SessionEvent, session_log
 from connector_tax.loadgen.messages import (
     Abandon,
     Batch,
@@ -40,6 +41,7 @@ READY_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 # Between the workers' being ready and the first arrival.
 LEAD_NS = 20_000_000
+INTERRUPTED = "interrupted"
 
 # Asked while a cell runs: (monotonic ns, requests waiting in the engine) of samples since it was asked last.
 Queue = Callable[[], Iterable[tuple[int, float]]]
@@ -80,7 +82,9 @@ class SessionResult:
         token_ns: by ``seq``, where ``Observe.token_times`` asked for it.
         stall_counts: heartbeats by lateness, all workers together; see ``stalls.EDGES_US``.
         worker_cpu_s: one per worker, while the cell ran.
-        deaths: workers that ended in the middle, and how.
+        aborted: why the cell was ended from outside, at once or in order; None where it was not.
+        deaths: workers that ended or broke in the middle, and how.
+        given_up: why it ended itself before its time; None where it did not.
     """
 
     window: CellWindow
@@ -94,6 +98,7 @@ class SessionResult:
     wall_s: float
     aborted: str | None
     deaths: list[str]
+    given_up: str | None = None
 
 
 class BenchmarkSession:
@@ -105,18 +110,23 @@ class BenchmarkSession:
         target: Target,
         pool: WorkerPool,
         should_abort: Callable[[], str | None],
+        should_stop: Callable[[], str | None],
         observe: Observe,
         queue: Queue,
     ) -> None:
         self._stop_requested = threading.Event()
+        self._abandon_requested = threading.Event()
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._result: SessionResult | None = None
 
-        def abort_reason() -> str | None:
-            return "interrupted" if self._stop_requested.is_set() else should_abort()
+        def abort() -> str | None:
+            return INTERRUPTED if self._abandon_requested.is_set() else should_abort()
 
-        self._cell = _Cell(spec, target, pool, abort_reason, observe, queue)
+        def stop() -> str | None:
+            return INTERRUPTED if self._stop_requested.is_set() else should_stop()
+
+        self._cell = _Cell(spec, target, pool, abort, stop, observe, queue)
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     @classmethod
@@ -127,16 +137,22 @@ class BenchmarkSession:
         pool: WorkerPool,
         *,
         should_abort: Callable[[], str | None] = lambda: None,
+        should_stop: Callable[[], str | None] = lambda: None,
         observe: Observe = NOTHING,
         queue: Queue = unseen,
     ) -> "BenchmarkSession":
         """Begin at once.
 
         Args:
-            should_abort: asked a few times a second; a text ends the cell with that reason.
+            should_abort: asked a few times a second; a text ends the cell with that reason, and what is in flight.
+            should_stop: asked as often; a text ends sending, and what is in flight is waited for.
             queue: asked as often; a cell behind a growing queue ends after ``duration_s``.
+
+        Raises:
+            ConfigError: the load needs more file descriptors than a worker may open.
         """
-        session = cls(spec, target, pool, should_abort, observe, queue)
+        check_limit(spec)
+        session = cls(spec, target, pool, should_abort, should_stop, observe, queue)
         session._thread.start()
         return session
 
@@ -145,8 +161,12 @@ class BenchmarkSession:
         return self._finished.wait(timeout_s)
 
     def stop(self) -> None:
-        """Ask for an early end; requests in flight are abandoned."""
+        """Send nothing more; requests in flight are waited for, and the result says ``interrupted``."""
         self._stop_requested.set()
+
+    def abandon(self) -> None:
+        """End at once; requests in flight are abandoned."""
+        self._abandon_requested.set()
 
     def result(self) -> SessionResult:
         """The outcome of a finished session.
@@ -190,6 +210,7 @@ class _Cell:
         target: Target,
         pool: WorkerPool,
         abort_reason: Callable[[], str | None],
+        stop_reason: Callable[[], str | None],
         observe: Observe,
         queue: Queue,
     ) -> None:
@@ -197,10 +218,12 @@ class _Cell:
         self._target = target
         self._pool = pool
         self._abort_reason = abort_reason
+        self._stop_reason = stop_reason
         self._observe = observe
         self._queue = queue
         self._heard = _Heard()
         self._aborted: str | None = None
+        self._interrupted: str | None = None
         self._given_up: str | None = None
         self._next_abort_poll_ns = 0
         self._rule = rule_of(spec)
@@ -209,7 +232,7 @@ class _Cell:
     def drive(self) -> SessionResult:
         if self._pool.placement is not None and self._pool.placement.coordinator:
             os.sched_setaffinity(threading.get_native_id(), self._pool.placement.coordinator)
-        log = _session_log(self._observe)
+        log = session_log(self._observe.event_log)
         cpu_start_ns = thread_time_ns()
         self._pool.revive()
         self._pool.counters.reset()
@@ -256,7 +279,8 @@ class _Cell:
         while True:
             now_ns = monotonic_ns()
             self._poll_abort(now_ns)
-            if self._aborted is not None or self._heard.dead:
+            # A worker that stopped by itself has failed and says so when it has finished.
+            if self._aborted or self._interrupted or self._heard.dead or self._heard.stopped:
                 self._tell(Stop(now_ns))
                 return
             for t_ns, waiting in self._queue():
@@ -315,7 +339,9 @@ class _Cell:
                     if ended.status == "dropped":
                         self._protocol.dropped(ended.t_sched_ns)
                     else:
-                        self._protocol.ended(ended.t_sched_ns, ended.status == "ok", end_ns)
+                        ok = ended.status == "ok"
+                        failure = "" if ok else f"{ended.status} ({(ended.error or '')[:200]})"
+                        self._protocol.ended(ended.t_sched_ns, ok, end_ns, failure)
             elif isinstance(message, Ready):
                 self._heard.ready.add(index)
             elif isinstance(message, Stopped):
@@ -343,13 +369,16 @@ class _Cell:
         if self._aborted is None and now_ns >= self._next_abort_poll_ns:
             self._next_abort_poll_ns = now_ns + ABORT_POLL_NS
             self._aborted = self._abort_reason()
+            self._interrupted = self._interrupted or self._stop_reason()
 
     # The outcome
 
     def _result(self, window: CellWindow, coordinator_cpu_s: float) -> SessionResult:
         ended = [e for b in self._heard.batches for e in decode_ended(b)]
         records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
-        for index, reason in self._heard.dead.items():
+        failures = {i: f"worker {i}: {f.failure}" for i, f in self._heard.finished.items() if f.failure}
+        broken = {**failures, **self._heard.dead}
+        for index, reason in broken.items():
             taken = self._pool.counters.taken(index)
             share = Share(index, self._pool.n)
             lost = lost_records(self._spec, share, window, taken=taken, known=records.keys(), reason=reason)
@@ -365,16 +394,7 @@ class _Cell:
             coordinator_cpu_s=coordinator_cpu_s,
             worker_rss_mib=[r.rss_mib for r in reports],
             wall_s=(window.drained_ns - window.t0_ns) / 1e9,
-            aborted=self._aborted,
-            deaths=list(self._heard.dead.values()),
+            aborted=self._aborted or self._interrupted,
+            deaths=list(broken.values()),
+            given_up=self._given_up,
         )
-
-
-class _NoLog:
-    def note(self, event: SessionEvent, t_ns: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def _session_log(observe: Observe) -> EventLog | _NoLog:
-    return EventLog(observe.event_log / "events_session.jsonl") if observe.event_log is not None else _NoLog()

@@ -11,6 +11,8 @@ from connector_tax import direct
 from connector_tax.errors import ConfigError
 from connector_tax.files import append_lines, write_json
 from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.descriptors import check_limit
+from connector_tax.loadgen.interrupt import heed_interrupts
 from connector_tax.loadgen.pool import worker_pool
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
@@ -105,39 +107,57 @@ def bench(
 
     Raises:
         ConfigError: the token-id range or a setting is impossible.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; what was measured until then is written.
     """
     low, high = _token_range(token_ids)
     observe = Observe(event_log=out if event_log else None)
     out.mkdir(parents=True, exist_ok=True)
+    specs = [
+        CellSpec(
+            phase="a",
+            rate_per_s=rate,
+            input_tokens=shape.input_tokens,
+            output_tokens=shape.output_tokens,
+            seed=derive_seed(seed, "cell", f"{rate:g}", str(shape)),
+            token_id_low=low,
+            token_id_high=high,
+            **settings,
+        )
+        for shape, rate in product(shapes, rates_per_s)
+    ]
+    for spec in specs:
+        check_limit(spec)
     _check_server(base_url, model)
     summaries: dict[str, Any] = {}
     print(
         f"{'cell':>20} {'n':>5} {'ok':>5} {'req/s':>8} {'TTFT p50':>9} {'p90':>9} {'TPOT p50':>9} {'late p99':>9}  ms"
     )
-    with worker_pool(settings["workers"]) as pool:
-        for shape, rate in product(shapes, rates_per_s):
-            spec = CellSpec(
-                phase="a",
-                rate_per_s=rate,
-                input_tokens=shape.input_tokens,
-                output_tokens=shape.output_tokens,
-                seed=derive_seed(seed, "cell", f"{rate:g}", str(shape)),
-                token_id_low=low,
-                token_id_high=high,
-                **settings,
-            )
-            outcome = measure_cell(spec, base_url, model, pool=pool, observe=observe)
-            summary = summarise_cell(spec, outcome.window, outcome.requests)
-            summaries[spec.cell_id] = {
-                **summary,
-                "health": outcome.health,
-                "window": outcome.window.to_json(),
-            }
-            requests = out / f"requests_{spec.cell_id}.jsonl"
-            requests.unlink(missing_ok=True)
-            append_lines(requests, [r.to_line() for r in outcome.requests])
-            write_json(out / "summary.json", summaries)
+    with heed_interrupts() as interrupt, worker_pool(settings["workers"]) as pool:
+        for spec in specs:
+            with interrupt.measuring():
+                outcome = measure_cell(
+                    spec,
+                    base_url,
+                    model,
+                    pool=pool,
+                    observe=observe,
+                    should_stop=interrupt.should_stop,
+                    should_abort=interrupt.should_abort,
+                )
+                summary = summarise_cell(spec, outcome.window, outcome.requests)
+                summaries[spec.cell_id] = {
+                    **summary,
+                    "health": outcome.health,
+                    "window": outcome.window.to_json(),
+                }
+                requests = out / f"requests_{spec.cell_id}.jsonl"
+                requests.unlink(missing_ok=True)
+                append_lines(requests, [r.to_line() for r in outcome.requests])
+                write_json(out / "summary.json", summaries)
             print(_row(spec.cell_id, summary, outcome.health), flush=True)
+            for reason in _reasons(outcome.health):
+                print(f"{'':>20} {reason}", flush=True)
+            interrupt.raise_if_asked()
 
 
 def _check_server(base_url: str, model: str) -> None:
@@ -162,6 +182,16 @@ def _token_range(text: str) -> tuple[int, int]:
     if len(numbers) != 2 or not all(is_number(n) for n in numbers) or int(numbers[0]) >= int(numbers[1]):
         raise ConfigError(f"token ids {text!r}: give LOW,HIGH with LOW below HIGH, such as 1000,100000.")
     return int(numbers[0]), int(numbers[1])
+
+
+def _reasons(health: dict[str, Any]) -> list[str]:
+    """Why a cell is not what it was planned to be, or not to be believed."""
+    aborted, given_up = health["aborted"], health["given_up"]
+    return [
+        *([f"ended early: {aborted}"] if aborted else []),
+        *([f"given up: {given_up}"] if given_up else []),
+        *health["bottleneck"],
+    ]
 
 
 def _row(cell_id: str, summary: dict[str, Any], health: dict[str, Any]) -> str:

@@ -76,6 +76,9 @@ def judge(
         reasons.append(f"{DIED}{engine_death}")
     if refused is not None:
         reasons.append(refused)
+    given_up = health.get("given_up")
+    if given_up is not None and not window.overloaded:
+        reasons.append(f"given up: {given_up}")
     if clock_fault is not None:
         reasons.append(clock_fault)
     if hits_wanted and prefix_cache_hits_delta == 0:
