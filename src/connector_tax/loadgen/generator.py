@@ -147,10 +147,12 @@ class LoadGenerator:
         self.failure = reason
         if not self._stopped:
             self._end_sending(monotonic_ns())
-        self._issuer.abandon("aborted", reason)
-        # What was between two states when it raised is counted by nobody.
-        self._inflight = 0
-        self._if_idle()
+        try:
+            self._issuer.abandon("aborted", reason)
+        finally:
+            # What was between two states when it raised is counted by nobody.
+            self._inflight = 0
+            self._if_idle()
 
     def close(self) -> None:
         """Give back what ``prepare`` took."""

@@ -13,6 +13,7 @@ from connector_tax.loadgen.health import (
     dispatch_rate_error,
     health,
 )
+from connector_tax.loadgen.issuer import NO_SOCKET
 from connector_tax.loadgen.session import SessionResult
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
@@ -112,3 +113,14 @@ def test_a_worker_that_died_is_said_first() -> None:
     assert said(replace(cell(), deaths=["load-generator worker 1 ended by signal 9"])) == [
         "load-generator worker 1 ended by signal 9"
     ]
+
+
+def test_requests_that_the_client_had_no_socket_for_are_its_own() -> None:
+    def unsent(seq: int) -> RequestRecord:
+        error = f"{NO_SOCKET}: [Errno 24] Too many open files"
+        return request(seq) if seq else replace(request(seq), status="aborted", error=error)
+
+    found = health(SPEC, cell(unsent))
+    assert found["requests_without_socket"] == 1
+    assert found["bottleneck"][0].startswith("client out of sockets: 1 requests were not sent")
+    assert health(SPEC, cell())["requests_without_socket"] == 0

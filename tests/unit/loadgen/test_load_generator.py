@@ -160,3 +160,21 @@ def test_a_generator_that_breaks_says_so_and_ends(tmp_path: Path) -> None:
     assert bench.generator.failure == "the load generator failed: KeyError: 7"
     assert {(e.status, e.error) for e in bench.ended} == {("aborted", bench.generator.failure)}
     assert len(bench.ended) == 40
+
+
+def test_a_generator_that_breaks_while_it_breaks_still_ends(tmp_path: Path) -> None:
+    """The end is told whatever of the rest raises."""
+    bench = Bench(tmp_path, CLOSED, monotonic_ns() + 10**12)
+
+    def raises(status: Status, reason: str) -> None:
+        raise KeyError(8)
+
+    async def scenario() -> None:
+        await bench.run(monotonic_ns, 0.05)
+        bench.issuer.abandon = raises  # type: ignore[method-assign]
+        with pytest.raises(KeyError):
+            bench.generator.fail("the load generator failed: KeyError: 7")
+        bench.generator.close()
+
+    asyncio.run(scenario())
+    assert bench.told == ["stopped", "idle"]
