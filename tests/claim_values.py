@@ -76,7 +76,7 @@ class Value:
     def found(self) -> bool:
         """Told apart from zero."""
         low, high = self.ends or (None, None)
-        return (low is not None and low > 0) or (high is not None and high < 0)
+        return low is not None and high is not None and (low > 0 or high < 0)
 
     @property
     def of(self) -> str | None:
@@ -199,6 +199,13 @@ def derived(aggregate: Mapping[str, Any]) -> Iterator[Value]:
         for key in ("us_per_step", "cpu_us_per_step"):
             known = [h[key] for h in entry["hooks"] if h[key] is not None]
             yield Value(f"attribution/hooks/{key}", sum(known), "us", None, {"config": entry["config"]})
+        # A hook's CPU time ends at its wall time.
+        known = [
+            min(h["cpu_us_per_step"], h["us_per_step"])
+            for h in entry["hooks"]
+            if h["cpu_us_per_step"] is not None
+        ]
+        yield Value("attribution/hooks/cpu", sum(known), "us", None, {"config": entry["config"]})
         yield Value(
             "attribution/hooks", max(0, len(entry["hooks"]) - 12), "count", None, {"config": entry["config"]}
         )
@@ -265,10 +272,13 @@ def _of_clocks(aggregate: Mapping[str, Any]) -> Iterator[Value]:
 
 
 SIGNS: tuple[Callable[[Mapping[str, Any]], bool], ...] = (
-    lambda v: v["low"] is not None and v["low"] > 0,
-    lambda v: v["high"] is not None and v["high"] < 0,
-    lambda v: not (v["low"] is not None and v["low"] > 0) and not (v["high"] is not None and v["high"] < 0),
+    lambda v: None not in (v["low"], v["high"]) and v["low"] > 0,
+    lambda v: None not in (v["low"], v["high"]) and v["high"] < 0,
+    lambda v: None not in (v["low"], v["high"]) and v["low"] <= 0 <= v["high"],
+    lambda v: v["point"] is not None and None in (v["low"], v["high"]),
+    lambda v: v["point"] is None,
 )
+NO_NUMBER = {"point": None, "low": None, "high": None}
 
 
 def _groups(aggregate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str], list[Mapping[str, Any]]]]:
@@ -284,14 +294,21 @@ def _groups(aggregate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str],
             if of(row)["point"] is not None and not row["config"].startswith(PLAINS):
                 found.setdefault(tuple(row[k] for k in together), []).append(of(row))
         for names, group in found.items():
-            yield key, dict(zip(together, names, strict=True)), group
+            facets = dict(zip(together, names, strict=True))
+            yield key, facets, group
+            # Titles about main taxes count connectors without a number, too.
+            all_of_them = {c for c in aggregate["configs"] if not c.startswith(PLAINS)}
+            if key == "decomposition":
+                all_of_them.discard("noop_connector")
+            if key in ("main_taxes", "decomposition"):
+                yield key, facets, [*group, *[NO_NUMBER] * (len(all_of_them) - len(group))]
     lines = [
         c
         for c in aggregate["cells"]
         if c["phase"] == "a" and c["usable"] and not c["config"].startswith(PLAINS)
     ]
     for n in Counter(c["rate_per_s"] for c in lines).values():
-        yield "cells", {}, [{"low": None, "high": None}] * n
+        yield "cells", {}, [{"point": 0, "low": 0, "high": 0}] * n
 
 
 def _standing(aggregate: Mapping[str, Any], tax: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -40,6 +40,7 @@ class Mutation:
         taxes: configuration -> its tax on everything; others have ``TAXES``.
         plain: how plain behaves; the others do so with their tax on it.
         change: of every request record of every cell.
+        changes: the same of one connector's cells, or of those of one phase (``mooncake_both/r1``).
         then: what is done to the folder when all is measured.
         told: changes of the finished aggregate, for what no builder can measure.
     """
@@ -51,6 +52,7 @@ class Mutation:
     skipped: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     change: Change | None = None
+    changes: dict[str, Change] = field(default_factory=dict)
     then: Then | None = None
     told: Callable[[dict[str, Any]], None] | None = None
 
@@ -66,7 +68,7 @@ class Mutation:
         campaign = _Changed(
             root, config, behaviours, max_steps=60, **{"step_lines": named_hooks, **self.options}
         )
-        campaign.change = self.change
+        campaign.change, campaign.changes = self.change, self.changes
         for connector in self.skipped:
             campaign.skip(connector, "its module cannot be imported")
         campaign.measure_everything()
@@ -82,9 +84,11 @@ class _Changed(Campaign):
     """Every cell's records go through one change."""
 
     change: Change | None = None
+    changes: dict[str, Change] = {}  # noqa: RUF012, replaced as a whole
 
     def cell(self, connector: str, spec: Any, *, change: Change | None = None, **document: Any) -> Any:
-        return super().cell(connector, spec, change=change or self.change, **document)
+        own = self.changes.get(connector) or self.changes.get(f"{connector}/{spec.phase}")
+        return super().cell(connector, spec, change=change or own or self.change, **document)
 
 
 def lost(connector: str, *phases: str, cell_id: str = SAFE) -> Then:
@@ -261,6 +265,11 @@ MUTATIONS: dict[str, Mutation] = {
     "poisson arrivals": Mutation({"cell": {"arrival": "poisson"}}),
     "one-sided intervals": Mutation(change=fail(every=11)),
     "one-sided intervals over blocks": Mutation(BLOCKS, change=fail(every=11)),
+    "open above": Mutation(changes={"mooncake_both": fail(every=11), STACK: fail(every=11)}),
+    "open above over blocks": Mutation(BLOCKS, changes={"mooncake_both": fail(every=11)}),
+    "requests of a block failed": Mutation({"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}),
+    "requests of a stack's block failed": Mutation({"repeats": 3}, changes={f"{STACK}/r1": fail(every=7)}),
+    "plain's requests failed": Mutation(changes={"plain": fail(every=11)}),
     "p90 unavailable": Mutation(change=fail(every=7)),
     "few requests": Mutation(FEW),
     "few requests over blocks": Mutation({**FEW, **BLOCKS}),

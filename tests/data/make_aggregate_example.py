@@ -230,6 +230,10 @@ def span(point: float, half: float) -> dict[str, Any]:
     return {"point": round(point, 4), "low": round(point - half, 4), "high": round(point + half, 4), "n": 200}
 
 
+def once(point: float, half: float) -> dict[str, Any]:
+    return {**span(point, half), "kind": "of one launch"}
+
+
 # id, title, subject, outcome, label, numbers, sentence, p and Holm's p
 HYPOTHESES: list[tuple[Any, ...]] = [
     ("H1", "The tax persists on one instance", "mooncake_both", "supported", "prior 45% kept",
@@ -271,10 +275,10 @@ def decomposition() -> list[dict[str, Any]]:
                     "kind": "of one launch",
                     "settings": ["disable_hybrid_kv_cache_manager"] if flags else [],
                     "parts": 3,
-                    "total": span(total, 0.045),
-                    "flags": span(flags, 0.02 if flags else 0.0),
-                    "framework": span(framework, 0.02),
-                    "implementation": span(total - flags - framework, 0.05),
+                    "total": once(total, 0.045),
+                    "flags": once(flags, 0.02) if flags else {**span(0.0, 0.0), "n": 0, "kind": None},
+                    "framework": once(framework, 0.02),
+                    "implementation": once(total - flags - framework, 0.05),
                 }
             )
     return found
@@ -286,13 +290,8 @@ def attribution() -> list[dict[str, Any]]:
         if status == "skipped" or config == "plain":
             continue
         rest = extra - hooks
-        parts = {
-            "scheduler_hooks": hooks * 0.3,
-            "worker_hooks": hooks * 0.7,
-            "schedule": rest * 0.2,
-            "update": -rest * 0.05,
-            "round_trip": rest * 0.85,
-        }
+        parts = {"scheduler_hooks": hooks * 0.3, "worker_hooks": hooks * 0.7, "schedule": rest * 0.2, "update": -rest * 0.05,
+                 "round_trip": rest * 0.85}  # fmt: skip
         found.append(
             {
                 "config": config,
@@ -302,8 +301,8 @@ def attribution() -> list[dict[str, Any]]:
                 "tokens_per_step": 12.4,
                 "step_us": 14_500.0 + extra,
                 "plain_step_us": 14_500.0,
-                "difference_us": span(extra, 25),
-                "parts": [{"part": k, "label": k, **span(v, 10)} for k, v in parts.items()],
+                "difference_us": once(extra, 25),
+                "parts": [{"part": k, "label": k, **once(v, 10)} for k, v in parts.items()],
                 "hooks": [
                     {
                         "hook": "worker/get_finished",
@@ -312,9 +311,10 @@ def attribution() -> list[dict[str, Any]]:
                         "us_per_call": hooks * 0.7,
                         "us_per_token": hooks * 0.7 / 12.4,
                         "cpu_us_per_step": hooks * 0.2,
+                        "n_cpu_steps": 507,
                     }
                 ],
-                "in_hooks_share": span(hooks / extra, 0.02),
+                "in_hooks_share": once(hooks / extra, 0.02),
             }
         )
     return found

@@ -26,13 +26,19 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts, load_costs
 from connector_tax.enginemodel.model import EngineModel, StepResult
 from connector_tax.ingest.steps import KIND_NAMES
-from connector_tax.intervals.bootstrap import Estimate, block_length, estimate_percentiles, step_block_length
+from connector_tax.intervals.bootstrap import (
+    Estimate,
+    block_length,
+    estimate_percentiles,
+    step_block_length,
+    unavailable,
+)
 from connector_tax.intervals.pairing import CommonArrivals
 from connector_tax.plan import cells_of
 from connector_tax.records.cell import CellSpec
 from connector_tax.rehearsal.cell import simulate_cell
 from connector_tax.seeds import stream
-from connector_tax.stats.cells import STEP_DRAWS
+from connector_tax.stats.cells import STEP_DRAWS, no_kinds
 from connector_tax.summary.cell import in_window, latencies_ms
 
 Floats = NDArray[np.float64]
@@ -50,11 +56,13 @@ class Part(NamedTuple):
     Attributes:
         seqs: arrivals, for the latencies of requests; empty for steps.
         cell_length: of the blocks of the whole cell; None for steps, whose blocks come from themselves.
+        withheld: why the analysis gives them no interval; None where it does.
     """
 
     values: Floats
     seqs: NDArray[np.int64]
     cell_length: int | None
+    withheld: str | None = None
 
 
 @lru_cache
@@ -80,7 +88,10 @@ def simulated(load: tuple[float, str], launch: int) -> dict[str, Part]:
     for n in (REQUESTS, FEWER):
         until_ns = chosen[n - 1].t_sched_ns
         steps = [s for at_ns, s in cell.steps if cell.window.window_start_ns <= at_ns < until_ns]
-        parts |= {f"{name}, {n} requests": part for name, part in by_kind(steps).items()}
+        why = no_kinds(arrival, n)
+        parts |= {
+            f"{name}, {n} requests": part._replace(withheld=why) for name, part in by_kind(steps).items()
+        }
     length = block_length([ttft, tpot])
     for k in FEW:
         rows = np.sort(stream(launch, "answers of more than one token").choice(REQUESTS, k, replace=False))
@@ -109,6 +120,8 @@ def by_kind(steps: list[StepResult]) -> dict[str, Part]:
 def estimated(part: Part, confidence: float, launch: int) -> dict[float, Estimate]:
     """As ``stats.cells`` makes them."""
     rng = stream(launch, "small subsets")
+    if part.withheld is not None:
+        return dict.fromkeys(QS, unavailable(part.withheld, part.values.size))
     if part.cell_length is None:
         return estimate_percentiles(
             part.values,

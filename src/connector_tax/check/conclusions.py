@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from connector_tax.check.confirm import UNTOUCHED_AGAIN
 from connector_tax.check.experiments import METRICS, STEP, Results
 from connector_tax.check.findings import CONFIDENCE
+from connector_tax.check.ratio_text import ratio_text
 from connector_tax.check.verdict import NAMES
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
@@ -168,9 +169,9 @@ def _us(estimate: Estimate) -> str:
 
 
 def _ratio(estimate: Estimate) -> str:
-    low, high = estimate.interval(CONFIDENCE)
-    ends = ", ".join("open" if e is None else f"{e:+.2%}" for e in (low, high))
-    return f"{_point(estimate):+.2%} [{ends}]"
+    if estimate.point is None:
+        return "not available"
+    return ratio_text(estimate.point, *estimate.interval(CONFIDENCE))
 
 
 def _point(estimate: Estimate) -> float:

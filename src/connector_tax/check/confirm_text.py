@@ -19,6 +19,7 @@ from connector_tax.check.conclusions import (
 from connector_tax.check.confirm import OF_CONNECTOR, UNTOUCHED_AGAIN
 from connector_tax.check.experiments import METRICS, STEP, Measured, Results
 from connector_tax.check.findings import CONFIDENCE
+from connector_tax.check.ratio_text import ratio_text
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 from connector_tax.stats.hook_waits import HookTimes
@@ -161,8 +162,7 @@ def _ratio(estimate: Estimate) -> str:
     low, high = estimate.interval(CONFIDENCE)
     if estimate.point is None:
         return "not available"
-    ends = ", ".join("open" if e is None else f"{e:+.2%}" for e in (low, high))
-    return f"{estimate.point:+.2%} [{ends}]"
+    return ratio_text(estimate.point, low, high)
 
 
 def _us(estimate: Estimate) -> str:

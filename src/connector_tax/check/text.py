@@ -1,6 +1,6 @@
 """What a person reads of a check; the last line is the verdict."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from connector_tax.check.campaigns import mode_words
@@ -8,6 +8,7 @@ from connector_tax.check.confirm_text import confirm_text
 from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
+from connector_tax.check.ratio_text import ratio_text
 from connector_tax.check.reasons import Switched
 from connector_tax.check.verdict import NAMES, Verdict, died_words, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
@@ -128,7 +129,7 @@ def _work(tax: LoadTax) -> str:
 
 def _blocks(mode: ModeFindings) -> Iterator[str]:
     for tax in mode.over_blocks:
-        interval = f"{tax.point:+.2%} [{tax.low:+.2%}, {tax.high:+.2%}]"
+        interval = ratio_text(tax.point, tax.low, tax.high)
         yield f"{tax.rate_per_s:>6g}  {NAMES[tax.metric]:9} over {tax.blocks} blocks of launches: {interval}, noise floor {tax.floor:.2%}"
 
 
@@ -222,8 +223,7 @@ def _ratio(estimate: Estimate) -> str:
     low, high = estimate.interval(CONFIDENCE)
     if estimate.point is None:
         return "not available"
-    ends: Iterable[str] = ("open" if e is None else f"{e:+.2%}" for e in (low, high))
-    return f"{estimate.point:+.2%} [{', '.join(ends)}]"
+    return ratio_text(estimate.point, low, high)
 
 
 def _cores(value: float | None) -> str:

@@ -18,6 +18,7 @@ from scipy import stats
 from connector_tax.check.campaigns import Campaigns, mode_words
 from connector_tax.check.findings import CONFIDENCE, BlockTax, Died, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
+from connector_tax.check.ratio_text import percents
 from connector_tax.stats.launches import MIN_BLOCKS
 from connector_tax.stats.taxes import LATENCIES, OF_ONE_LAUNCH
 
@@ -48,9 +49,9 @@ class Judged:
 
     @property
     def words(self) -> str:
-        ends = (_percent(self.low), _percent(self.high))
+        point, *ends = (text.replace("%", " %") for text in percents((self.point, self.low, self.high)))
         where = f"{mode_words(self.mode)}, {self.rate_per_s:g} req/s"
-        return f"{NAMES[self.metric]} {_percent(self.point)} [{ends[0]}, {ends[1]}] ({where})"
+        return f"{NAMES[self.metric]} {point} [{ends[0]}, {ends[1]}] ({where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,3 @@ def _half_width(j: Judged) -> float:
 def _named(metrics: Sequence[str]) -> str:
     *most, last = (NAMES[metric] for metric in metrics)
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _percent(value: float | None) -> str:
-    return "open" if value is None else f"{value:+.2%}".replace("%", " %")

@@ -1,33 +1,64 @@
-"""What holds for how many connectors, in words: those whose interval lies above zero, those below, and how many have neither.
+"""What holds for how many connectors, in words: those whose interval lies above zero, those below, those that hold it, and those of
+which it is not known.
 
 Titles and the page's first lines are made of it, so that neither the largest alone nor its estimate decides what they say.
 """
 
 from collections.abc import Mapping, Sequence
 
-from connector_tax.figures.lookup import Aggregate, Interval, label_of
+from connector_tax.figures.lookup import (
+    Aggregate,
+    Interval,
+    chosen_taxes,
+    configs,
+    interval,
+    label_of,
+    why_absent,
+)
 from connector_tax.figures.words import clean, listing, with_interval
 from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
+from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 # More of them are named, and the first alone has its number.
 MOST_NUMBERS = 2
 
 
+def is_connector(config: str) -> bool:
+    """Launches of plain are none, whatever their settings."""
+    return config not in ("plain", PLAIN_AGAIN) and not config.startswith(MATCHED)
+
+
 def of_connectors(found: Mapping[str, Interval]) -> dict[str, Interval]:
-    """Without launches of plain, whatever their settings."""
-    return {c: v for c, v in found.items() if c not in ("plain", PLAIN_AGAIN) and not c.startswith(MATCHED)}
+    return {c: v for c, v in found.items() if is_connector(c)}
+
+
+def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
+    """Connectors of the campaign that have no tax there -> why, in the campaign's order."""
+    rows = {
+        str(t.get("config")): t
+        for t in chosen_taxes(aggregate)
+        if (t.get("metric"), t.get("reference")) == (metric, reference)
+    }
+    return {
+        c.id: str(rows.get(c.id, {}).get("reason") or why_absent(aggregate, c.id))
+        for c in configs(aggregate)
+        if is_connector(c.id) and interval(rows.get(c.id)) is None
+    }
 
 
 def above_zero(found: Mapping[str, Interval]) -> list[str]:
     """Those told apart from zero and above it, largest first."""
-    clear = [k for k, v in found.items() if v.low is not None and v.low > 0]
-    return sorted(clear, key=lambda k: -found[k].point)
+    return sorted((k for k, v in found.items() if v.told == TAX), key=lambda k: -found[k].point)
 
 
 def below_zero(found: Mapping[str, Interval]) -> list[str]:
     """Those told apart from zero and below it, lowest first."""
-    clear = [k for k, v in found.items() if v.high is not None and v.high < 0]
-    return sorted(clear, key=lambda k: found[k].point)
+    return sorted((k for k, v in found.items() if v.told == GAIN), key=lambda k: found[k].point)
+
+
+def not_known(found: Mapping[str, Interval]) -> list[str]:
+    """Those whose interval has an open end."""
+    return [k for k, v in found.items() if v.told == UNDETERMINED]
 
 
 def told_apart(
@@ -37,24 +68,39 @@ def told_apart(
     unit: str = "ratio",
     above: str = "a tax",
     below: str = "a gain",
+    without: Sequence[str] = (),
 ) -> str:
     """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ..., neither a tax nor a gain for the other 5``.
 
     Args:
         found: configuration -> its number; at least one.
+        without: connectors that have no number.
     """
-    n = len(found)
+    n = len(found) + len(without)
+    of = f"of {n} connector{'s' if n > 1 else ''}"
     parts = [
-        f"{word} for {len(clear)} of {n} connector{'s' if n > 1 else ''}, {_named(aggregate, clear, found, unit)}"
+        f"{word} for {len(clear)} {of}, {_named(aggregate, clear, found, unit)}"
         for word, clear in ((above, above_zero(found)), (below, below_zero(found)))
         if clear
     ]
-    rest = n - len(above_zero(found)) - len(below_zero(found))
-    if not parts:
+    neither, unknown = [k for k, v in found.items() if v.told == NO_TAX_FOUND], not_known(found)
+    others = bool(unknown or without)
+    if neither and parts:
+        parts.append(
+            f"neither for {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
+        )
+    elif neither and others:
+        parts.append(f"neither {above} nor {below} is found for {len(neither)} {of}")
+    elif neither:
         whom = f"any of {n} connectors" if n > 1 else _named(aggregate, list(found), found, unit)
-        return f"neither {above} nor {below} is found for {whom}"
-    if rest:
-        parts.append(f"neither for the other {rest}" if rest > 1 else "neither for the other one")
+        parts.append(f"neither {above} nor {below} is found for {whom}")
+    if unknown:
+        parts.append(
+            f"not known, since an end of the interval is open, for {_named(aggregate, unknown, found, unit)}"
+        )
+    if without:
+        names = [clean(label_of(aggregate, c), 40) for c in without]
+        parts.append(f"{'one' if len(without) == 1 else len(without)} without a number, {listing(names)}")
     return "; ".join(parts)
 
 

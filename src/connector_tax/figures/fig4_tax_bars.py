@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import of_connectors, told_apart
+from connector_tax.figures.claims import of_connectors, told_apart, without_number
 from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
@@ -159,7 +159,8 @@ def _title(aggregate: Aggregate, taxes: Taxes) -> str:
     found = {c: v for c, row in taxes[metric, reference].items() if (v := interval(row)) is not None}
     at = reference_rate(aggregate, reference)
     place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
-    claim = told_apart(aggregate, of_connectors(found) or found)
+    without = list(without_number(aggregate, metric=metric, reference=reference))
+    claim = told_apart(aggregate, of_connectors(found) or found, without=without)
     return f"{METRICS[metric]} {place}: {claim}"
 
 

@@ -30,15 +30,18 @@ from connector_tax.figures.style import Drawn, Omitted, new_figure, percent_tick
 from connector_tax.figures.words import (
     clean,
     counted,
+    interval_texts,
     left_out,
     listing,
-    percent,
     rate,
     short_label,
     with_interval,
 )
+from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 PER_ROW = 4
+# Where an interval does not exclude zero.
+HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
 Grid = dict[tuple[int, int], Mapping[str, Any]]
 
 
@@ -109,11 +112,13 @@ def _heatmap(
                 )
                 continue
             colour = colours(norm(value.point))
-            _tile(axes, column, row, colour, hatch="////" if value.covers_zero else "")
+            _tile(axes, column, row, colour, hatch=HATCHES.get(value.told, ""))
             red, green, blue = colour[:3]
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            ends = [percent(e).removesuffix(" %") if e is not None else "?" for e in (value.low, value.high)]
-            lines = [percent(value.point), f"[{ends[0]}, {ends[1]}]"]
+            point, *bounds = interval_texts(value)
+            known = (value.low is not None, value.high is not None)
+            ends = [b.removesuffix(" %") if k else "?" for b, k in zip(bounds, known, strict=True)]
+            lines = [point, f"[{ends[0]}, {ends[1]}]"]
             at = number(grid[tokens_in, tokens_out].get("rate_per_s"))
             if with_rates and at is not None:
                 lines.append(rate(at))
@@ -123,7 +128,7 @@ def _heatmap(
             axes.text(
                 column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 11.5 / widest),
                 color="#FFFFFF" if dark else "#000000", linespacing=1.35,
-                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if value.covers_zero else None,
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if value.told in HATCHES else None,
             )  # fmt: skip
     axes.set_xlim(-0.5, len(outputs) - 0.5)
     axes.set_ylim(len(inputs) - 0.5, -0.5)
@@ -153,17 +158,19 @@ def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     found = [
         (c, shape, v, row) for c, grid in grids.items() for shape, row in grid.items() if (v := interval(row))
     ]
-    clear = [f for f in found if f[2].low is not None and f[2].low > 0]
-    lower = [f for f in found if f[2].high is not None and f[2].high < 0]
+    clear = [f for f in found if f[2].told == TAX]
+    lower = [f for f in found if f[2].told == GAIN]
+    unknown = sum(f[2].told == UNDETERMINED for f in found)
+    not_known = f"; of {unknown} it is not known" if unknown else ""
     if not clear and not lower:
-        return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells)"
+        return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells{not_known})"
     if not clear:
         config, shape, value, row = min(lower, key=lambda f: f[2].point)
-        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {_place(aggregate, grids, config, shape, value, row)}"
+        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none{not_known}; the lowest is {_place(aggregate, grids, config, shape, value, row)}"
     config, shape, value, row = max(clear, key=lambda f: f[2].point)
     below = f" and below it in {len(lower)}" if lower else ""
     return (
-        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; the largest is "
+        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}{not_known}; the largest is "
         f"{_place(aggregate, grids, config, shape, value, row)}"
     )
 
@@ -194,7 +201,7 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
     return " ".join(
         [
             f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
-            f"In brackets the {confidence_words(aggregate)} interval in percent, {_launches(grids)}; hatched where it covers zero.",
+            f"In brackets the {confidence_words(aggregate)} interval in percent, {_launches(grids)}; hatched where it covers zero{_dotted(found)}.",
             f"{counted(sizes).replace('point', 'cell')}.",
             f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
             if queued
@@ -203,6 +210,11 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             left_out(aggregate, "b"),
         ]
     ).replace("  ", " ")
+
+
+def _dotted(found: list[Mapping[str, Any]]) -> str:
+    is_open = any((v := interval(row)) is not None and v.told == UNDETERMINED for row in found)
+    return ", dotted where an end of it is not known" if is_open else ""
 
 
 def _launches(grids: dict[str, Grid]) -> str:

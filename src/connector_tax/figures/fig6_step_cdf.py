@@ -22,7 +22,7 @@ from connector_tax.figures.lookup import (
     valid_cells,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, look_of, new_figure, set_claim
-from connector_tax.figures.words import left_out, rate, short_label
+from connector_tax.figures.words import counted, left_out, rate, short_label
 
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -126,7 +126,7 @@ def _caption(
     aggregate: Aggregate, curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float
 ) -> str:
     sizes = [int(n) for _, step in curves.values() if (n := number(step.get("n_steps")))]
-    count = f"{min(sizes):,} to {max(sizes):,} steps per line" if sizes else "number of steps unknown"
+    count = counted(sizes, "steps per line")
     medians = [
         f"{c.id} {m.point:,.0f} [{m.low:,.0f}, {m.high:,.0f}]"
         for c, (_, step) in curves.items()

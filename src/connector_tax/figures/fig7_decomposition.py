@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import above_zero, below_zero, told_apart
+from connector_tax.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -71,12 +71,14 @@ class _Stack:
 
     Attributes:
         why_not: why there are not three parts.
+        fewer: part -> ``over n blocks``, of those over fewer blocks than the whole.
     """
 
     total: Interval
     n: int
     parts: dict[str, Interval]
     why_not: str
+    fewer: dict[str, str]
 
 
 Stacks = dict[str, dict[str, _Stack]]
@@ -119,7 +121,9 @@ def _stacks(aggregate: Aggregate) -> Stacks:
         why = [str(mapping(row.get(p)).get("reason") or "") for p in PARTS if p not in parts]
         missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
         n = int(number(mapping(row.get("total")).get("n")) or 0)
-        stack = _Stack(total, n, parts if whole else {}, missing)
+        kinds = {p: str(kind) for p in parts if (kind := mapping(row.get(p)).get("kind")) is not None}
+        fewer = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
+        stack = _Stack(total, n, parts if whole else {}, missing, fewer)
         found.setdefault(metric, {})[str(row.get("config"))] = stack
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {
@@ -200,28 +204,47 @@ def _say(axes: Axes, y: float, text: str) -> None:
 
 def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     """What the largest tax is mostly made of, as far as its intervals tell."""
-    metric, found = next(iter(stacks.items()))
-    totals, what = {c: s.total for c, s in found.items()}, METRICS[metric]
+    totals_of = {m: {c: s.total for c, s in found.items()} for m, found in stacks.items()}
+    metric = next((m for m, totals in totals_of.items() if above_zero(totals)), None)
+    if metric is None:
+        claims = [
+            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m))}"
+            for m, totals in totals_of.items()
+        ]
+        is_open = any(not_known(totals) for totals in totals_of.values())
+        head = "Whether there is a tax to split is not known" if is_open else "There is no tax to split"
+        return f"{head}. {'. '.join(claims)}"
+    found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
-    if not taxed:
-        return f"Of TTFT and TPOT there is no tax to split: on {what} {told_apart(aggregate, totals)}"
     stack, name = found[taxed[0]], clean(label_of(aggregate, taxed[0]), 40)
     whole = f"the {with_interval(stack.total)} that {name} adds to {what}"
-    others = _others(len(taxed), len(below_zero(totals)), len(found))
+    others = _others(aggregate, totals, _without(aggregate, metric))
     if not stack.parts:
         return f"Of what {whole} is made cannot be told: {stack.why_not}{others}"
     clear = [*above_zero(stack.parts), *below_zero(stack.parts)]
     if not clear:
-        return f"No part of {whole} is told apart from zero{others}"
+        unknown = [_words(stack, p) for p in not_known(stack.parts)]
+        open_parts = f"; of {listing(unknown)} it is not known" if unknown else ""
+        return f"No part of {whole} is told apart from zero{open_parts}{others}"
     parts = [f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear]
     return f"Of {whole}, {listing(parts)}{others}"
 
 
-def _others(taxes: int, gains: int, connectors: int) -> str:
-    if connectors == 1:
+def _without(aggregate: Aggregate, metric: str) -> list[str]:
+    """The no-op connector's tax is a part."""
+    return [c for c in without_number(aggregate, metric=metric, reference="ref_safe") if c != NOOP]
+
+
+def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[str]) -> str:
+    n = len(totals) + len(without)
+    if n == 1:
         return ""
-    gain = f" and a gain for {gains} of {connectors}" if gains else ""
-    return f"; a tax is found for {taxes} of {connectors} connectors{gain}"
+    gains, unknown = len(below_zero(totals)), not_known(totals)
+    gain = f" and a gain for {gains} of {n}" if gains else ""
+    names = [[clean(label_of(aggregate, c), 40) for c in them] for them in (unknown, without)]
+    open_ends = f"; not known for {listing(names[0], 9)}" if unknown else ""
+    lacking = f"; no number for {listing(names[1])}" if without else ""
+    return f"; a tax is found for {len(above_zero(totals))} of {n} connectors{gain}{open_ends}{lacking}"
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
@@ -269,12 +292,24 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
                 if c in stacks[m]
             ]
         ),
+        _fewer_words(stacks),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
         left_out(aggregate, "a"),
     ]
     return " ".join(p for p in parts if p)
+
+
+def _fewer_words(stacks: Stacks) -> str:
+    """Parts that fewer blocks know than the whole."""
+    named = [
+        f"{', '.join(stack.fewer)} of {METRICS[metric]} of {config} {clean(next(iter(stack.fewer.values())))}"
+        for metric, found in stacks.items()
+        for config, stack in found.items()
+        if stack.fewer
+    ]
+    return f"Known in fewer blocks than the whole: {listing(named, 9)}." if named else ""
 
 
 def _two_words(two: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter
 
+from connector_tax.figures.claims import without_number
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -40,6 +41,7 @@ from connector_tax.figures.words import (
     short_label,
     with_interval,
 )
+from connector_tax.stats.outcomes import NO_TAX_FOUND, UNDETERMINED
 
 # The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
 # on hosts without a GPU.
@@ -160,17 +162,28 @@ def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) 
     whole, parts = next(
         ((w, p) for w, p in STACKS if any(c.id == w for c in configs(aggregate))), STACKS[0]
     )  # the stack this campaign asked for, if any
-    missing = [why_absent(aggregate, c) for c in (*parts, whole) if c not in values]
+    lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
+    missing = [_named_reason(aggregate, c, lacking.get(c)) for c in (*parts, whole) if c not in values]
     if missing:
         return "the check needs both parts and the stacked configuration: " + "; ".join(missing)
     alone = " and ".join(c for c in (*parts, whole) if c in once)
     return f"taxes of one launch ({alone}) and over blocks of launches are not added up or compared"
 
 
+def _named_reason(aggregate: Aggregate, config: str, reason: str | None) -> str:
+    """Reasons of a tax do not say whose it is."""
+    absent = why_absent(aggregate, config)
+    return absent if reason in (None, absent) else f"{config}: {reason}"
+
+
 def _title(aggregate: Aggregate, stack: _Stack) -> str:
     whole, total = stack.whole, stack.total
     name = clean(label_of(aggregate, stack.whole_id), 40)
-    if whole.covers_zero:
+    if whole.told == UNDETERMINED:
+        return (
+            f"Whether {name} has a tax is not known, {with_interval(whole)}, so additivity cannot be judged"
+        )
+    if whole.told == NO_TAX_FOUND:
         return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity cannot be judged"
     sides = f"{with_interval(total)} as a sum, {with_interval(whole)} measured together"
     if whole.point < 0:

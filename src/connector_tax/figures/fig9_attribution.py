@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import above_zero, of_connectors, told_apart
+from connector_tax.figures.claims import above_zero, below_zero, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -22,7 +22,16 @@ from connector_tax.figures.lookup import (
     source_note,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, microsecond_ticks, new_figure, set_claim
-from connector_tax.figures.words import clean, left_out, microseconds, rate, sentence, share_text, short_label
+from connector_tax.figures.words import (
+    clean,
+    counted,
+    hooks_words,
+    left_out,
+    microseconds,
+    rate,
+    sentence,
+    short_label,
+)
 
 # Part -> colour and words; from the connector's own code outwards.
 LOOKS = {
@@ -104,14 +113,15 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
 def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     found = {c: s.difference for c, s in splits.items()}
     found = of_connectors(found) or found
-    words = {"unit": "us", "above": "a longer decoding step", "below": "a shorter one"}
+    shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
+    words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
     title = sentence(told_apart(aggregate, found, **words))
     longest = next(iter(above_zero(found)), None)
     share = None if longest is None else splits[longest].in_hooks
-    if share is None or longest is None or share.covers_zero:
+    if share is None or longest is None or not share.excludes_zero:
         return title
     name = clean(label_of(aggregate, longest), 40)
-    return f"{title}. Of what {name} adds, {share_text(share)} is spent in its hooks"
+    return f"{title}. {sentence(hooks_words(share, f'what {name} adds'))}"
 
 
 def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
@@ -120,7 +130,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     return " ".join(
         [
             f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
-            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; n = {min(counts):,} to {max(counts):,} steps. The five parts add up to the diamond; its whisker "
+            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; {counted(counts, 'steps')}. The five parts add up to the diamond; its whisker "
             f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
             left_out(aggregate, "a"),
         ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.opening import printable
+from connector_tax.stats.outcomes import GAIN, TAX, told
 
 Aggregate = Mapping[str, Any]
 REFERENCES = ("ref_safe", "ref_load")
@@ -24,8 +25,13 @@ class Interval:
     high: float | None
 
     @property
-    def covers_zero(self) -> bool:
-        return (self.low is None or self.low <= 0) and (self.high is None or self.high >= 0)
+    def told(self) -> str:
+        """``tax`` (above zero), ``gain`` (below), ``no_tax_found`` (holds it) or ``undetermined`` (an end is not known)."""
+        return told(self.low, self.high)
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.told in (TAX, GAIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells, number
+from connector_tax.intervals.texts import digits_apart, usual_decimals
 from connector_tax.opening import printable
 
 PHASES = {"b": "B", "b_prime": "B'"}
@@ -15,8 +15,6 @@ RANDOM_WORDS = (
     "found less surely than with fixed arrivals."
 )
 MINUS = "\N{MINUS SIGN}"
-# What sums of floating-point numbers that cancel leave over.
-NOTHING = 1e-9
 
 
 def clean(text: str, limit: int = 400) -> str:
@@ -37,23 +35,33 @@ def short_label(label: str) -> str:
 
 def percent(ratio: float, *, no_zero: bool = False) -> str:
     """``0.312`` -> ``"+31 %"``; one decimal below 10 %. With ``no_zero`` ``0.0003`` -> ``"+0.03 %"``, and not ``"0 %"``."""
-    return _signed(ratio * 100, "%", no_zero)
+    return signed([ratio], "ratio", no_zero=no_zero)[0]
 
 
-def microseconds(value: float, *, no_zero: bool = False) -> str:
-    return _signed(value, "µs", no_zero)
+def microseconds(value: float) -> str:
+    return signed([value], "us")[0]
 
 
-def _signed(value: float, unit: str, no_zero: bool) -> str:
-    """
+def signed(
+    values: Sequence[float],
+    unit: str,
+    *,
+    no_zero: bool = False,
+    decimals: Callable[[float], int] = usual_decimals,
+) -> list[str]:
+    """With sign and unit, and with as many digits as tell them apart.
+
     Args:
-        no_zero: an end of an interval that excludes zero does not read as zero: it has its first digit, wherever that is.
+        unit: ``ratio`` or ``us``.
+        no_zero, decimals: see ``digits_apart``.
     """
-    size = abs(value)
-    if size < (NOTHING if no_zero else 0.05):
-        return f"0 {unit}"
-    digits = 0 if size >= 9.95 else 1 if size >= 0.05 else -math.floor(math.log10(size))
-    return f"{'+' if value > 0 else MINUS}{size:,.{digits}f} {unit}"
+    scale, word = (100, "%") if unit == "ratio" else (1, "µs")
+    texts = digits_apart([scale * v for v in values], decimals, no_zero=no_zero)
+    return [f"{_with_sign(text)} {word}" for text in texts]
+
+
+def _with_sign(text: str) -> str:
+    return text if text == "0" else text.replace("-", MINUS) if text.startswith("-") else f"+{text}"
 
 
 def milliseconds(value: float) -> str:
@@ -66,24 +74,40 @@ def rate(value: float) -> str:
     return f"{value:g} req/s"
 
 
-def signed(value: float, unit: str, *, no_zero: bool = False) -> str:
-    return percent(value, no_zero=no_zero) if unit == "ratio" else microseconds(value, no_zero=no_zero)
+def interval_texts(
+    value: Interval, unit: str = "ratio", decimals: Callable[[float], int] = usual_decimals
+) -> tuple[str, str, str]:
+    """Point, lower and upper end, told apart and from zero; an open end is said in words."""
+    known = [v for v in (value.point, value.low, value.high) if v is not None]
+    texts = iter(signed(known, unit, no_zero=value.excludes_zero, decimals=decimals))
+    point = next(texts)
+    low = "no lower bound" if value.low is None else next(texts)
+    return point, low, "no upper bound" if value.high is None else next(texts)
 
 
 def with_interval(value: Interval, unit: str = "ratio") -> str:
     """``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
-    if value.low is None and value.high is None:
-        return f"{signed(value.point, unit)} (no interval)"
-    told = not value.covers_zero
-    low = "no lower bound" if value.low is None else signed(value.low, unit, no_zero=told)
-    high = "no upper bound" if value.high is None else signed(value.high, unit, no_zero=told)
-    return f"{signed(value.point, unit, no_zero=told)} [{low}, {high}]"
+    point, low, high = interval_texts(value, unit)
+    return f"{point} [{low}, {high}]"
 
 
 def share_text(value: Interval) -> str:
     """``"76 % [70 %, 82 %]"``, of something."""
-    ends = ["?" if e is None else f"{100 * e:.0f} %" for e in (value.low, value.high)]
-    return f"{100 * value.point:.0f} % [{ends[0]}, {ends[1]}]"
+    known = [100 * v for v in (value.point, value.low, value.high) if v is not None]
+    texts = iter(digits_apart(known, lambda _: 0, no_zero=value.excludes_zero))
+    point, *ends = ("?" if v is None else f"{next(texts)} %" for v in (value.point, value.low, value.high))
+    return f"{point} [{ends[0]}, {ends[1]}]"
+
+
+def hooks_words(share: Interval, whole: str) -> str:
+    """What part of a difference is spent in hooks; more than all of it where other parts of the step take less than plain's.
+
+    Args:
+        whole: what it is a share of: ``the difference``, ``what A adds``.
+    """
+    if share.point <= 1:
+        return f"{share_text(share)} of {whole} is spent in hooks"
+    return f"hooks take {share_text(share)} of {whole}, and other parts of the step less than plain's"
 
 
 def sentence(text: str) -> str:
@@ -98,12 +122,12 @@ def listing(items: Sequence[str], most: int = 3) -> str:
     return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else "".join(items)
 
 
-def counted(counts: Sequence[int]) -> str:
+def counted(counts: Sequence[int], of: str = "requests per point") -> str:
     """``"n = 200 to 1,920 requests per point"``."""
     if not counts:
         return "n unknown"
     low, high = min(counts), max(counts)
-    return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + " requests per point"
+    return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + f" {of}"
 
 
 def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:

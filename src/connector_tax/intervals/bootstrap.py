@@ -17,6 +17,7 @@ from arch.bootstrap import optimal_block_length
 from scipy import stats
 
 from connector_tax.intervals.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
+from connector_tax.intervals.student import LogMean
 from connector_tax.intervals.tails import Tail
 from connector_tax.summary.percentiles import percentile
 
@@ -28,6 +29,11 @@ ENOUGH_FOR_LENGTH = 5_000
 FEWEST_BLOCKS = 3
 # Politis and White's rule looks at some ten lags.
 FEWEST_FOR_LENGTH = 20
+# Of p: for less, confidence is so near one that too few of its digits are left.
+LEAST_P = 1e-9
+
+# Why an end of an interval is not known.
+OPEN = "the interval reaches requests that failed or did not finish"
 
 Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
@@ -45,6 +51,7 @@ class Estimate:
         widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's t and a stopping rule.
         freedom: degrees of freedom of the Student's t that resamples of so few blocks were widened to; infinite where nothing was.
         confidence: at which they are as far apart as that law.
+        over_blocks: of a tax over blocks of launches, what its ends are made of; its resamples are then for what is made of several taxes.
     """
 
     point: float | None
@@ -55,6 +62,12 @@ class Estimate:
     widened_by: float = 1.0
     freedom: float = math.inf
     confidence: float = 0.95
+    over_blocks: LogMean | None = None
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that its intervals can tell: with so many resamples, or by their law."""
+        return 2 / (self.replicates.size + 1) if self.over_blocks is None else LEAST_P
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Equal-tailed; a bound that is not finite is None.
@@ -62,7 +75,12 @@ class Estimate:
         A resample that could be anything counts as lowest for the lower bound and as highest for the
         upper one: it makes the interval wider, never narrower.
         """
-        if self.point is None or self.replicates.size == 0:
+        if self.point is None:
+            return None, None
+        if self.over_blocks is not None:
+            low, high = self.over_blocks.interval(confidence)
+            return _finite(low), _finite(high)
+        if self.replicates.size == 0:
             return None, None
         tail = (1 - confidence) / 2
         replicates = self._at(confidence, self.point)
@@ -85,11 +103,14 @@ class Estimate:
     def to_json(self, confidence: float) -> dict[str, Any]:
         low, high = self.interval(confidence)
         value: dict[str, Any] = {"point": self.point, "low": low, "high": high, "n": self.n}
+        reason = self.why_open(confidence)
+        return value if reason is None else value | {"reason": reason}
+
+    def why_open(self, confidence: float) -> str | None:
+        """Why there is no number, or no end of its interval; None where all are known."""
         if self.reason is not None:
-            value["reason"] = self.reason
-        elif high is None or low is None:
-            value["reason"] = "the interval reaches requests that failed or did not finish"
-        return value
+            return self.reason
+        return OPEN if None in self.interval(confidence) else None
 
 
 def unavailable(reason: str, n: int = 0) -> Estimate:

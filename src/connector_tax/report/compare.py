@@ -28,8 +28,10 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import rate as rate_text
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 from connector_tax.stats.mover import Bounded, change
+from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX
 
 # What decides, and what is shown beside it where both campaigns recorded steps.
 LATENCIES = ("ttft_p90", "tpot_p90")
@@ -91,14 +93,28 @@ class Change:
     def word(self) -> str:
         if self.value is None:
             return "not available"
-        if self.value.covers_zero:
-            return "not told apart"
-        return "worse" if self.value.point > 0 else "better"
+        if self.is_unbounded:
+            return "worse" if self.regression else "not known"
+        words = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart"}
+        return words[self.value.told]
 
     @property
     def is_unbounded(self) -> bool:
         """Whether it may be any amount, in one direction or both."""
         return self.value is not None and None in (self.value.low, self.value.high)
+
+
+@dataclass(frozen=True, slots=True)
+class InNeither:
+    """A configuration without a tax in A and in B.
+
+    Attributes:
+        skipped: preflight took it out of both, so neither asked for its tax; else nobody can tell whether that rose.
+    """
+
+    config: str
+    reason: str
+    skipped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,7 @@ class Comparison:
         fail_above: a rise of a tax by more than this ratio is a regression, if the rise is told apart from zero.
         deciding: the metrics that may be one.
         only_in: (A or B, configuration, why it is not in the other).
+        in_neither: configurations that both campaigns planned and that have no tax in either.
         allow_missing: a tax that cannot be compared is no reason to withhold a verdict.
     """
 
@@ -121,6 +138,7 @@ class Comparison:
     rate: Rate
     changes: tuple[Change, ...]
     only_in: tuple[tuple[str, str, str], ...]
+    in_neither: tuple[InNeither, ...] = ()
     allow_missing: bool = False
 
     @property
@@ -155,7 +173,8 @@ class Comparison:
         """0: no regression, 1: at least one, 2: of some tax nobody can tell whether it rose."""
         if self.regressions:
             return 1
-        missing = (self.lost or self.gone) and not self.allow_missing
+        unknown = any(not absent.skipped for absent in self.in_neither)
+        missing = (self.lost or self.gone or unknown) and not self.allow_missing
         return 2 if not self.decisive or self.unbounded or missing else 0
 
 
@@ -188,17 +207,36 @@ def compare(
     rate = common_rate(a, b)
     changes: list[Change] = []
     only_in: list[tuple[str, str, str]] = []
-    ids = dict.fromkeys(c.id for side in (a, b) for c in configs(side.aggregate) if c.id != "plain")
+    in_neither: list[InNeither] = []
+    planned = [{c.id: c.status for c in configs(side.aggregate)} for side in (a, b)]
+    ids = [c for c in dict.fromkeys([*planned[0], *planned[1]]) if c not in ("plain", PLAIN_AGAIN)]
     for config in ids:
         there = [side for side in (a, b) if _measured(side.aggregate, config, rate.per_s)]
         if len(there) == 1:
             other = b if there[0] is a else a
             only_in.append((there[0].name, config, why_absent(other.aggregate, config)))
+        if not there and all(config in own for own in planned):
+            skipped = all(own[config] == "skipped" for own in planned)
+            in_neither.append(InNeither(config, _why_in_neither(a, b, config), skipped))
         if len(there) == 2 and rate.per_s is not None:
             changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
     return Comparison(
-        a, b, confidence, fail_above, deciding, rate, tuple(changes), tuple(only_in), allow_missing
+        a,
+        b,
+        confidence,
+        fail_above,
+        deciding,
+        rate,
+        tuple(changes),
+        tuple(only_in),
+        tuple(in_neither),
+        allow_missing,
     )
+
+
+def _why_in_neither(a: Side, b: Side, config: str) -> str:
+    first, second = (why_absent(side.aggregate, config) for side in (a, b))
+    return first if first == second else f"in A {first}; in B {second}"
 
 
 def _one_confidence(a: Side, b: Side) -> float:

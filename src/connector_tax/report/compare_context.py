@@ -130,6 +130,18 @@ def notes(comparison: Comparison) -> list[str]:
     return found
 
 
+def qualifiers(comparison: Comparison) -> list[str]:
+    """Of the notes those that belong to a verdict: a campaign against itself, and flags of the reference rates, by name."""
+    sides = (comparison.a, comparison.b)
+    same = ["A and B are one campaign"] if _identity(comparison.a) == _identity(comparison.b) else []
+    flags = {side.name: reference_flags(side.aggregate) for side in sides}
+    return same + [
+        f"the reference rates of {name} are flagged {', '.join(map(clean, found))}"
+        for name, found in flags.items()
+        if found
+    ]
+
+
 def _devices(a: Side, b: Side) -> list[str]:
     """Two clocks that go by different documents are two engines, and so are a clock and a GPU."""
     first, second = virtual_gpu(a.aggregate), virtual_gpu(b.aggregate)

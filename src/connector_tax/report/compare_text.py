@@ -9,11 +9,13 @@ from connector_tax.figures.words import clean, listing, percent, with_interval
 from connector_tax.files import to_json
 from connector_tax.opening import printable
 from connector_tax.report.compare import Change, Comparison, Number, Side
-from connector_tax.report.compare_context import differences, notes, on_device
+from connector_tax.report.compare_context import differences, notes, on_device, qualifiers
 
 SCHEMA = 1
 # Of one line; a verdict may name every configuration.
 MOST_CHARACTERS = 20_000
+# In the verdict, of a kind.
+MOST_NAMED = 9
 METRIC_WORDS = {
     "ttft_p90": "TTFT p90",
     "tpot_p90": "TPOT p90",
@@ -35,6 +37,9 @@ def comparison_text(comparison: Comparison) -> str:
     if comparison.only_in:
         lines += ["", "In one of the two only:"]
         lines += [f"  {config} (in {name}): {clean(why)}" for name, config, why in comparison.only_in]
+    if comparison.in_neither:
+        lines += ["", "In the plan of both, and without a tax in either:"]
+        lines += [f"  {absent.config}: {clean(absent.reason)}" for absent in comparison.in_neither]
     # Names, dates and reasons are whatever somebody wrote; none moves a cursor or ends a line.
     return "\n".join(printable(line, MOST_CHARACTERS) for line in [*lines, "", sentence(comparison)])
 
@@ -80,9 +85,49 @@ def _change(change: Change) -> str:
 
 
 def sentence(comparison: Comparison) -> str:
-    """The verdict, on one line."""
-    return on_device(comparison) + (
-        _refusal(comparison) if comparison.exit_code == 2 else _verdict(comparison)
+    """The verdict, on one line, with what its intervals hold and what qualifies them: it gets quoted without the rest."""
+    verdict = _refusal(comparison) if comparison.exit_code == 2 else _verdict(comparison)
+    return " ".join([on_device(comparison) + verdict, *_basis(comparison)])
+
+
+def _basis(comparison: Comparison) -> list[str]:
+    """Of the taxes that decide: their kinds, where a side did not keep up, and flags of the reference rates."""
+    if not comparison.decisive:
+        return []
+    sentences = [f"Intervals are {_kinds(comparison.decisive)}."]
+    queued = [
+        f"{METRIC_WORDS[c.metric]} of {c.config} in {' and '.join(sides)}"
+        for c in comparison.decisive
+        if (sides := [name for name, found in (("A", c.a), ("B", c.b)) if found.overloaded])
+    ]
+    if queued:
+        sentences.append(
+            f"The connector or plain did not keep up, so queueing is in {listing(queued, MOST_NAMED)}."
+        )
+    if qualified := qualifiers(comparison):
+        sentences.append(f"{'; '.join(qualified)}.")
+    return sentences
+
+
+def _kinds(changes: list[Change]) -> str:
+    """``over 5 blocks of launches in A and 4 in B``; where taxes differ in kind, how many are of each."""
+    if not any(is_of_one_launch(c.a.kind) for c in changes):
+        return f"{_blocks(changes, 'a')} of launches in A and {_blocks(changes, 'b')} in B"
+    once = [c for c in changes if is_of_one_launch(c.a.kind)]
+    if len(once) == len(changes):
+        return "of one launch each and do not hold what launches differ by"
+    over = [c for c in changes if c not in once]
+    named = listing([f"{METRIC_WORDS[c.metric]} of {c.config}" for c in once], MOST_NAMED)
+    return f"{_kinds(over)}; those of {named} are of one launch each and do not hold what launches differ by"
+
+
+def _blocks(changes: list[Change], side: str) -> str:
+    found = {clean(str(getattr(c, side).kind)) for c in changes}
+    counts = sorted(int(k.split()[1]) for k in found if k.split()[1:2] and k.split()[1].isdecimal())
+    return (
+        f"over {f'{counts[0]} to ' if counts[0] < counts[-1] else ''}{counts[-1]} blocks"
+        if counts
+        else "over blocks"
     )
 
 
@@ -104,9 +149,20 @@ def _missing(comparison: Comparison) -> str:
         verb = "change lacks" if len(words) == 1 else "changes lack"
         parts.append(f"{len(words)} {verb} a bound: {listing(words)}")
     if comparison.lost:
-        parts.append(f"{len(comparison.lost)} could not be compared")
+        words = [f"{METRIC_WORDS[c.metric]} of {c.config}" for c in comparison.lost]
+        parts.append(f"{len(words)} could not be compared: {listing(words, MOST_NAMED)}")
+    skipped = [absent.config for absent in comparison.in_neither if absent.skipped]
+    if skipped:
+        parts.append(
+            f"{listing(skipped, MOST_NAMED)} {'was' if len(skipped) == 1 else 'were'} skipped in both"
+        )
+    failed = [absent.config for absent in comparison.in_neither if not absent.skipped]
+    if failed:
+        verb = "has a tax" if len(failed) == 1 else "have taxes"
+        parts.append(f"{listing(failed, MOST_NAMED)} {verb} in neither")
     if comparison.only_in:
-        parts.append(listing([f"{config} is in {name} only" for name, config, _ in comparison.only_in]))
+        words = [f"{config} is in {name} only" for name, config, _ in comparison.only_in]
+        parts.append(listing(words, MOST_NAMED))
     return "".join(f"; {p}" for p in parts)
 
 
@@ -120,6 +176,9 @@ def _refusal(comparison: Comparison) -> str:
     reasons = [f"{c.config}: {clean(c.why_not)}" for c in comparison.lost]
     reasons += [f"{c.config}: its change is {_change(c)}" for c in comparison.unbounded]
     reasons += [why for _, _, why in comparison.only_in]
+    reasons += [
+        f"{absent.config} has a tax in neither: {clean(absent.reason)}" for absent in comparison.in_neither
+    ]
     if comparison.rate.per_s is None:
         reasons = [comparison.rate.sentence.rstrip(".")]
     return f"No verdict: no tax of {wanted} could be compared ({listing(reasons) or 'neither has one'})."
@@ -160,6 +219,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "only_in": [
             {"side": name, "config": config, "reason": why} for name, config, why in comparison.only_in
         ],
+        "in_neither": [asdict(absent) for absent in comparison.in_neither],
         "verdict": VERDICTS[comparison.exit_code],
         "exit_code": comparison.exit_code,
         "sentence": sentence(comparison),

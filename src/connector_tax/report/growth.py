@@ -49,7 +49,7 @@ def _sentence(aggregate: Aggregate, entry: Mapping[str, Any]) -> str:
     slope = interval(total.get("per_1000_cached_blocks"))
     if slope is None or slope.low is None or slope.high is None:
         return f"{label}: whether its hooks grow with what is cached is not known."
-    if slope.covers_zero:
+    if not slope.excludes_zero:
         most = max(abs(slope.low), abs(slope.high), LEAST_US)
         return f"{label}: no growth of its hooks with what is cached was found; more than {most:.2g} µs per 1,000 blocks is excluded."
     word = "take longer" if slope.point > 0 else "take less"

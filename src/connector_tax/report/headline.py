@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.claims import of_connectors, told_apart
+from connector_tax.figures.claims import of_connectors, told_apart, without_number
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -26,14 +26,15 @@ from connector_tax.figures.lookup import (
 from connector_tax.figures.words import (
     clean,
     hold_together,
+    interval_texts,
     launches_behind,
     listing,
-    percent,
     rate,
     with_interval,
 )
 from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
+from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 SUBJECT = "mooncake_both"
 FLAGS = {
@@ -56,13 +57,16 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
     flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
     values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
+    lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     if not values:
         # Without plain nobody has a tax.
         plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
         lost = plain is not None and plain.status not in ("measured", "partial")
-        reason = why_absent(aggregate, "plain" if lost else SUBJECT)
+        reason = (
+            why_absent(aggregate, "plain") if lost else lacking.get(SUBJECT) or why_absent(aggregate, SUBJECT)
+        )
         return {
-            "sentence": f"No connector's tax could be measured at ref_safe ({reason}).",
+            "sentence": f"No connector's tax could be measured at ref_safe ({clean(reason)}).",
             "details": [],
             "flags": flags,
         }
@@ -73,21 +77,9 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
     at = reference_rate(aggregate, "ref_safe")
     name = label_of(aggregate, subject)
     where = "at ref_safe" + (f" ({rate(at)})" if at is not None else "")
-    if value.covers_zero:
-        sentence = f"{name}: no tax on TTFT p90 is found {where}; the estimate is {with_interval(value)}."
-    else:
-        word = "more" if value.point > 0 else "less"
-        amount, *ends = (
-            percent(e, no_zero=True).lstrip("+") if e is not None else "no bound"
-            for e in (value.point, value.low, value.high)
-        )
-        sentence = (
-            f"Merely switching on {name} costs {amount} {word} TTFT p90 {where}, "
-            f"{confidence_words(aggregate)} interval {ends[0]} to {ends[1]}."
-        )
-        if value.point < 0:
-            sentence = f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}."
-        sentence = f"{sentence.rstrip('.')}{_one_launch(row)}."
+    sentence = (
+        f"{_sentence(name, where, row, value, confidence_words(aggregate))}{_unmeasured(aggregate, lacking)}"
+    )
     if source_note(aggregate).startswith("Embedded engine"):
         sentence = f"On the embedded engine: {sentence}"
     elif (gpu := virtual_gpu(aggregate)) is not None:
@@ -115,9 +107,10 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         details.append(
             f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_one_launch(load_row or {})}."
         )
-    if len(connectors) > 1:
+    if len(connectors) + len(lacking) > 1:
         behind = launches_behind([taxes[c] for c in connectors])
-        details.append(f"TTFT p90 {where}: {told_apart(aggregate, connectors)}. {behind}")
+        claim = told_apart(aggregate, connectors, without=list(lacking))
+        details.append(f"TTFT p90 {where}: {claim}. {behind}")
     if subject != SUBJECT:
         details.append(f"{_why_this_one(taxes, subject)}; {why_absent(aggregate, SUBJECT)}.")
     return {
@@ -125,6 +118,42 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         "details": [hold_together(d) for d in details],
         "flags": flags,
     }
+
+
+def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, confidence: str) -> str:
+    """What one tax says; of one with an open end, what the other end holds."""
+    if value.told == NO_TAX_FOUND:
+        return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {with_interval(value)}."
+    if value.told == UNDETERMINED:
+        why = row.get("reason") or "an end of its interval is open"
+        return (
+            f"{name}: whether it has a tax on TTFT p90 {where} is not known; the estimate is {with_interval(value)}. "
+            f"The interval has an open end and does not exclude zero: {clean(str(why))}."
+        )
+    if value.told == GAIN:
+        return f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}{_one_launch(row)}."
+    amount, low, high = (text.lstrip("+") for text in interval_texts(value))
+    if value.high is None:
+        why = row.get("reason") or "not known"
+        return (
+            f"Merely switching on {name} costs at least {low} more TTFT p90 {where}, by its {confidence} interval{_one_launch(row)}. "
+            f"The estimate is {amount}; the upper end is open: {clean(str(why))}."
+        )
+    return (
+        f"Merely switching on {name} costs {amount} more TTFT p90 {where}, {confidence} interval {low} to {high}"
+        f"{_one_launch(row)}."
+    )
+
+
+def _unmeasured(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
+    """Connectors without a number that were not skipped, each with its reason: the sentence before would pass for the whole."""
+    wanted = {c.id for c in configs(aggregate) if c.status != "skipped"}
+    named = [
+        f"{clean(label_of(aggregate, c), 40)} ({clean(why, 160)})"
+        for c, why in lacking.items()
+        if c in wanted
+    ]
+    return f" No number for {listing(named, 9)}." if named else ""
 
 
 def _largest(taxes: Mapping[str, Mapping[str, Any]]) -> str:
@@ -138,22 +167,19 @@ def _largest(taxes: Mapping[str, Mapping[str, Any]]) -> str:
         return (
             not config.startswith(MATCHED),
             not is_of_one_launch(row.get("kind")),
-            _is_above_zero(value),
+            value is not None and value.told == TAX,
             point,
         )
 
     return max(taxes, key=rank)
 
 
-def _is_above_zero(value: Interval | None) -> bool:
-    return value is not None and value.low is not None and value.low > 0
-
-
 def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
     """What ``_largest`` went by."""
     once = is_of_one_launch(taxes[subject].get("kind"))
     among = "" if once or not any(is_of_one_launch(t.get("kind")) for t in taxes.values()) else " over blocks"
-    if _is_above_zero(interval(taxes[subject])):
+    value = interval(taxes[subject])
+    if value is not None and value.told == TAX:
         return f"Of the taxes{among} that are told apart from zero this is the largest"
     return f"No tax{among} is told apart from zero, and this estimate is the largest"
 

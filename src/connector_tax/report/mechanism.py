@@ -14,6 +14,7 @@ from connector_tax.figures.lookup import (
     valid_cells,
 )
 from connector_tax.report.device import clock_of
+from connector_tax.report.hooks import ALL_OF_IT, cpu_us, is_all, wall_us
 
 PLAIN = "plain"
 # A difference of lateness below it is the host's mood.
@@ -28,9 +29,9 @@ def mechanism(aggregate: Aggregate, entry: Mapping[str, Any]) -> list[str]:
 
 def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
     hooks = [
-        (str(h.get("hook")), wall, number(h.get("cpu_us_per_step")))
+        (str(h.get("hook")), wall, cpu_us(h))
         for h in rows(entry.get("hooks"))
-        if (wall := number(h.get("us_per_step"))) is not None
+        if (wall := wall_us(h)) is not None
     ]
     known_us = [cpu for _, _, cpu in hooks if cpu is not None]
     if not known_us:
@@ -46,9 +47,8 @@ def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _on_cpu(wall_us: float, cpu_us: float, least: str = "", of_that: str = "") -> str:
-    """To read a thread's CPU clock takes some CPU itself, so a short hook may seem to take more of it than it lasted."""
-    return "all of it " if cpu_us >= wall_us else f"{least}{cpu_us:,.0f} µs{of_that} "
+def _on_cpu(wall: float, cpu: float, least: str = "", of_that: str = "") -> str:
+    return f"{ALL_OF_IT} " if is_all(wall, cpu) else f"{least}{cpu:,.0f} µs{of_that} "
 
 
 def _threads(aggregate: Aggregate, config: str) -> Iterator[str]:

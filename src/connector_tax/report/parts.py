@@ -1,9 +1,10 @@
 """What a tax is made of, and which engine settings a connector changes, as tables."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, rows
-from connector_tax.figures.words import with_interval
+from connector_tax.figures.words import clean, with_interval
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, tokens
 
 Text = dict[str, Any]
@@ -18,10 +19,18 @@ def decomposition_view(aggregate: Aggregate) -> list[Text]:
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
             "kind": str(row.get("kind") or OF_ONE_LAUNCH),
-            "parts": [_part(mapping(row.get(part))) for part in PARTS],
+            "parts": [_part_of(row, mapping(row.get(part))) for part in PARTS],
         }
         for row in in_order(aggregate, rows(aggregate.get("decomposition")))
     ]
+
+
+def _part_of(row: Mapping[str, Any], part: Mapping[str, Any]) -> Text:
+    """One over fewer blocks than the tax says so."""
+    found, kind = _part(part), part.get("kind")
+    if kind is not None and kind != row.get("kind"):
+        found["range"] = f"{found['range']}, {clean(str(kind))}"
+    return found
 
 
 def _part(value: Any, unit: str = "ratio") -> Text:
@@ -40,7 +49,11 @@ def two_parts_view(aggregate: Aggregate) -> list[Text]:
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
             "parts": [
                 _part(found := mapping(row.get(part)), str(row.get("unit")))
-                | {"n": f"n {tokens(found.get('n'))}, {found.get('kind')}"}
+                | {
+                    "n": f"n {tokens(found.get('n'))}, {kind}"
+                    if (kind := found.get("kind")) is not None
+                    else ""
+                }
                 for part in ("total", "framework", "rest")
             ],
         }

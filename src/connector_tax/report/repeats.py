@@ -79,8 +79,7 @@ def _equal_speed(tax: Mapping[str, Any]) -> Text:
     """The tax at equal speed of the host, and whether the host was slower or faster beside this configuration than beside plain."""
     found = mapping(tax.get("at_equal_host_speed"))
     value, work = interval(found), interval(found.get("work"))
-    differs = work is not None and not work.covers_zero
-    note = f"host's work {with_interval(work)}" if work is not None and differs else ""
+    note = f"host's work {with_interval(work)}" if work is not None and work.excludes_zero else ""
     return {"text": "–" if value is None else with_interval(value), "note": note}
 
 

@@ -10,10 +10,10 @@ from connector_tax.figures.lookup import (
     is_of_one_launch,
     main_taxes,
     mapping,
-    number,
     rows,
 )
 from connector_tax.figures.words import clean, with_interval
+from connector_tax.report.hooks import cpu_us, wall_us
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 from connector_tax.stats.attribution import BETWEEN_HOOKS
 
@@ -40,8 +40,8 @@ def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
                 _tax(ttft.get(config.id)),
                 _tax(tpot.get(config.id)),
                 *((_tax(equal.get(config.id)),) if equal else ()),
-                _sum(_hooks(steps.get(config.id), _wall_us)),
-                _sum(_hooks(steps.get(config.id), _cpu_us)),
+                _sum(_hooks(steps.get(config.id), wall_us)),
+                _sum(_hooks(steps.get(config.id), cpu_us)),
             )
         )
         + " |"
@@ -85,16 +85,6 @@ def _hooks(
     return [
         number_of(hook) for hook in hooks if str(hook.get("hook")).rsplit("/", 1)[-1] not in BETWEEN_HOOKS
     ]
-
-
-def _wall_us(hook: Mapping[str, Any]) -> float | None:
-    return number(hook.get("us_per_step"))
-
-
-def _cpu_us(hook: Mapping[str, Any]) -> float | None:
-    """No more than its wall time: reading a thread's CPU time adds up to a microsecond to a hook."""
-    cpu, wall = number(hook.get("cpu_us_per_step")), _wall_us(hook)
-    return None if cpu is None or wall is None else min(cpu, wall)
 
 
 def _sum(values: list[float | None]) -> str:

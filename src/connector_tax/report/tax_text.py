@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import interval, is_of_one_launch, mapping, number
+from connector_tax.figures.lookup import Interval, interval, is_of_one_launch, mapping, number
 from connector_tax.figures.words import with_interval
 from connector_tax.records.cell import is_phase, phase_label
+from connector_tax.stats.outcomes import UNDETERMINED
 
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
 OF_ONE_LAUNCH = "of one launch"
@@ -35,7 +36,9 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
         "text": head,
         "range": f"[{rest}" if rest else "",
         "n": _sizes(row),
-        "overloaded": "; ".join(filter(None, (OVERLOADED[bool(row.get("overloaded"))], holds(row)))),
+        "overloaded": "; ".join(
+            filter(None, (OVERLOADED[bool(row.get("overloaded"))], holds(row), _why_open(row, value)))
+        ),
         "verdict": verdict_words(verdict, row.get("kind")),
         "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
     }
@@ -52,6 +55,11 @@ def _sizes(row: Mapping[str, Any]) -> str:
     """Requests on both sides for a ratio; for microseconds the steps behind the number."""
     own = f"n {tokens(row.get('n'))}"
     return own if row.get("unit") == "us" else f"{own} and {tokens(row.get('n_plain'))}"
+
+
+def _why_open(row: Mapping[str, Any], value: Interval) -> str:
+    """Nothing where both ends are known."""
+    return str(row.get("reason") or "an end is not known") if value.told == UNDETERMINED else ""
 
 
 def holds(row: Mapping[str, Any]) -> str:

@@ -30,7 +30,15 @@ from connector_tax.stats.evidence import evidence_of, hypotheses_json
 from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
 from connector_tax.stats.hypotheses import judge_hypotheses
-from connector_tax.stats.main_taxes import REFERENCES, MainTax, launch_taxes, main_at, main_taxes
+from connector_tax.stats.main_taxes import (
+    REFERENCES,
+    MainTax,
+    fewer,
+    kind_of,
+    launch_taxes,
+    main_at,
+    main_taxes,
+)
 from connector_tax.stats.observer import observer_effect
 from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
@@ -268,7 +276,7 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
                     "config": config,
                     "metric": metric,
                     "available": gap.point is not None,
-                    **({} if unlike else {"kind": min((safe, load), key=lambda m: m.blocks or 0).kind}),
+                    **({} if unlike else {"kind": kind_of(fewer(safe.blocks, load.blocks))}),
                     **gap.to_json(confidence),
                 }
             )

@@ -1,7 +1,8 @@
 """Where a connector's microseconds go: per hook, per process, per step and per token, and what stays unexplained.
 
 Decode-only steps alone, since a mean over a mixture moves with the mixture. Means, since they add up where medians do
-not: mean step with the connector less mean step without it is the sum of the parts below.
+not: mean step with the connector less mean step without it is the sum of the parts below. Each is of one launch, and has the steps that
+entered it: CPU time is measured in some steps only.
 """
 
 import math
@@ -21,7 +22,8 @@ from connector_tax.intervals.bootstrap import (
 )
 from connector_tax.intervals.resampling import Floats
 from connector_tax.seeds import stream
-from connector_tax.stats.taxes import difference
+from connector_tax.stats.outcomes import TAX
+from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, verdict
 
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
@@ -76,11 +78,9 @@ def attribute(
     base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor, confidence)
     if mine is None or base is None:
         return None
-    whole, *apart = (
-        replace(difference(mine.column(k), base.column(k)), n=mine.n) for k in range(len(PARTS) + 1)
-    )
+    whole, *apart = (difference(mine.column(k), base.column(k)) for k in range(len(PARTS) + 1))
     parts = [
-        {"part": part, "label": label, **own_part.to_json(confidence)}
+        {"part": part, "label": label, **_of_one_launch(own_part, confidence)}
         for (part, label), own_part in zip(PARTS.items(), apart, strict=True)
     ]
     tokens = float(own.tokens[ours].mean())
@@ -92,7 +92,7 @@ def attribute(
         "tokens_per_step": tokens,
         "step_us": float(mine.point[0]),
         "plain_step_us": float(base.point[0]),
-        "difference_us": whole.to_json(confidence),
+        "difference_us": _of_one_launch(whole, confidence),
         "parts": parts,
         "hooks": _hooks(own, ours, tokens),
         "in_hooks_share": _share(whole, in_hooks, hooks_replicates, confidence),
@@ -101,12 +101,16 @@ def attribute(
 
 def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> dict[str, Any] | None:
     """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
-    low, _ = whole.interval(confidence)
-    if whole.point is None or low is None or low <= 0:
+    if whole.point is None or verdict(whole, confidence) != TAX:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = replicates / whole.replicates
-    return replace(whole, point=part / whole.point, replicates=shares).to_json(confidence)
+    return _of_one_launch(replace(whole, point=part / whole.point, replicates=shares), confidence)
+
+
+def _of_one_launch(found: Estimate, confidence: float) -> dict[str, Any]:
+    """``n``: steps of the side that has fewer."""
+    return found.to_json(confidence) | {"kind": OF_ONE_LAUNCH}
 
 
 def _decoding(table: StepTable) -> NDArray[np.bool_]:
@@ -175,7 +179,7 @@ def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
-    """Per hook, those that were called at all, dearest first."""
+    """Per hook, those that were called at all, dearest first; ``n_cpu_steps`` are the steps behind its CPU time."""
     us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
     cpu = [
         mean_cpu_us(*columns)
@@ -189,6 +193,7 @@ def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dic
             "us_per_call": float(us[k] / calls[k]),
             "us_per_token": float(us[k] / tokens),
             "cpu_us_per_step": cpu[k],
+            "n_cpu_steps": 0 if cpu[k] is None else int((~np.isnan(table.hooks.cpu_us[rows][:, k])).sum()),
         }
         for k, name in enumerate(table.hooks.names)
         if calls[k] > 0

@@ -3,8 +3,12 @@
 flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation = the rest,
 so that the three add up to the tax. A connector that changes no setting has no flags part. Where the flags of either are not
 known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest.
+
+Each part has the kind and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +16,42 @@ import numpy as np
 from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.records.connector import MATCHED
 from connector_tax.records.settings import CONSEQUENCES
-from connector_tax.stats.main_taxes import MainTax, main_at
+from connector_tax.stats.main_taxes import MainTax, fewer, kind_of, main_at
 from connector_tax.stats.taxes import LATENCY_METRICS, difference
 
 NOOP = "noop_connector"
 PARTS = ("flags", "framework", "implementation")
-Taxes = dict[str, Estimate]
 Changes = dict[str, list[str] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part.
+
+    Attributes:
+        blocks: the fewest of the taxes that entered it; None where those are of one launch.
+        measured: whether any did: that settings which nobody switches cost nothing is known without.
+    """
+
+    estimate: Estimate
+    blocks: int | None = None
+    measured: bool = True
+
+    def less(self, other: "Part", *, of_other: str) -> "Part":
+        """The rest of it; ``of_other`` names what is missing where that is the other."""
+        if not other.measured:
+            return self
+        rest = difference(self.estimate, other.estimate, of_second=of_other)
+        return Part(rest, fewer(self.blocks, other.blocks))
+
+    def to_json(self, confidence: float) -> dict[str, Any]:
+        """``kind`` is null where nothing was measured, and where the part is unavailable."""
+        there = self.measured and self.estimate.point is not None
+        return self.estimate.to_json(confidence) | {"kind": kind_of(self.blocks) if there else None}
+
+
+Taxes = Mapping[str, Part]
+NO_FLAGS = Part(Estimate(0.0, np.zeros(1), 0), measured=False)
 
 
 def decompose(chosen: list[MainTax], engine_diff: dict[str, Any], confidence: float) -> list[dict[str, Any]]:
@@ -48,12 +81,12 @@ def _row(
 ) -> dict[str, Any]:
     """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
     whole = found[config]
-    taxes = {c: main.like(whole) for c, main in found.items()}
+    taxes = {c: Part(main.like(whole), main.blocks) for c, main in found.items()}
     parts, split = _in_three(config, taxes, changed), 3
-    if any(part.point is None for part in parts.values()):
+    if any(part.estimate.point is None for part in parts.values()):
         two = _in_two(config, taxes)
         # Why there are no flags stays; the other two are the published experiment's.
-        parts, split = {**parts, **two}, 2 if two["implementation"].point is not None else 0
+        parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
     return {
         "config": config,
         "metric": metric,
@@ -65,35 +98,33 @@ def _row(
     }
 
 
-def _in_three(config: str, taxes: Taxes, changed: Changes) -> Taxes:
+def _in_three(config: str, taxes: Taxes, changed: Changes) -> dict[str, Part]:
     flags = _flags(config, taxes, changed)
-    framework = difference(_noop(taxes), _flags(NOOP, taxes, changed), of_second="its flags")
-    rest = difference(taxes[config], flags, of_second="flags")
+    framework = _noop(taxes).less(_flags(NOOP, taxes, changed), of_other="its flags")
+    rest = taxes[config].less(flags, of_other="flags")
     return {
         "flags": flags,
         "framework": framework,
-        "implementation": difference(rest, framework, of_second="framework"),
+        "implementation": rest.less(framework, of_other="framework"),
     }
 
 
-def _in_two(config: str, taxes: Taxes) -> Taxes:
+def _in_two(config: str, taxes: Taxes) -> dict[str, Part]:
     """Without the flags, which then lie in either."""
     noop = _noop(taxes)
-    return {"framework": noop, "implementation": difference(taxes[config], noop, of_second=NOOP)}
+    return {"framework": noop, "implementation": taxes[config].less(noop, of_other=NOOP)}
 
 
-def _noop(taxes: Taxes) -> Estimate:
-    return taxes.get(NOOP) or unavailable(f"{NOOP} has no usable cell here")
+def _noop(taxes: Taxes) -> Part:
+    return taxes.get(NOOP) or Part(unavailable(f"{NOOP} has no usable cell here"))
 
 
-def _flags(config: str, taxes: Taxes, changed: Changes) -> Estimate:
+def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
     if MATCHED + config in taxes:
         return taxes[MATCHED + config]
     found = changed.get(config)
     if found is None:
-        return unavailable("its engine settings are not known")
+        return Part(unavailable("its engine settings are not known"))
     if found:
-        return unavailable(f"it changes engine settings, and {MATCHED}{config} was not measured")
-    own = taxes.get(config)
-    draws, n = (own.replicates.size, own.n) if own is not None else (0, 0)
-    return Estimate(0.0, np.zeros(draws), n)
+        return Part(unavailable(f"it changes engine settings, and {MATCHED}{config} was not measured"))
+    return NO_FLAGS

@@ -20,8 +20,10 @@ import numpy as np
 from scipy import stats
 
 from connector_tax.intervals.resampling import Floats
+from connector_tax.intervals.student import log_mean
 from connector_tax.stats.host import work_us
 from connector_tax.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
+from connector_tax.stats.outcomes import told
 
 # Fewer launches than parameters and this many say nothing of how far off the slope is.
 MIN_FREEDOM = 3
@@ -154,20 +156,13 @@ def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any] | N
     """
     if found.damaged:
         return None
-    n = found.log_ratios.size
-    t = float(stats.t.ppf(0.5 + confidence / 2, n - 1))
-    centre = float(found.log_ratios.mean())
-    half = t * math.hypot(float(found.log_ratios.std(ddof=1)) / math.sqrt(n), found.shared_error)
-    work, spread = float(found.log_work.mean()), t * float(found.log_work.std(ddof=1)) / math.sqrt(n)
-    low, high = math.expm1(centre - half), math.expm1(centre + half)
+    tax, work = log_mean(found.log_ratios, found.shared_error), log_mean(found.log_work)
+    low, high = tax.interval(confidence)
+    shorter, longer = work.interval(confidence)
     return {
-        "point": math.expm1(centre),
+        "point": tax.point,
         "low": low,
         "high": high,
-        "verdict": "tax" if low > 0 else "gain" if high < 0 else "no_tax_found",
-        "work": {
-            "point": math.expm1(work),
-            "low": math.expm1(work - spread),
-            "high": math.expm1(work + spread),
-        },
+        "verdict": told(low, high),
+        "work": {"point": work.point, "low": shorter, "high": longer},
     }

@@ -4,7 +4,7 @@ Thresholds are those of the published experiment; ``docs/measurement.md`` lists 
 no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and H4 are about pairs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,11 +13,14 @@ import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.records.connector import MATCHED
-from connector_tax.stats.labels import H3_SHARE, dominated, prior_words
+from connector_tax.stats.labels import H3_SHARE, dominated, interval_text, prior_words
 from connector_tax.stats.outcomes import (
+    GAIN,
+    NO_TAX_FOUND,
     NOT_TESTABLE,
     REFUTED,
     SUPPORTED,
+    TAX,
     UNDETERMINED,
     against,
     grows,
@@ -44,6 +47,11 @@ TITLES = {
     "H6": "The TPOT tax grows with the output length",
 }
 METRIC_OF = {"H5": "TTFT p90", "H6": "TPOT p90"}
+NO_STACK = {
+    NO_TAX_FOUND: "the stack's own tax is inside the noise",
+    GAIN: "the stack has a gain",
+    UNDETERMINED: "whether the stack has a tax is not known",
+}
 OTHER_LENGTH = {"input": "output", "output": "input"}
 
 
@@ -142,6 +150,8 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
     """With what its intervals hold; one that is of one launch says so in its sentence."""
     if found.outcome == NOT_TESTABLE:
         return found
+    if found.outcome == UNDETERMINED and (reasons := _why_open(found)):
+        found = replace(found, sentence=f"{found.sentence} An end is not known: {'; '.join(reasons)}.")
     asked = {"H2": {_nixl(evidence)}, "H3": {NOOP}, "H4": set(found.numbers.get("parts", ()))}
     subjects = {found.subject, *asked.get(found.id, set())}
     # Phase B launches every configuration once.
@@ -149,6 +159,12 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
         return replace(found, kind="over blocks")
     sentence = f"{found.sentence} This is of one launch each: what launches differ by is not in the interval."
     return replace(found, kind=OF_ONE_LAUNCH, sentence=sentence)
+
+
+def _why_open(found: Verdict) -> list[str]:
+    """Why numbers that it is decided on have an open end."""
+    numbers = (n for n in found.numbers.values() if isinstance(n, dict) and n.get("point") is not None)
+    return list(dict.fromkeys(n["reason"] for n in numbers if n.get("reason")))
 
 
 def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
@@ -215,7 +231,8 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     a, b = both.replicates
     assert noop.point is not None and own.point is not None
     # noop < half of own, as a difference: a ratio has no meaning while own's tax may be zero.
-    slack = both.estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b)
+    with np.errstate(invalid="ignore"):
+        slack = both.estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b)
     judge = partial(against, 0.0, above=REFUTED, below=SUPPORTED)
     outcome = judge(*slack.interval(evidence.confidence))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -225,8 +242,13 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
             else unavailable("no tax to split", both.n)
         )
     label = dominated(*share.interval(evidence.confidence))
-    if verdict(own, evidence.confidence) != "tax" or share.point is None:
-        outcome, label = UNDETERMINED, "no tax to split"
+    word = verdict(own, evidence.confidence)
+    if word != TAX or share.point is None:
+        known = word != UNDETERMINED
+        outcome, label = (
+            UNDETERMINED,
+            "no tax to split" if known else "whether there is a tax to split is not known",
+        )
     return Verdict(
         "H3",
         config,
@@ -254,16 +276,17 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
     replicates = together.replicates
     assert whole.point is not None
     sum_of_points = sum(t.point for t in taxes if t.point is not None)
-    total = together.estimate(sum_of_points, np.sum(replicates[1:], axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
+        total = together.estimate(sum_of_points, np.sum(replicates[1:], axis=0))
         ratios = (replicates[0] - total.replicates) / np.abs(replicates[0])
     excess = (whole.point - sum_of_points) / abs(whole.point) if whole.point else None
     ratio = together.estimate(excess, ratios)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
     outcome = judge(*ratio.interval(evidence.confidence))
     label = None
-    if verdict(whole, evidence.confidence) != "tax":
-        outcome, label = UNDETERMINED, "the stack's own tax is inside the noise"
+    word = verdict(whole, evidence.confidence)
+    if word != TAX:
+        outcome, label = UNDETERMINED, NO_STACK[word]
     elif outcome == REFUTED and excess is not None:
         label = "super-additive: interference" if excess > 0 else "sub-additive: shared cost"
     elif outcome == SUPPORTED:
@@ -364,16 +387,9 @@ def _numbers(estimate: Estimate, evidence: Evidence) -> dict[str, Any]:
     return estimate.to_json(evidence.confidence)
 
 
-def _text(estimate: Estimate, evidence: Evidence, form: Callable[[float], str]) -> str:
-    low, high = estimate.interval(evidence.confidence)
-    point = form(estimate.point) if estimate.point is not None else "unknown"
-    bounds = [form(v) if v is not None else "unbounded" for v in (low, high)]
-    return f"{point} [{bounds[0]}, {bounds[1]}]"
-
-
 def _percent(estimate: Estimate, evidence: Evidence) -> str:
-    return _text(estimate, evidence, lambda v: f"{v:.1%}")
+    return interval_text(estimate, evidence.confidence, "%")
 
 
 def _points(estimate: Estimate, evidence: Evidence) -> str:
-    return _text(estimate, evidence, lambda v: f"{100 * v:.1f}") + " points"
+    return f"{interval_text(estimate, evidence.confidence)} points"

@@ -1,4 +1,11 @@
-"""What a verdict is labelled with beside its outcome, decided by whole intervals: a word that the interval leaves open is not said."""
+"""What a verdict is labelled with beside its outcome, decided by whole intervals: a word that the interval leaves open is not said.
+
+And how its numbers read.
+"""
+
+from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.intervals.texts import digits_apart
+from connector_tax.stats.outcomes import GAIN, TAX, told
 
 # The replay's tax with Mooncake, and the range in which it is kept.
 H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
@@ -26,3 +33,16 @@ def dominated(low: float | None, high: float | None) -> str | None:
         return "implementation-cost-dominated"
     within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
     return "mixed" if within else None
+
+
+def interval_text(estimate: Estimate, confidence: float, unit: str = "") -> str:
+    """``31.2% [27.0%, 36.1%]``: in hundredths, with one decimal, and more where that would make them alike."""
+    low, high = estimate.interval(confidence)
+    values = (estimate.point, low, high)
+    known = [100 * v for v in values if v is not None]
+    texts = iter(digits_apart(known, lambda _: 1, no_zero=told(low, high) in (TAX, GAIN)))
+    point, *ends = (
+        f"{next(texts)}{unit}" if v is not None else word
+        for v, word in zip(values, ("unknown", "unbounded", "unbounded"), strict=True)
+    )
+    return f"{point} [{ends[0]}, {ends[1]}]"

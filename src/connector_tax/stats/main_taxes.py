@@ -42,18 +42,16 @@ class MainTax:
             blocks on either side as ``n`` and ``n_plain``.
         n: requests or steps with the connector.
         blocks: how many blocks of launches; None where one launch measured it.
-        bounds: of its interval, where they are not those of its resamples.
     """
 
     tax: Tax
     n: int
     blocks: int | None = None
-    bounds: tuple[float, float] | None = None
 
     @property
     def kind(self) -> str:
         """What its interval holds: the requests of one launch, or what launches differ by as well."""
-        return OF_ONE_LAUNCH if self.blocks is None else f"over {self.blocks} blocks"
+        return kind_of(self.blocks)
 
     @property
     def estimate(self) -> Estimate:
@@ -78,11 +76,20 @@ class MainTax:
         value |= {"n": self.n, "blocks": self.blocks, "kind": self.kind}
         if self.blocks is not None:
             value["phase"] = None
-        if self.bounds is not None:
-            low, high = self.bounds
-            word = "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
-            value |= {"low": low, "high": high, "verdict": word}
         return value
+
+
+def kind_of(blocks: int | None) -> str:
+    """
+    Args:
+        blocks: of launches; None for one launch.
+    """
+    return OF_ONE_LAUNCH if blocks is None else f"over {blocks} blocks"
+
+
+def fewer(first: int | None, second: int | None) -> int | None:
+    """Of how many blocks a number is that is made of two numbers of one kind."""
+    return None if first is None or second is None else min(first, second)
 
 
 def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) -> list[MainTax]:
@@ -158,9 +165,7 @@ def _without_number(
                 where = ", ".join(phase_label(b) for b in lost)
                 reason = f"its {metric} has no value in block {where}: requests failed or did not finish"
                 own = found[key]
-                changed[key] = replace(
-                    own, tax=replace(own.tax, estimate=unavailable(reason, own.n)), bounds=None
-                )
+                changed[key] = replace(own, tax=replace(own.tax, estimate=unavailable(reason, own.n)))
     return changed
 
 
@@ -205,7 +210,7 @@ def _over_blocks(
         n_plain=counts["plain"],
         overloaded=overloaded,
     )
-    return MainTax(tax, counts["own"], row["n"], (row["low"], row["high"]))
+    return MainTax(tax, counts["own"], row["n"])
 
 
 def main_at(chosen: list[MainTax], reference: str, metric: str) -> dict[str, MainTax]:

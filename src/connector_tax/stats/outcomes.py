@@ -1,4 +1,8 @@
-"""From an interval and a threshold to the outcome of a hypothesis, and its p."""
+"""From an interval and a threshold to the outcome of a hypothesis, and its p; and where an interval lies to zero.
+
+A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands: what lies above a threshold with
+its lower end is above it, whatever the failed requests would have made of the upper one. What needs the open end is undetermined.
+"""
 
 from collections.abc import Callable
 
@@ -6,17 +10,25 @@ from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.p_values import p_of
 
 SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
+TAX, GAIN, NO_TAX_FOUND = "tax", "gain", "no_tax_found"
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
 Judge = Callable[[float | None, float | None], str]
 
 
+def told(low: float | None, high: float | None) -> str:
+    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it holds zero, else ``undetermined``."""
+    if low is not None and low > 0:
+        return TAX
+    if high is not None and high < 0:
+        return GAIN
+    return UNDETERMINED if low is None or high is None else NO_TAX_FOUND
+
+
 def against(threshold: float, low: float | None, high: float | None, *, above: str, below: str) -> str:
     if low is not None and low >= threshold:
         return above
-    if high is not None and high < threshold:
-        return below
-    return UNDETERMINED
+    return below if high is not None and high < threshold else UNDETERMINED
 
 
 def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> str:
@@ -28,9 +40,7 @@ def inside(bounds: tuple[float, float], low: float | None, high: float | None) -
 
 
 def grows(low: float | None, high: float | None) -> str:
-    if low is not None and low > 0:
-        return SUPPORTED
-    return REFUTED if high is not None and high < 0 else UNDETERMINED
+    return {TAX: SUPPORTED, GAIN: REFUTED}.get(told(low, high), UNDETERMINED)
 
 
 def p_of_outcome(
@@ -45,5 +55,5 @@ def p_of_outcome(
         return None
     found = [p_of(estimate, confidence, lambda low, high: judge(low, high) == outcome)]
     if where_a_tax is not None:
-        found.append(p_of(where_a_tax, confidence, lambda low, high: low is not None and low > 0))
+        found.append(p_of(where_a_tax, confidence, lambda low, high: told(low, high) == TAX))
     return max(p for p in found if p is not None)

@@ -14,7 +14,7 @@ Decides = Callable[[float | None, float | None], bool]
 def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
     """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence`` does not.
 
-    It is never above ``1 - confidence``, and not below what so many resamples can tell.
+    It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
 
     Args:
         confidence: of the interval that stands beside it.
@@ -22,7 +22,7 @@ def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | Non
     if not decides(*estimate.interval(confidence)):
         return None
     high = 1 - confidence
-    low = min(2 / (estimate.replicates.size + 1), high)
+    low = min(estimate.least_p, high)
     if decides(*estimate.interval(1 - low)):
         return low
     for _ in range(HALVINGS):

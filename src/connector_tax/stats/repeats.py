@@ -16,6 +16,7 @@ from scipy import stats
 
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.intervals.resampling import Floats
+from connector_tax.intervals.student import log_mean
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.host import host_changes
@@ -37,6 +38,7 @@ from connector_tax.stats.launches import (
     own_blocks,
     plains,
 )
+from connector_tax.stats.outcomes import told
 from connector_tax.stats.spread import (
     between_launches,
     drift,
@@ -180,15 +182,17 @@ def _drawn_jointly(
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
     least = int(n.min())
     spread = normal * np.sqrt((least - 1) / rng.chisquare(least - 1, size=(draws, 1)))
-    # Chance in a few thousand draws would give another interval than the t interval that is printed beside it. So the draws say
-    # in which order configurations come out together, and each takes its own values from Student's t itself.
-    mean = np.nanmean(table, axis=0)
-    error = np.hypot(np.nanstd(table, axis=0, ddof=1) / np.sqrt(n), beside)
+    # The draws say in which order configurations come out together, and each takes its own values from Student's t itself: what is
+    # made of one tax and little else then has nearly that tax's ends.
+    means = [log_mean(own[~np.isnan(own)], float(error)) for own, error in zip(table.T, beside, strict=True)]
+    centre, error = (np.array([getattr(m, name) for m in means]) for name in ("log_ratio", "error"))
     ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
     ranks = spread.argsort(axis=0).argsort(axis=0)
-    drawn = mean + error * stats.t.ppf(ends[:, None], n - 1)[ranks, np.arange(len(configs))]
-    points = np.expm1(mean)
-    return {c: Estimate(float(points[k]), np.expm1(drawn[:, k]), int(n[k])) for k, c in enumerate(configs)}
+    drawn = np.expm1(centre + error * stats.t.ppf(ends[:, None], n - 1)[ranks, np.arange(len(configs))])
+    return {
+        config: Estimate(mean.point, drawn[:, k], int(n[k]), over_blocks=mean)
+        for k, (config, mean) in enumerate(zip(configs, means, strict=True))
+    }
 
 
 def _covariance_of_means(table: Floats) -> Floats:
@@ -218,10 +222,9 @@ def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0)
     Args:
         beside: a standard error of the mean that blocks do not show.
     """
-    n = log_ratios.size
-    centre, sd = float(log_ratios.mean()), float(log_ratios.std(ddof=1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * math.hypot(sd / math.sqrt(n), beside)
-    return Mean(math.expm1(centre), math.expm1(centre - half), math.expm1(centre + half), sd, n)
+    mean = log_mean(log_ratios, beside)
+    low, high = mean.interval(confidence)
+    return Mean(mean.point, low, high, float(log_ratios.std(ddof=1)), log_ratios.size)
 
 
 def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
@@ -275,7 +278,6 @@ def _equal_speed(
 
 
 def _json(mean: Mean) -> dict[str, Any]:
-    verdict = "tax" if mean.low > 0 else "gain" if mean.high < 0 else "no_tax_found"
     return {
         "kind": f"over {mean.n} blocks",
         "point": mean.point,
@@ -283,7 +285,7 @@ def _json(mean: Mean) -> dict[str, Any]:
         "high": mean.high,
         "n": mean.n,
         "sd": mean.sd,
-        "verdict": verdict,
+        "verdict": told(mean.low, mean.high),
     }
 
 

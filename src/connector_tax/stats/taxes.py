@@ -13,6 +13,7 @@ import numpy as np
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.records.cell import CellSpec
 from connector_tax.stats.cells import CellEstimates
+from connector_tax.stats.outcomes import told
 from connector_tax.stats.saturation import queued
 
 # Name -> (column, percentile). Medians are known several times better than tails from as many requests.
@@ -80,7 +81,7 @@ class Tax:
             "n": self.estimate.n,
             "n_plain": self.n_plain,
             "available": self.estimate.point is not None,
-            "reason": self.estimate.reason,
+            "reason": self.estimate.why_open(confidence),
             "overloaded": list(self.overloaded),
             "holds": self.holds,
             "verdict": verdict(self.estimate, confidence),
@@ -88,15 +89,8 @@ class Tax:
 
 
 def verdict(estimate: Estimate, confidence: float) -> str:
-    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where it holds it."""
-    low, high = estimate.interval(confidence)
-    if estimate.point is None:
-        return "unavailable"
-    if low is not None and low > 0:
-        return "tax"
-    if high is not None and high < 0:
-        return "gain"
-    return "no_tax_found" if low is not None and high is not None else "undetermined"
+    """Of ``outcomes.told``, or ``unavailable``."""
+    return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
 
 
 def unlike_kinds(needed: Collection[str], over_blocks: Collection[str]) -> str | None:
@@ -204,7 +198,8 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
     both = combine(own, plain)
     a, b = both.replicates
     with np.errstate(invalid="ignore", divide="ignore"):
-        replicates = a / b - 1
+        # Where plain's percentile met a request that failed, the ratio is not known to be as low as -100 %: it has no lower end.
+        replicates = np.where(np.isinf(b) & np.isfinite(a), -np.inf, a / b - 1)
     return both.estimate(own.point / plain.point - 1, replicates)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from connector_tax.intervals.bootstrap import unavailable
 from connector_tax.records.connector import MATCHED
-from connector_tax.stats.main_taxes import MainTax
+from connector_tax.stats.main_taxes import MainTax, fewer, kind_of
 from connector_tax.stats.taxes import difference
 
 NOOP = "noop_connector"
@@ -38,19 +38,18 @@ def _row(whole: MainTax, noop: MainTax, confidence: float) -> dict[str, Any]:
         if (whole.blocks is None) == (noop.blocks is None)
         else unavailable(f"this tax is {whole.kind}, the no-op connector's {noop.kind}", whole.n)
     )
-    fewer = min((whole, noop), key=lambda m: m.blocks or 0)
+    of_rest = {"n": min(whole.n, noop.n), "kind": kind_of(fewer(whole.blocks, noop.blocks))}
     return {
         "config": whole.tax.config,
         "metric": whole.tax.metric,
         "unit": whole.to_json(confidence)["unit"],
         "total": _bounds(whole, confidence),
         "framework": _bounds(noop, confidence),
-        # Over blocks, too, the requests behind it, as of the others.
-        "rest": rest.to_json(confidence) | {"n": whole.n, "kind": fewer.kind},
+        # Over blocks, too, the requests behind it, as of the others; of one that cannot be had there is no kind.
+        "rest": rest.to_json(confidence) | (of_rest if rest.point is not None else {"kind": None}),
     }
 
 
 def _bounds(main: MainTax, confidence: float) -> dict[str, Any]:
     """As they stand in ``main_taxes``."""
-    tax = main.to_json(confidence)
-    return main.estimate.to_json(confidence) | {k: tax[k] for k in ("low", "high", "n", "kind")}
+    return main.estimate.to_json(confidence) | {"n": main.n, "kind": main.kind}

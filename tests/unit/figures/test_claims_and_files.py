@@ -48,8 +48,8 @@ def test_figure_4_says_what_holds_for_how_many_and_names_them(example: dict[str,
     """The largest estimate is not told apart from zero, and decides nothing; a gain is one."""
     found = main(example, mooncake_both=(0.43, 0.63), nixl_both=(0.2, 0.1), lmcache_only=(-0.3, 0.1))
     assert title("fig4_tax_bars", found) == (
-        "TTFT p90 at ref_safe (2 req/s): a tax for 1 of 6 connectors, NIXL (both) with +20 % [+10 %, +30 %]; "
-        "a gain for 1 of 6 connectors, LMCache with −30 % [−40 %, −20 %]; neither for the other 4"
+        "TTFT p90 at ref_safe (2 req/s): a tax for 1 of 7 connectors, NIXL (both) with +20 % [+10 %, +30 %]; "
+        "a gain for 1 of 7 connectors, LMCache with −30 % [−40 %, −20 %]; neither for 4; one without a number, Mooncake (consumer)"
     )
 
 
@@ -57,10 +57,11 @@ def test_figure_4_names_everyone_who_has_a_tax(example: dict[str, Any]) -> None:
     """Of more than two the largest with its number."""
     found = main(example, mooncake_both=(0.4, 0.1), nixl_both=(0.3, 0.1), lmcache_only=(0.2, 0.1))
     assert title("fig4_tax_bars", found).endswith(
-        "a tax for 3 of 6 connectors, Mooncake (both) with +40 % [+30 %, +50 %], NIXL (both) and LMCache; neither for the other 3"
+        "a tax for 3 of 7 connectors, Mooncake (both) with +40 % [+30 %, +50 %], NIXL (both) and LMCache; neither for 3; "
+        "one without a number, Mooncake (consumer)"
     )
     assert title("fig4_tax_bars", main(example)).endswith(
-        "neither a tax nor a gain is found for any of 6 connectors"
+        "neither a tax nor a gain is found for 6 of 7 connectors; one without a number, Mooncake (consumer)"
     )
 
 
@@ -113,7 +114,7 @@ def test_figure_7_names_every_part_that_is_told_apart_from_zero(example: dict[st
     """With its interval, and in no words that a ratio of two estimates would have to hold."""
     aggregate = copy.deepcopy(example)
     whole = "Of the +44 % [+40 %, +48 %] that Mooncake + LMCache adds to TTFT p90, "
-    others = "; a tax is found for 5 of 5 connectors"
+    others = "; a tax is found for 5 of 6 connectors; no number for Mooncake (consumer)"
     assert title("fig7_decomposition", aggregate) == f"{whole}+42 % [+37 %, +47 %] is its own code{others}"
     for row in aggregate["decomposition"]:
         row["flags"] = {"point": 0.3, "low": 0.2, "high": 0.4}
@@ -137,7 +138,7 @@ def test_figure_7_splits_the_largest_tax_that_is_one(example: dict[str, Any]) ->
     )
     for row in aggregate["decomposition"]:
         row["total"] |= {"point": -0.3, "low": -0.4, "high": -0.2}
-    assert "a gain for 5 of 5 connectors" in title("fig7_decomposition", aggregate)
+    assert "a gain for 5 of 6 connectors" in title("fig7_decomposition", aggregate)
 
 
 def test_figure_9_says_how_much_is_spent_in_hooks(example: dict[str, Any]) -> None:
@@ -145,8 +146,8 @@ def test_figure_9_says_how_much_is_spent_in_hooks(example: dict[str, Any]) -> No
     aggregate = copy.deepcopy(example)
     assert title("fig9_attribution", aggregate) == (
         "A longer decoding step for 6 of 6 connectors, Mooncake + LMCache with +2,500 µs [+2,475 µs, +2,525 µs], Mooncake (both), "
-        "NIXL (both), Mooncake (producer), LMCache and no-op connector. Of what Mooncake + LMCache adds, 76 % [74 %, 78 %] is spent "
-        "in its hooks"
+        "NIXL (both), Mooncake (producer), LMCache and no-op connector. 76 % [74 %, 78 %] of what Mooncake + LMCache adds is spent "
+        "in hooks"
     )
     for entry in aggregate["attribution"]:
         if entry["config"] == "multi_mooncake_lmcache":
@@ -157,7 +158,7 @@ def test_figure_9_says_how_much_is_spent_in_hooks(example: dict[str, Any]) -> No
     for entry in aggregate["attribution"]:
         entry["difference_us"] |= {"point": -200.0, "low": -300.0, "high": -100.0}
         entry["in_hooks_share"] = None
-    assert title("fig9_attribution", aggregate).startswith("A shorter one for 6 of 6 connectors")
+    assert title("fig9_attribution", aggregate).startswith("A shorter decoding step for 6 of 6 connectors")
 
 
 def test_figure_3_names_the_knee(example: dict[str, Any]) -> None:
@@ -299,7 +300,7 @@ def test_percent(ratio: float, text: str) -> None:
     [
         (Interval(0.0004, 0.0001, 0.012), "+0.04 % [+0.01 %, +1.2 %]"),
         (Interval(-0.0004, -0.012, -0.000002), "−0.04 % [−1.2 %, −0.0002 %]"),
-        (Interval(0.0004, -0.0001, 0.012), "0 % [0 %, +1.2 %]"),
+        (Interval(0.0004, -0.0001, 0.012), "+0.04 % [−0.01 %, +1.20 %]"),
         (Interval(0.0, 0.0, 0.0), "0 % [0 %, 0 %]"),
     ],
 )
@@ -314,7 +315,7 @@ def test_numbers_as_people_read_them() -> None:
     assert milliseconds(23.456) == "23.5 ms"
     assert microseconds(-1234) == "−1,234 µs"
     assert with_interval(Interval(0.3, 0.1, None)) == "+30 % [+10 %, no upper bound]"
-    assert with_interval(Interval(0.3, None, None)) == "+30 % (no interval)"
+    assert with_interval(Interval(0.3, None, None)) == "+30 % [no lower bound, no upper bound]"
     assert listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert clean("a\x00b\n c", 4) == "a b…"
 

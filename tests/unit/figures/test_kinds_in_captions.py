@@ -74,3 +74,17 @@ def test_a_latency_of_one_launch_is_named_though_the_other_is_over_blocks(exampl
         "Over 5 blocks of launches (one launch: TPOT p90 of nixl_both at ref_load and TPOT p90 of nixl_both at ref_safe)."
         in result.caption
     )
+
+
+def test_figure_7_names_parts_that_fewer_blocks_know(example: dict[str, Any]) -> None:
+    """The no-op connector lost a block: the framework and what is left of a tax are over four, the tax over five."""
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["decomposition"]:
+        row["kind"] = row["total"]["kind"] = "over 5 blocks"
+        for part in ("framework", "implementation"):
+            row[part]["kind"] = "over 4 blocks"
+    result = drawn("fig7_decomposition", aggregate)
+    assert isinstance(result, Drawn)
+    assert "Known in fewer blocks than the whole: framework, implementation of TTFT p90 of " in result.caption
+    assert " over 4 blocks" in result.caption
+    assert "fewer blocks" not in drawn("fig7_decomposition", example).caption  # type: ignore[union-attr]

@@ -35,7 +35,8 @@ def test_a_tax_that_rose_is_a_regression(pair: tuple[Aggregate, Aggregate]) -> N
     )
     assert (change.word, change.regression, found.exit_code) == ("worse", True, 1)
     assert sentence(found) == (
-        "Regression: 1 of 12 taxes rose, and by more than 5.0 pp: TTFT p90 of mooncake_both by +12 pp [+4.8 pp, +21 pp]."
+        "Regression: 1 of 12 taxes rose, and by more than 5.0 pp: TTFT p90 of mooncake_both by +12 pp [+4.8 pp, +21 pp]; "
+        "mooncake_consumer was skipped in both. Intervals are of one launch each and do not hold what launches differ by."
     )
     text = " ".join(comparison_text(found).split())
     assert (
@@ -186,11 +187,12 @@ def test_a_tax_that_is_unavailable_is_shown_and_counted(pair: tuple[Aggregate, A
     assert text.splitlines()[-1].startswith(
         "No verdict: none of 11 taxes is told to have risen too far, but not of all it can be told"
     )
-    assert "; 1 could not be compared (--allow-missing" in text.splitlines()[-1]
+    named = "; 1 could not be compared: TTFT p90 of mooncake_both; mooncake_consumer was skipped in both"
+    assert f"{named} (--allow-missing" in text.splitlines()[-1]
     assert found.exit_code == 2
     allowed = replace(found, allow_missing=True)
     assert allowed.exit_code == 0
-    assert comparison_text(allowed).splitlines()[-1].endswith("; 1 could not be compared.")
+    assert f"{named}. Intervals are of one launch each" in comparison_text(allowed).splitlines()[-1]
     (row,) = [c for c in comparison_json(found)["changes"] if c["word"] == "not available"]
     assert (row["change"], row["b"]["reason"]) == (None, "p90 falls on requests that failed")
 

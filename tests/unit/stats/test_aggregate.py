@@ -16,7 +16,7 @@ import pytest
 from connector_tax.files import to_json
 from connector_tax.ingest import CellData, read_campaign
 from connector_tax.stats.aggregate import aggregate, aggregate_csv
-from connector_tax.stats.cells import estimate_cells
+from connector_tax.stats.cells import estimate_cells, no_kinds
 from connector_tax.stats.taxes import taxes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -369,3 +369,19 @@ def test_a_door_without_a_campaign_says_so(tmp_path: Path, script: str) -> None:
     assert done.returncode == 2
     assert "no such file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_steps_of_few_requests_at_random_arrivals_have_no_interval_by_kind(tmp_path: Path) -> None:
+    """They are of one or two busy periods."""
+    for arrival, requests, known in (("poisson", 69, False), ("poisson", 70, True), ("fixed", 69, True)):
+        assert (no_kinds(arrival, requests) is None) is known
+    few = {
+        "cell": {**SMALL["cell"], "duration_s": 2, "min_completed": 8, "max_cell_s": 4, "arrival": "poisson"}
+    }
+    config = campaign_config(**{**SMALL, **few, "connectors": ["plain"]})
+    campaign = Campaign(tmp_path, config)
+    campaign.measure("plain", "a")
+    for found in estimate_cells(read_campaign(campaign.root).cells(), 1, 300, confidence=0.95):
+        kinds = found.steps.by_kind.values()
+        assert kinds and all("requests at random arrivals" in str(e.reason) for e in kinds)
+        assert found.step("step_duration_us", 50.0).point is not None

@@ -106,7 +106,16 @@ def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
         "us_per_call": 4.0,
         "us_per_token": 2.0,
         "cpu_us_per_step": 2.0,
+        "n_cpu_steps": N // 16,
     }
+
+
+def test_each_part_has_the_steps_of_the_side_with_fewer_and_its_kind() -> None:
+    few = np.where(np.arange(N) < 60, DECODE_ONLY, MIXED).astype(np.int8)
+    entry = found(OWN, table(step=1000, schedule=40, update=30, hooks={}, kind=few))
+    numbers = [entry["difference_us"], entry["in_hooks_share"], *entry["parts"]]
+    assert {(v["n"], v["kind"]) for v in numbers if v is not None} == {(60, "of one launch")}
+    assert (entry["n_steps"], entry["n_plain_steps"]) == (N, 60)
 
 
 def test_the_interval_holds_a_difference_in_noise() -> None:

@@ -1,5 +1,6 @@
 """A tax in three parts that add up, worked out by hand."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.intervals.student import LogMean
+from connector_tax.report.parts import decomposition_view
 from connector_tax.stats.decomposition import decompose
 from connector_tax.stats.main_taxes import MainTax
 from connector_tax.stats.taxes import Tax
@@ -33,14 +36,62 @@ def _main(config: str, point: float | None) -> MainTax:
 
 def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() -> None:
     """The connector's tax is over five blocks; the no-op connector's cell died, or its tax is of one launch."""
-    over = replace(_main("x", OWN), blocks=5)
+    whole = replace(_main("x", OWN), blocks=5)
     for noop, why in ((None, "its cell died"), (NOOP, "of one launch, x's over 5 blocks: the two are not")):
-        chosen = [over, _main("noop_connector", noop)]
+        chosen = [whole, _main("noop_connector", noop)]
         (row,) = [
             r for r in decompose(chosen, {"x": {}, "noop_connector": {}}, 0.95) if r["metric"] == "ttft_p90"
         ]
         assert (row["kind"], row["parts"]) == ("over 5 blocks", 0)
         assert why in row["framework"]["reason"] and why in row["implementation"]["reason"]
+        assert row["framework"]["kind"] is row["implementation"]["kind"] is None
+
+
+def over(config: str, point: float, blocks: int) -> MainTax:
+    """Over blocks, with a standard error of 0.01 of the log ratio."""
+    main = _main(config, point)
+    mean = LogMean(math.log1p(point), 0.01, blocks - 1)
+    return replace(
+        main,
+        blocks=blocks,
+        tax=replace(main.tax, estimate=replace(main.estimate, n=blocks, over_blocks=mean)),
+    )
+
+
+def test_each_part_has_the_blocks_that_entered_it() -> None:
+    """The no-op connector lost one block of five, matched plain two."""
+    chosen = [over("x", OWN, 5), over("noop_connector", NOOP, 4), over("plain_matched_x", MATCHED, 3)]
+    (row,) = decompose(chosen, {"x": CHANGED, "noop_connector": {}}, 0.95)
+    assert {p: (row[p]["kind"], row[p]["n"]) for p in points_of(row)} == {
+        "total": ("over 5 blocks", 5),
+        "flags": ("over 3 blocks", 3),
+        "framework": ("over 4 blocks", 4),
+        "implementation": ("over 3 blocks", 3),
+    }
+    (row,) = decompose(chosen[:2], {"x": CHANGED, "noop_connector": {}}, 0.95)
+    assert {p: row[p]["kind"] for p in points_of(row)} == {
+        "total": "over 5 blocks",
+        "flags": None,
+        "framework": "over 4 blocks",
+        "implementation": "over 4 blocks",
+    }
+    (page,) = decomposition_view({"decomposition": [row]})
+    assert (page["kind"], [p["range"].endswith(", over 4 blocks") for p in page["parts"]]) == (
+        "over 5 blocks",
+        [False, False, True, True],
+    )
+
+
+def test_a_framework_without_flags_is_the_no_op_connectors_tax_to_the_last_digit() -> None:
+    """One tax has one interval; what nobody switches costs nothing, which nobody had to measure."""
+    noop = over("noop_connector", NOOP, 4)
+    (row,) = decompose([over("x", OWN, 5), noop], {"x": {}, "noop_connector": {}}, 0.95)
+    main = noop.to_json(0.95)
+    assert {k: row["framework"][k] for k in ("point", "low", "high", "kind")} == {
+        k: main[k] for k in ("point", "low", "high", "kind")
+    }
+    assert row["flags"] == {"point": 0.0, "low": 0.0, "high": 0.0, "n": 0, "kind": None}
+    assert row["parts"] == 3
 
 
 def points_of(row: dict[str, Any]) -> dict[str, float]:

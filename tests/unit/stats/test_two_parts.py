@@ -1,11 +1,15 @@
 """The no-op connector's tax and the rest, worked out by hand."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.intervals.student import LogMean
 from connector_tax.stats.main_taxes import MainTax
 from connector_tax.stats.taxes import Tax
 from connector_tax.stats.two_parts import two_parts
@@ -13,11 +17,15 @@ from connector_tax.stats.two_parts import two_parts
 SPREAD = np.linspace(-0.02, 0.02, 201)
 
 
-def main(config: str, point: float | None, metric: str = "ttft_p90", blocks: int | None = None) -> MainTax:
+def main(
+    config: str, point: float | None, metric: str = "ttft_p90", blocks: int | None = None, n: int = 200
+) -> MainTax:
+    """Over blocks with a standard error of 0.02 of the log ratio."""
     estimate = unavailable("its cell died") if point is None else Estimate(point, point + SPREAD, 200)
+    if blocks is not None and point is not None:
+        estimate = replace(estimate, over_blocks=LogMean(math.log1p(point), 0.02, blocks - 1))
     tax = Tax(config, "ref_safe", "a", "r2_4096x256", 2.0, 4096, 256, metric, estimate, 210)
-    bounds = None if blocks is None or point is None else (point - 0.05, point + 0.05)
-    return MainTax(tax, 200, blocks, bounds)
+    return MainTax(tax, n, blocks)
 
 
 def rows(*chosen: MainTax) -> list[dict[str, Any]]:
@@ -35,7 +43,8 @@ def test_the_rest_has_an_interval_and_a_number_of_observations() -> None:
 
 def test_over_blocks_their_own_intervals_stand_and_the_rest_is_of_the_fewer() -> None:
     (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
-    assert (row["total"]["low"], row["framework"]["high"]) == (pytest.approx(0.25), pytest.approx(0.09))
+    assert row["total"]["low"] == pytest.approx(1.30 * math.exp(-0.02 * t.isf(0.025, 2)) - 1)
+    assert row["framework"]["high"] == pytest.approx(1.04 * math.exp(0.02 * t.isf(0.025, 3)) - 1)
     assert [row[k]["kind"] for k in ("total", "framework", "rest")] == [
         "over 3 blocks",
         "over 4 blocks",
@@ -47,6 +56,7 @@ def test_one_launch_and_blocks_are_not_subtracted() -> None:
     (row,) = rows(main("noop_connector", 0.04), main("x", 0.30, blocks=3))
     assert row["rest"]["point"] is None
     assert row["rest"]["reason"] == "this tax is over 3 blocks, the no-op connector's of one launch"
+    assert row["rest"]["kind"] is None
 
 
 def test_without_either_tax_there_is_no_row() -> None:
@@ -56,6 +66,6 @@ def test_without_either_tax_there_is_no_row() -> None:
     assert rows(main("noop_connector", 0.04), main("plain_matched_x", 0.2), main("x", 0.3, "tpot_p90")) == []
 
 
-def test_n_counts_requests_of_every_part_alike() -> None:
-    (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
-    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200] * 3
+def test_n_counts_requests_of_every_part_and_the_rest_has_the_fewer() -> None:
+    (row,) = rows(main("noop_connector", 0.04, blocks=4, n=150), main("x", 0.30, blocks=5))
+    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200, 150, 150]

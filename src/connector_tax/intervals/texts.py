@@ -1,0 +1,59 @@
+"""Digits of a number and of the ends of its interval: as many as tell them apart, and no sign in front of zero."""
+
+import math
+from collections.abc import Callable, Sequence
+
+# What sums of floating-point numbers that cancel leave over.
+NOTHING = 1e-9
+# More digits than a number is known to.
+MOST_SIGNIFICANT = 3
+# Decimals beyond the least that any number is tried with; what needs more is alike.
+MOST_MORE = 12
+
+
+def usual_decimals(size: float) -> int:
+    """One below ten, none from there on."""
+    return 0 if size >= 9.95 else 1
+
+
+def digits_apart(
+    values: Sequence[float], decimals: Callable[[float], int] = usual_decimals, *, no_zero: bool = False
+) -> list[str]:
+    """``[0.101, 0.098, 0.104]`` -> ``["0.101", "0.098", "0.104"]``, ``[31.2, 27.0, 36.1]`` -> ``["31", "27", "36"]``.
+
+    Numbers that differ read alike only where they are alike in three significant digits, or in more where ``decimals`` has more.
+
+    Args:
+        values: finite, in the unit that is printed.
+        decimals: how many a number of this size has at least.
+        no_zero: what is not zero does not read as zero; it has its first digit, wherever that is.
+
+    Returns:
+        One text each, with an ASCII minus; zero, and what is rounded to it, is ``"0"``.
+    """
+    texts: list[str] = []
+    for more in range(MOST_MORE):
+        texts = [_text(value, decimals(abs(value)), more, no_zero) for value in values]
+        if not _alike(values, texts):
+            break
+    return texts
+
+
+def _alike(values: Sequence[float], texts: Sequence[str]) -> bool:
+    return any(
+        texts[j] == texts[k] and abs(values[j] - values[k]) >= NOTHING
+        for k in range(len(values))
+        for j in range(k)
+    )
+
+
+def _text(value: float, least: int, more: int, no_zero: bool) -> str:
+    size = abs(value)
+    if size < NOTHING:
+        return "0"
+    first = -math.floor(math.log10(size))
+    shown = min(least + more, max(least, first + MOST_SIGNIFICANT - 1))
+    if no_zero and round(size, shown) == 0:
+        shown = first
+    text = f"{size:,.{shown}f}"
+    return "0" if not text.strip("0.,") else f"-{text}" if value < 0 else text

@@ -1,0 +1,38 @@
+"""As many digits as tell numbers apart, three at most; zero has no sign."""
+
+import pytest
+
+from connector_tax.intervals.texts import digits_apart
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([31.2, 27.0, 36.1], ["31", "27", "36"]),
+        ([0.101, 0.098, 0.104], ["0.101", "0.098", "0.104"]),
+        ([0.12, 0.09, 0.14], ["0.12", "0.09", "0.14"]),
+        ([12.3, 12.1, 15.2], ["12.3", "12.1", "15.2"]),
+        ([0.04, -0.01, 1.2], ["0.04", "-0.01", "1.20"]),
+        ([-0.04], ["0"]),
+        ([-0.0], ["0"]),
+        ([-4e-12, 4e-12], ["0", "0"]),
+        ([100.1, 100.2, 100.3], ["100", "100", "100"]),
+        ([1234.4, 1234.9], ["1,234", "1,235"]),
+        ([2.0, 2.0, 2.0], ["2.0", "2.0", "2.0"]),
+    ],
+    ids=str,
+)
+def test_digits(values: list[float], texts: list[str]) -> None:
+    assert digits_apart(values) == texts
+
+
+def test_what_is_not_zero_may_be_kept_from_reading_so() -> None:
+    assert digits_apart([0.03, 0.01, 1.2], no_zero=True) == ["0.03", "0.01", "1.2"]
+    assert digits_apart([-0.00002], no_zero=True) == ["-0.00002"]
+
+
+def test_more_decimals_may_be_asked_for() -> None:
+    """They may be more digits than three."""
+    assert digits_apart([12.34, 12.1, 14.0], lambda _: 1) == ["12.3", "12.1", "14.0"]
+    assert digits_apart([12.34, 12.30, 14.0], lambda _: 2) == ["12.34", "12.30", "14.00"]
+    assert digits_apart([-0.004], lambda _: 2) == ["0"]

@@ -1,0 +1,108 @@
+"""The last line gets quoted without the rest: it says what its intervals hold, what qualifies them, and what nobody could judge."""
+
+from dataclasses import replace
+
+import pytest
+from two_campaigns import Aggregate, compared, over_blocks, rows, set_tax, two_days
+
+from connector_tax.report.compare_text import comparison_json, comparison_text, sentence
+
+
+@pytest.fixture
+def pair() -> tuple[Aggregate, Aggregate]:
+    return two_days()
+
+
+def gone(value: Aggregate, config: str, status: str, reason: str) -> None:
+    """Everything of it is lost, and the campaign says why."""
+    for key in ("cells", "main_taxes", "taxes"):
+        value[key] = [x for x in value[key] if x["config"] != config]
+    value["configs"][config] |= {"status": status, "reason": reason}
+
+
+def test_it_says_over_how_many_blocks(pair: tuple[Aggregate, Aggregate]) -> None:
+    for value, n in zip(pair, (5, 4), strict=True):
+        over_blocks(value, n)
+    assert sentence(compared(*pair)).endswith(
+        " Intervals are over 5 blocks of launches in A and over 4 blocks in B."
+    )
+    over_blocks(pair[1], 3, "nixl_both")
+    assert "in A and over 3 to 4 blocks in B." in sentence(compared(*pair))
+
+
+def test_it_names_what_is_of_one_launch_beside_what_is_not(pair: tuple[Aggregate, Aggregate]) -> None:
+    for value in pair:
+        over_blocks(value, 5, *(c for c in value["configs"] if c != "nixl_both"))
+    assert sentence(compared(*pair)).endswith(
+        "over 5 blocks in B; those of TTFT p90 of nixl_both and TPOT p90 of nixl_both are of one launch each and do "
+        "not hold what launches differ by."
+    )
+
+
+def test_it_carries_what_qualifies_a_change(pair: tuple[Aggregate, Aggregate]) -> None:
+    """Also where there is a regression."""
+    rows(pair[1], "nixl_both", "tpot_p90")[0]["overloaded"] = ["plain"]
+    for value in pair:
+        value["reference_rates"]["flags"] = ["non_monotonic_load"]
+    for point, verdict in ((0.31, "No regression"), (0.9, "Regression")):
+        set_tax(pair[1], point, point - 0.01, point + 0.01)
+        said = sentence(compared(*pair))
+        assert said.startswith(verdict)
+        assert (
+            " The connector or plain did not keep up, so queueing is in TPOT p90 of nixl_both in B." in said
+        )
+        assert "the reference rates of A are flagged non_monotonic_load; the reference rates of B" in said
+
+
+def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    """Both campaigns asked for its tax, and "no regression" would claim it."""
+    for value in pair:
+        gone(value, "nixl_both", "failed", "the engine died")
+    found = compared(*pair)
+    assert found.exit_code == 2
+    said = sentence(found)
+    assert said.startswith("No verdict: none of 10 taxes")
+    assert "; nixl_both has a tax in neither (--allow-missing makes it a pass)" in said
+    assert "In the plan of both, and without a tax in either:" in comparison_text(found)
+    assert "nixl_both: nixl_both failed: the engine died" in comparison_text(found)
+    assert comparison_json(found)["in_neither"][-1] == {
+        "config": "nixl_both",
+        "reason": "nixl_both failed: the engine died",
+        "skipped": False,
+    }
+    allowed = replace(found, allow_missing=True)
+    assert allowed.exit_code == 0
+    assert "; nixl_both has a tax in neither." in sentence(allowed)
+
+
+def test_one_that_failed_in_one_and_was_skipped_in_the_other_has_both_reasons(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    gone(pair[0], "nixl_both", "skipped", "no module named nixl")
+    gone(pair[1], "nixl_both", "failed", "the engine died")
+    found = compared(*pair)
+    assert found.exit_code == 2
+    both = "in A nixl_both was skipped: no module named nixl; in B nixl_both failed: the engine died"
+    assert both in comparison_text(found)
+
+
+def test_what_preflight_took_out_of_both_is_named_and_withholds_nothing(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    for value in pair:
+        gone(value, "nixl_both", "skipped", "no module named nixl")
+    found = compared(*pair)
+    assert found.exit_code == 0
+    assert "; mooncake_consumer and nixl_both were skipped in both." in sentence(found)
+
+
+def test_what_one_campaign_planned_and_nobody_measured_withholds_nothing(
+    pair: tuple[Aggregate, Aggregate],
+) -> None:
+    gone(pair[1], "nixl_both", "failed", "the engine died")
+    for key in ("cells", "main_taxes"):
+        pair[0][key] = [x for x in pair[0][key] if x["config"] != "nixl_both"]
+    del pair[0]["configs"]["nixl_both"]
+    assert compared(*pair).exit_code == 0
