@@ -260,6 +260,7 @@ class LoadGenerator:
                 flight.token_ns.tobytes() if flight.token_ns else None,
                 session,
                 turn,
+                flight.resends,
             )
         )
         # The first one ends warm-up, so it does not wait.

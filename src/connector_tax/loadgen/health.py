@@ -71,6 +71,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         "max_inflight": max(
             (r.inflight_at_send + 1 for r in result.requests if r.t_send_ns is not None), default=0
         ),
+        "resends": sum(r.resends for r in result.requests),
         "statuses": dict(sorted(Counter(r.status for r in result.requests).items())),
         "aborted": result.aborted,
         "cores_shared": placement.warning if placement is not None else None,

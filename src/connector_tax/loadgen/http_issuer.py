@@ -2,8 +2,10 @@
 
 The most recently used idle connection is taken first, so the pool is as large as the load needs. A few
 spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
-kept-alive connection that the server closed while it was idle is no failure of a request: one that
-was written to such a connection and got no byte back goes out again on a fresh one.
+kept-alive connection that the server closed while it was idle is no failure of a request: one that was
+written to such a connection goes out again on a fresh one, if the close came so soon that the server cannot
+have seen it, and its record counts that. Later than that the server may have worked on it: asking twice
+would double the load and hide the failure.
 """
 
 import asyncio
@@ -14,6 +16,9 @@ from connector_tax.loadgen.connection import Connection
 from connector_tax.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.loadgen.issuer import Flight, SampleIssuer
 from connector_tax.records.request import Status
+
+# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as much as the loop was away.
+RESEND_WITHIN_NS = 5_000_000
 
 
 class HttpIssuer(SampleIssuer):
@@ -89,10 +94,14 @@ class HttpIssuer(SampleIssuer):
         self._open.discard(connection)
         if flight is None:
             return
-        if untouched and connection.flights > 1:
+        now_ns = monotonic_ns()
+        waited_ns = now_ns - (flight.t_send_ns or now_ns)
+        if untouched and connection.flights > 1 and waited_ns <= RESEND_WITHIN_NS:
+            flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return
-        self._report(flight, "truncated", "connection closed before any answer", monotonic_ns())
+        error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
+        self._report(flight, "truncated", error, now_ns)
 
     async def _open_spares(self) -> None:
         while len(self._idle) < self._spare_connections:

@@ -76,6 +76,7 @@ class Ended(msgspec.Struct, array_like=True):
     token_ns: bytes | None = None
     session: int | None = None
     turn: int | None = None
+    resends: int = 0
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):

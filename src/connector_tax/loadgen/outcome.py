@@ -28,6 +28,7 @@ def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
         error=ended.error,
         session=ended.session,
         turn=ended.turn,
+        resends=ended.resends,
     )
 
 

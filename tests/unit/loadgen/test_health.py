@@ -1,5 +1,6 @@
 """The limits beyond which the client was the bottleneck, each on a made-up cell just within and just beyond it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -106,6 +107,16 @@ def test_answers_that_come_whole_are_counted() -> None:
     whole = round(MAX_WHOLE_SHARE * REQUESTS)
     assert said(cell(lambda seq: request(seq, whole=seq < whole))) == []
     assert said(cell(lambda seq: request(seq, whole=seq < whole + 1))) == ["not streamed"]
+
+
+def test_requests_that_were_sent_again_are_counted() -> None:
+    again = cell(lambda seq: replace(request(seq), resends=int(seq % 50 == 0)))
+    assert (health(SPEC, again)["resends"], health(SPEC, cell())["resends"]) == (2, 0)
+    # Lines of requests that were sent once say nothing of it, as those of earlier versions.
+    lines = [r.to_line() for r in again.requests[:2]]
+    assert ['"resends":1' in line for line in lines] == [True, False]
+    assert "resends" not in lines[1]
+    assert [RequestRecord.from_json(json.loads(line)) for line in lines] == again.requests[:2]
 
 
 def test_a_worker_that_died_is_said_first() -> None:
