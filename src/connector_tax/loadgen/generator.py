@@ -104,7 +104,7 @@ class LoadGenerator:
         self._loop = asyncio.get_running_loop()
         await self._issuer.start(self._flight_ended)
         for seq in self._scheduler.upcoming():
-            self._rendered[seq] = self._workload.render(seq)
+            self._rendered[seq] = self._render(seq)
         self._timer = DeadlineTimer(self._loop, self._due)
         # A collection of a large heap takes milliseconds, which would be booked as latency.
         gc.collect()
@@ -117,7 +117,8 @@ class LoadGenerator:
         self._due()
 
     def stop(self, at_ns: int) -> None:
-        """Send nothing that is due at or after ``at_ns``."""
+        """Send nothing that is due at or after ``at_ns``, or than now where that is later; 0: nothing any more."""
+        at_ns = max(at_ns, monotonic_ns()) if at_ns else 0
         self._stop_at_ns = min(self._stop_at_ns, at_ns)
         if not self._stopped and (self._t0_ns or at_ns == 0):
             self._due()
@@ -158,7 +159,7 @@ class LoadGenerator:
         flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
         payload = self._rendered.pop(due.seq, None)
         if payload is None:
-            payload = self._workload.render(due.seq)  # sooner than it could be got ready
+            payload = self._render(due.seq)  # sooner than it could be got ready
         if self._scheduler.drops and not may_send(inflight, self._spec.inflight_cap):
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
@@ -191,10 +192,14 @@ class LoadGenerator:
         if seq is None:
             self._rendering = False
             return
-        self._rendered[seq] = self._workload.render(seq)
+        self._rendered[seq] = self._render(seq)
+        self._loop.call_soon(self._render_ahead)
+
+    def _render(self, seq: int) -> bytes:
+        payload = self._workload.render(seq)
         if self._log is not None:
             self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
-        self._loop.call_soon(self._render_ahead)
+        return payload
 
     def _forget(self, seq: int) -> None:
         """A sample that was announced will never be sent."""
@@ -202,10 +207,10 @@ class LoadGenerator:
         self._workload.ended(seq)
 
     def _end_sending(self, now_ns: int) -> None:
-        # Woken late, it still has sent nothing since the deadline: what was due before went out above.
+        # Woken late, it still has sent nothing that was due since the deadline: what was due before went out above.
         self._stopped = True
         self._timer.close()
-        self._on_stopped(now_ns)
+        self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns)
         self._if_idle()
 
     def _flight_ended(self, flight: Flight) -> None:

@@ -39,7 +39,8 @@ class HttpIssuer(SampleIssuer):
         self.collect_ids = collect_ids
         self._spare_connections = spare_connections
         self._opening: asyncio.Task[None] | None = None
-        self._idle: list[Connection] = []
+        # As a stack, out of which one that dies can be taken.
+        self._idle: dict[Connection, None] = {}
         self._open: set[Connection] = set()
         self._connecting: dict[asyncio.Task[None], Flight] = {}
         self._on_end: Callable[[Flight], None] = _not_started
@@ -54,7 +55,7 @@ class HttpIssuer(SampleIssuer):
 
     def issue(self, flight: Flight, payload: bytes) -> None:
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.usable:
                 connection.send(flight, payload)
                 break
@@ -87,11 +88,12 @@ class HttpIssuer(SampleIssuer):
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         if connection.usable:
-            self._idle.append(connection)
+            self._idle[connection] = None
         self._end(flight)
 
     def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
         self._open.discard(connection)
+        self._idle.pop(connection, None)
         if flight is None:
             return
         now_ns = monotonic_ns()
@@ -109,7 +111,7 @@ class HttpIssuer(SampleIssuer):
                 connection = await self._connect()
             except OSError:
                 return  # the request that needs one will say so
-            self._idle.append(connection)
+            self._idle[connection] = None
 
     def _opened(self, task: "asyncio.Task[None]") -> None:
         self._opening = None

@@ -1,7 +1,7 @@
 """What coordinator and workers say to each other, as MessagePack arrays over ZeroMQ.
 
 Nothing here lies between a deadline and a socket: the job tells a worker everything it will send, and
-records come back in batches.
+records come back in batches. Each message goes with the number of its cell, so that what comes late is taken for no other's.
 """
 
 import msgspec
@@ -108,6 +108,7 @@ ToWorker = Job | Go | Stop | Abandon
 ToCoordinator = Hello | Ready | Batch | Stopped | Finished
 
 encode = msgspec.msgpack.Encoder().encode
-decode_for_worker = msgspec.msgpack.Decoder(ToWorker).decode
+# The number of the cell, and the message.
+decode_for_worker = msgspec.msgpack.Decoder(tuple[int, ToWorker]).decode
 decode_ended = msgspec.msgpack.Decoder(list[Ended]).decode
-decode_for_coordinator = msgspec.msgpack.Decoder(ToCoordinator).decode
+decode_for_coordinator = msgspec.msgpack.Decoder(tuple[int, ToCoordinator]).decode

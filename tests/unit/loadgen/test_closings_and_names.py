@@ -132,6 +132,34 @@ def test_a_connection_that_is_to_close_takes_no_further_request(head: bytes) -> 
     assert server.requests == [1, 1, 1]
 
 
+def test_idle_connections_that_died_are_no_spares() -> None:
+    """Two spares are kept; the server closes the first one, and while the other works two more are idle."""
+
+    async def run() -> list[bool]:
+        opened = 0
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal opened
+            opened += 1
+            if opened > 1:
+                await reader.read()
+            writer.close()
+
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=2)
+        await issuer.start(lambda flight: None)
+        await asyncio.sleep(0.1)
+        issuer.issue(Flight(0, 0, 0), REQUEST)
+        await asyncio.sleep(0.1)
+        usable = [connection.usable for connection in issuer._idle]
+        issuer.abandon("aborted", "over")
+        issuer.shutdown()
+        listening.close()
+        return usable
+
+    assert uvloop.run(run()) == [True, True]
+
+
 def test_a_closed_connection_leaves_nothing_for_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector is off while a cell runs: what lies in a ring stays, with its prompt."""
     made: list[weakref.ref[Connection]] = []
