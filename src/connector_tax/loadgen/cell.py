@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.health import health
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.loadgen.result import SessionResult
 from connector_tax.loadgen.session import (
     NOTHING,
     BenchmarkSession,
     Observe,
     Queue,
-    SessionResult,
     Target,
     unseen,
 )

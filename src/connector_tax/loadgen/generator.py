@@ -114,7 +114,7 @@ class LoadGenerator:
         room = START_BYTES
         soon = self._scheduler.upcoming()
         for seq in (*soon, *(s for s in self._scheduler.starting(START_NS) if s not in soon)):
-            self._rendered[seq] = self._workload.render(seq)
+            self._rendered[seq] = self._render(seq)
             room -= len(self._rendered[seq])
             if room < 0:
                 break
@@ -130,7 +130,8 @@ class LoadGenerator:
         self._due()
 
     def stop(self, at_ns: int) -> None:
-        """Send nothing that is due at or after ``at_ns``."""
+        """Send nothing that is due at or after ``at_ns``, or than now where that is later; 0: nothing any more."""
+        at_ns = max(at_ns, monotonic_ns()) if at_ns else 0
         self._stop_at_ns = min(self._stop_at_ns, at_ns)
         if not self._stopped and (self._t0_ns or at_ns == 0):
             self._due()
@@ -200,7 +201,7 @@ class LoadGenerator:
         flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
         payload = self._rendered.pop(due.seq, None)
         if payload is None:
-            payload = self._workload.render(due.seq)  # sooner than it could be got ready
+            payload = self._render(due.seq)  # sooner than it could be got ready
         if self._scheduler.drops and not may_send(inflight, self._spec.inflight_cap):
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
@@ -233,10 +234,14 @@ class LoadGenerator:
         if seq is None:
             self._rendering = False
             return
-        self._rendered[seq] = self._workload.render(seq)
+        self._rendered[seq] = self._render(seq)
+        self._loop.call_soon(self._render_ahead)
+
+    def _render(self, seq: int) -> bytes:
+        payload = self._workload.render(seq)
         if self._log is not None:
             self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
-        self._loop.call_soon(self._render_ahead)
+        return payload
 
     def _forget(self, seq: int) -> None:
         """A sample that was announced will never be sent."""
@@ -244,10 +249,10 @@ class LoadGenerator:
         self._workload.ended(seq)
 
     def _end_sending(self, now_ns: int) -> None:
-        # Woken late, it still has sent nothing since the deadline: what was due before went out above.
+        # Woken late, it still has sent nothing that was due since the deadline: what was due before went out above.
         self._stopped = True
         self._timer.close()
-        self._on_stopped(now_ns)
+        self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns)
         self._if_idle()
 
     def _flight_ended(self, flight: Flight) -> None:
@@ -302,6 +307,7 @@ class LoadGenerator:
                 flight.token_ns.tobytes() if flight.token_ns else None,
                 session,
                 turn,
+                flight.resends,
             )
         )
         # The first one ends warm-up, so it does not wait.

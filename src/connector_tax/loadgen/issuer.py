@@ -19,6 +19,7 @@ class Flight:
     Attributes:
         output_ids: the answer's token ids, where the workload needs them.
         token_ns: time of every token, where someone asked for them (``events.keep_token_times``).
+        resends: how often it went out once more, since its connection had been closed while it was idle.
     """
 
     seq: int
@@ -34,6 +35,7 @@ class Flight:
     error: str | None = None
     output_ids: list[int] | None = None
     token_ns: "array[int] | None" = None
+    resends: int = 0
 
 
 class SampleIssuer(ABC):

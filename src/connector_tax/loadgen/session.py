@@ -7,12 +7,13 @@ a thread, so that the caller can be told of signals while a cell runs.
 import os
 import threading
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 
 from connector_tax.errors import EngineError
+from connector_tax.loadgen.cpu_clock import CpuMeter
 from connector_tax.loadgen.descriptors import check_limit
 from connector_tax.loadgen.events import SessionEvent, session_log
 from connector_tax.loadgen.messages import (
@@ -26,10 +27,10 @@ from connector_tax.loadgen.messages import (
     Stopped,
     decode_ended,
 )
-from connector_tax.loadgen.outcome import lost_records, record_of
+from connector_tax.loadgen.outcome import lost_records, never_sent, record_of
 from connector_tax.loadgen.pool import WorkerPool
+from connector_tax.loadgen.result import SessionResult
 from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.request import RequestRecord
 from connector_tax.traffic.protocol import CellProtocol, rule_of
 from connector_tax.traffic.schedulers import Share
 from connector_tax.units import s_to_ns
@@ -42,6 +43,8 @@ ANSWER_TIMEOUT_S = 30.0
 # Between the workers' being ready and the first arrival.
 LEAD_NS = 20_000_000
 INTERRUPTED = "interrupted"
+# Several workers that are told so long beforehand stop at the same time.
+STOP_LEAD_NS = 10_000_000
 
 # Asked while a cell runs: (monotonic ns, requests waiting in the engine) of samples since it was asked last.
 Queue = Callable[[], Iterable[tuple[int, float]]]
@@ -71,34 +74,6 @@ class Observe:
 
 
 NOTHING = Observe()
-
-
-@dataclass(frozen=True, slots=True)
-class SessionResult:
-    """What happened, and the client's own cost while it did.
-
-    Attributes:
-        requests: by ``seq``; one for every sample scheduled before ``window.t_stop_ns``.
-        token_ns: by ``seq``, where ``Observe.token_times`` asked for it.
-        stall_counts: heartbeats by lateness, all workers together; see ``stalls.EDGES_US``.
-        worker_cpu_s: one per worker, while the cell ran.
-        aborted: why the cell was ended from outside, at once or in order; None where it was not.
-        deaths: workers that ended or broke in the middle, and how.
-        given_up: why it ended itself before its time; None where it did not.
-    """
-
-    window: CellWindow
-    requests: list[RequestRecord]
-    token_ns: "dict[int, array[int]]"
-    stall_counts: list[int]
-    stall_max_us: float
-    worker_cpu_s: list[float]
-    coordinator_cpu_s: float
-    worker_rss_mib: list[float]
-    wall_s: float
-    aborted: str | None
-    deaths: list[str]
-    given_up: str | None = None
 
 
 class BenchmarkSession:
@@ -226,13 +201,14 @@ class _Cell:
         self._interrupted: str | None = None
         self._given_up: str | None = None
         self._next_abort_poll_ns = 0
+        self._meter = CpuMeter(())
         self._rule = rule_of(spec)
         self._protocol = CellProtocol(spec, 0, self._rule)
 
     def drive(self) -> SessionResult:
         if self._pool.placement is not None and self._pool.placement.coordinator:
             os.sched_setaffinity(threading.get_native_id(), self._pool.placement.coordinator)
-        log = session_log(self._observe.event_log)
+        log = session_log(self._observe.event_log, self._spec.cell_id)
         cpu_start_ns = thread_time_ns()
         self._pool.revive()
         self._pool.counters.reset()
@@ -241,7 +217,9 @@ class _Cell:
         self._protocol = CellProtocol(self._spec, t0_ns, self._rule)
         self._tell(Go(t0_ns))
         log.note(SessionEvent.TEST_STARTED, t0_ns)
+        self._meter = CpuMeter(map(self._pool.pid, range(self._pool.n)))
         self._send_phase()
+        cpu_share = self._meter.shares()
         t_stop_ns = self._stop_phase()
         log.note(SessionEvent.STOP_PERFORMANCE_TRACKING, t_stop_ns)
         log.note(SessionEvent.LOADGEN_STOP, t_stop_ns)
@@ -250,9 +228,10 @@ class _Cell:
         log.note(SessionEvent.TEST_ENDED, drained_ns)
         log.close()
         cpu_s = (thread_time_ns() - cpu_start_ns) / 1e9
-        return self._result(self._protocol.window(drained_ns), cpu_s)
+        return self._result(self._protocol.window(drained_ns), cpu_s, cpu_share)
 
     def _hand_out(self) -> None:
+        self._pool.next_cell()
         for index in range(self._pool.n):
             log = self._observe.event_log
             job = Job(
@@ -268,16 +247,23 @@ class _Cell:
                 authorization=self._target.authorization,
             )
             self._pool.send(index, job)
-        if not self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S):
+        in_time = self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S)
+        if in_time and not self._heard.dead:
+            return
+        dead = list(self._heard.dead.values())
+        # Those that are ready put their share away; the others are replaced before the next cell.
+        self._kill_silent(self._heard.ready)
+        self._tell(Abandon("aborted", "the cell was called off"))
+        if not in_time:
             raise EngineError(f"the load generator's workers were not ready after {READY_TIMEOUT_S:g} s.")
-        if self._heard.dead:
-            raise EngineError(f"{next(iter(self._heard.dead.values()))} before the cell began; see above.")
+        raise EngineError(f"{dead[0]} before the cell began; see above.")
 
     def _send_phase(self) -> None:
         """Until it is known when sending ends, and that time has come."""
         told_ns: int | None = None
         while True:
             now_ns = monotonic_ns()
+            self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
             # A worker that stopped by itself has failed and says so when it has finished.
             if self._aborted or self._interrupted or self._heard.dead or self._heard.stopped:
@@ -300,7 +286,8 @@ class _Cell:
 
     def _stop_phase(self) -> int:
         """Until every living worker has stopped; returns when the last one did."""
-        self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S)
+        if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
+            self._kill_silent(self._heard.stopped)
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
         self._protocol.stop(t_stop_ns)
         return t_stop_ns
@@ -323,8 +310,13 @@ class _Cell:
             reason = f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
-            missing = sorted(self._living() - self._heard.finished.keys())
-            self._heard.dead |= {i: f"load-generator worker {i} does not answer" for i in missing}
+            self._kill_silent(self._heard.finished)
+
+    def _kill_silent(self, heard: Collection[int]) -> None:
+        """Workers that have not been heard from."""
+        for index in sorted(self._living().difference(heard)):
+            self._heard.dead[index] = f"load-generator worker {index} does not answer"
+            self._pool.kill(index)
 
     # Listening
 
@@ -348,7 +340,7 @@ class _Cell:
                 self._heard.stopped[index] = message.t_stop_ns
             elif isinstance(message, Finished):
                 self._heard.finished[index] = message
-        self._heard.dead |= self._pool.dead()
+        self._heard.dead = {**self._pool.dead(), **self._heard.dead}
 
     def _listen_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         deadline_ns = monotonic_ns() + s_to_ns(timeout_s)
@@ -362,6 +354,8 @@ class _Cell:
         return set(range(self._pool.n)) - self._heard.dead.keys()
 
     def _tell(self, message: Go | Stop | Abandon) -> None:
+        if isinstance(message, Stop) and self._pool.n > 1:
+            message = Stop(max(message.at_ns, monotonic_ns() + STOP_LEAD_NS))
         for index in self._living():
             self._pool.send(index, message)
 
@@ -373,7 +367,9 @@ class _Cell:
 
     # The outcome
 
-    def _result(self, window: CellWindow, coordinator_cpu_s: float) -> SessionResult:
+    def _result(
+        self, window: CellWindow, coordinator_cpu_s: float, worker_cpu_share: list[float]
+    ) -> SessionResult:
         ended = [e for b in self._heard.batches for e in decode_ended(b)]
         records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
         failures = {i: f"worker {i}: {f.failure}" for i, f in self._heard.finished.items() if f.failure}
@@ -383,6 +379,8 @@ class _Cell:
             share = Share(index, self._pool.n)
             lost = lost_records(self._spec, share, window, taken=taken, known=records.keys(), reason=reason)
             records |= {r.seq: r for r in lost}
+        early = {i: at_ns for i, at_ns in self._heard.stopped.items() if i not in self._heard.dead}
+        records |= {r.seq: r for r in never_sent(self._spec, self._pool.n, window, early, records.keys())}
         reports = list(self._heard.finished.values())
         return SessionResult(
             window=window,
@@ -391,6 +389,7 @@ class _Cell:
             stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
             stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
             worker_cpu_s=[r.cpu_s for r in reports],
+            worker_cpu_share=worker_cpu_share,
             coordinator_cpu_s=coordinator_cpu_s,
             worker_rss_mib=[r.rss_mib for r in reports],
             wall_s=(window.drained_ns - window.t0_ns) / 1e9,

@@ -1,5 +1,6 @@
 """The load generator by itself, against a server that someone else runs."""
 
+import secrets
 from argparse import Namespace
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.descriptors import check_limit
 from connector_tax.loadgen.interrupt import heed_interrupts
 from connector_tax.loadgen.pool import worker_pool
+from connector_tax.loadgen.prefix_hits import cache_counters, hits_between, said_of
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.records.sessions import read_sessions
@@ -22,6 +24,8 @@ from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
 from connector_tax.units import is_number
 from connector_tax.workload.datasets import read_prompts
+
+NONCE_BITS = 32
 
 
 def parse_rates(text: str) -> list[float]:
@@ -78,8 +82,11 @@ def settings_of(args: Namespace) -> dict[str, Any]:
     if args.prompts is not None:
         read_prompts(args.prompts)
         pattern["prompts"] = str(args.prompts)
+    # The server may still have in its prefix cache what an earlier run with this seed sent.
+    nonce = args.nonce if args.nonce is not None else secrets.randbits(NONCE_BITS)
     return {
         **pattern,
+        "nonce": nonce if args.prompts is None else None,
         "keep_failed_sessions": args.keep_failed_sessions or None,
         "workers": args.workers,
         "warmup_s": args.warmup,
@@ -129,12 +136,17 @@ def bench(
         check_limit(spec)
     _check_server(base_url, model)
     summaries: dict[str, Any] = {}
+    if settings["nonce"] is not None:
+        print(
+            f"prompts of nonce {settings['nonce']}: --nonce sends the same ones again, --seed the same schedule"
+        )
     print(
         f"{'cell':>20} {'n':>5} {'ok':>5} {'req/s':>8} {'TTFT p50':>9} {'p90':>9} {'TPOT p50':>9} {'late p99':>9}  ms"
     )
     with heed_interrupts() as interrupt, worker_pool(settings["workers"]) as pool:
         for spec in specs:
             with interrupt.measuring():
+                counters = cache_counters(base_url)
                 outcome = measure_cell(
                     spec,
                     base_url,
@@ -144,9 +156,13 @@ def bench(
                     should_stop=interrupt.should_stop,
                     should_abort=interrupt.should_abort,
                 )
+                hits = hits_between(counters, cache_counters(base_url))
                 summary = summarise_cell(spec, outcome.window, outcome.requests)
                 summaries[spec.cell_id] = {
                     **summary,
+                    "flags": ["prefix_cache_hits"] if said_of(hits) and spec.sessions is None else [],
+                    "nonce": spec.nonce,
+                    "prefix_cache": hits,
                     "health": outcome.health,
                     "window": outcome.window.to_json(),
                 }
@@ -157,6 +173,9 @@ def bench(
             print(_row(spec.cell_id, summary, outcome.health), flush=True)
             for reason in _reasons(outcome.health):
                 print(f"{'':>20} {reason}", flush=True)
+            if (said := said_of(hits)) is not None:
+                new = "" if spec.sessions is not None else "; TTFT is not that of new prompts"
+                print(f"{'':>20} {said}{new}", flush=True)
             interrupt.raise_if_asked()
 
 

@@ -60,6 +60,8 @@ class Mailbox:
     ) -> None:
         self._loop = loop
         self._on_message = on_message
+        # Of the last job; what belongs to another cell comes too late.
+        self._cell = 0
         self._context = zmq.Context(io_threads=1)
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.linger = 1000
@@ -68,17 +70,20 @@ class Mailbox:
         loop.call_soon(self._drain)
 
     def send(self, message: ToCoordinator) -> None:
-        self._socket.send(encode(message))
+        self._socket.send(encode((self._cell, message)))
         # A send may swallow the descriptor's edge of a message that arrived meanwhile.
         self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
         while True:
             try:
-                message = self._socket.recv(zmq.NOBLOCK)
+                cell, message = decode_for_worker(self._socket.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            self._on_message(decode_for_worker(message))
+            if isinstance(message, Job):
+                self._cell = cell
+            if cell == self._cell:
+                self._on_message(message)
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket.fileno())
@@ -130,7 +135,7 @@ class Worker:
 
     async def _prepare(self, job: Job) -> None:
         spec = CellSpec.from_json(job.spec)
-        log = EventLog(Path(job.event_log)) if job.event_log is not None else None
+        log = EventLog(Path(job.event_log), spec.cell_id) if job.event_log is not None else None
         share = Share(job.share_index, job.share_of)
         scheduler, workload = _what_to_send(spec, share, job)
         events = handler_for(log, token_times=job.token_times)

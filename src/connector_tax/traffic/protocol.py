@@ -70,6 +70,11 @@ class CellProtocol:
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
         self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
 
+    @property
+    def window_start_ns(self) -> int | None:
+        """None until the first request has ended; may lie ahead."""
+        return self._window_start_ns
+
     def may_send(self, inflight: int) -> bool:
         """False: the arrival is dropped and logged. The schedule does not shift."""
         return may_send(inflight, self.spec.inflight_cap)
