@@ -25,9 +25,7 @@ def main() -> None:
     shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
     shapes.add_argument("--shapes", help="comma-separated: 512x64,512x256")
     shapes.add_argument("--sessions", type=Path, help="conversations (JSONL) at --rate or --concurrency")
-    shapes.add_argument(
-        "--prompts", type=Path, help="prompts with their output lengths (JSONL), one after the other"
-    )
+    shapes.add_argument("--prompts", type=Path, help="prompts with output lengths (JSONL), in order")
     parser.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
     parser.add_argument("--duration", type=float, default=60, help="seconds of window at least")
     parser.add_argument("--min-completed", type=int, default=200, help="requests of the window at least")
@@ -40,7 +38,8 @@ def main() -> None:
     parser.add_argument("--ramp-up", type=float, help="seconds until --concurrency is reached, linearly")
     parser.add_argument("--workers", type=int, default=1, help="load-generator processes")
     parser.add_argument("--event-log", action="store_true", help="write every event to OUT/events_*.jsonl")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the schedule")
+    parser.add_argument("--nonce", type=int, help="of the prompts; by default each run has new ones")
     parser.add_argument("--token-ids", default="1000,100000", help="range that prompts draw from: low,high")
     args = parser.parse_args()
     bench(
@@ -57,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_door(main, interrupted="what was measured is in --out")

@@ -59,8 +59,8 @@ async def answer_well(reply: Reply, request: dict[str, Any], number: int) -> Non
 
 
 @contextmanager
-def truth_server(script: Script = answer_well):  # type: ignore[no-untyped-def]
-    """Serve ``script(reply, request, number)`` on a free port; yields the base URL."""
+def truth_server(script: Script = answer_well, metrics: Callable[[], str] | None = None):  # type: ignore[no-untyped-def]
+    """Serve ``script(reply, request, number)`` on a free port, and what ``metrics`` says; yields the base URL."""
     loop = asyncio.new_event_loop()
     count = 0
 
@@ -69,6 +69,10 @@ def truth_server(script: Script = answer_well):  # type: ignore[no-untyped-def]
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                if head.startswith(b"GET /metrics") and metrics is not None:
+                    body = metrics().encode()
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                    continue
                 if head.startswith(b"GET "):
                     writer.write(MODELS)
                     continue

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.health import health
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.loadgen.result import SessionResult
 from connector_tax.loadgen.session import (
     NOTHING,
     BenchmarkSession,
     Observe,
     Queue,
-    SessionResult,
     Target,
     unseen,
 )
@@ -39,6 +39,7 @@ def measure_cell(
     pool: WorkerPool | None = None,
     should_abort: Callable[[], str | None] = lambda: None,
     observe: Observe = NOTHING,
+    should_stop: Callable[[], str | None] = lambda: None,
     queue: Queue = unseen,
     authorization: str | None = None,
 ) -> CellOutcome:
@@ -46,13 +47,14 @@ def measure_cell(
 
     Args:
         pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
-        should_abort: asked a few times a second; a text (the engine's death, say) ends the cell.
+        should_abort: asked a few times a second; a text (the engine's death, say) ends the cell and what is in flight.
+        should_stop: asked as often; a text ends sending, and what is in flight is waited for as at any end.
         queue: samples of the requests that wait in the engine, see ``measure.queue``; a cell behind a growing queue ends
             after ``duration_s`` and is flagged ``overloaded``.
         authorization: the header of that name in every request, where the server asks for one.
 
     Raises:
-        ConfigError: ``base_url`` is not ``http://host:port``.
+        ConfigError: ``base_url`` is not ``http://host:port``, or the load needs more file descriptors than there are.
         EngineError: the workers would not start.
     """
     target = replace(_target(base_url, model), authorization=authorization)
@@ -65,18 +67,25 @@ def measure_cell(
                 pool=own,
                 should_abort=should_abort,
                 observe=observe,
+                should_stop=should_stop,
                 queue=queue,
                 authorization=authorization,
             )
     assert pool.n == (spec.workers or 1), "the pool is made for the campaign's number of workers"
     session = BenchmarkSession.start(
-        spec, target, pool, should_abort=should_abort, observe=observe, queue=queue
+        spec,
+        target,
+        pool,
+        should_abort=should_abort,
+        should_stop=should_stop,
+        observe=observe,
+        queue=queue,
     )
     try:
         session.wait_for_test_end()
     except BaseException:
         # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
-        session.stop()
+        session.abandon()
         session.wait_for_test_end(5.0)
         raise
     result = session.result()

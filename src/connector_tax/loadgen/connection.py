@@ -35,6 +35,10 @@ def _frames() -> dict[int, bytes]:
 FRAMES = _frames()
 # Begins no chunk.
 NO_FRAME = b"\n"
+# Answers that another one follows; 101 is followed by another protocol.
+INTERIM = frozenset({*range(100, 200)} - {101})
+# Ends of a flight that leave something of its answer in the socket.
+UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
 
 class Owner(Protocol):
@@ -68,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._now_ns = 0
         self._answered = False
         self.flights = 0
+        # Of the flight under way or the last one: it may have to be sent again.
         self.payload = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,6 +94,7 @@ class Connection(asyncio.Protocol):
         self._bodies.clear()
         self._framed = False
         self._answered = False
+        self._status_code = 0
         self.flights += 1
         now_ns = monotonic_ns()
         if flight.t_send_ns is None:
@@ -126,8 +132,9 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._end("malformed", f"not HTTP: {error}")
+            self.close()  # also where the flight had ended: what is left over is no answer to the next one
         else:
             self._take_bodies(data)
 
@@ -139,16 +146,25 @@ class Connection(asyncio.Protocol):
         flight = self._flight
         untouched = flight is not None and not self._answered
         if flight is not None and self._answered:
-            # A server that marks the end of its answer by closing has said everything with [DONE].
-            if self._scanner.done and self._status_code == 200:
-                self._finish_stream()
-            self._end(
-                "truncated", f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
-            )
+            self._end_with_connection(exc)
             flight = None
         self._flight = None
         self._transport = None
         self._owner.connection_lost(self, flight, untouched)
+        # The parser holds methods of this connection: a ring, which nobody collects while a cell runs.
+        self._parser = None
+        self.payload = b""
+
+    def _end_with_connection(self, exc: Exception | None) -> None:
+        """An answer may end by closing: a stream that has said [DONE], and whatever is no stream."""
+        if self._status_code >= 200 and not self._streams:
+            self._end_unstreamed()
+            return
+        if self._scanner.done and self._streams:
+            self._finish_stream()
+        self._end(
+            "truncated", f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
+        )
 
     # httptools
 
@@ -158,25 +174,40 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._event_stream = False
+        if self._flight is None:
+            self.close()  # a second answer to one request
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         self._status_code = self._parser.get_status_code()
 
     def on_message_complete(self) -> None:
+        if self._status_code in INTERIM:
+            return  # the answer itself is still to come
         self._take_bodies(b"")
         if self._flight is None:
             return
+        assert self._parser is not None
+        if not self._parser.should_keep_alive():
+            self.close()  # before the end is reported: what is closing takes no further request
         if self._owner.events.response_completed is not None:
             self._owner.events.response_completed(self._flight, self._now_ns)
-        if self._status_code != 200:
-            self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
-        elif not self._event_stream:
-            self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
+        if not self._streams:
+            self._end_unstreamed()
         elif not self._scanner.done:
             self._end("truncated", "the stream ended without [DONE]")
         else:
             self._finish_stream()
+
+    @property
+    def _streams(self) -> bool:
+        return self._status_code == 200 and self._event_stream
+
+    def _end_unstreamed(self) -> None:
+        if self._status_code != 200:
+            self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
+        else:
+            self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
 
     def _take_bodies(self, data: bytes) -> None:
         """Look at what the parser has found in ``data`` and before, since the last time."""
@@ -192,7 +223,7 @@ class Connection(asyncio.Protocol):
         try:
             tokens = self._scanner.feed(body)
         except MalformedStream as error:
-            self._end("malformed", str(error))
+            self._end(error.status, str(error))
             return
         if tokens:
             self._note_tokens(flight, tokens)
@@ -216,7 +247,7 @@ class Connection(asyncio.Protocol):
         try:
             self._scanner.finish()
         except MalformedStream as error:
-            self._end("malformed", str(error))
+            self._end(error.status, str(error))
             return
         usage = self._scanner.usage
         if usage is None or "completion_tokens" not in usage or "prompt_tokens" not in usage:
@@ -242,6 +273,6 @@ class Connection(asyncio.Protocol):
         flight.status = status
         flight.error = error
         flight.t_end_ns = self._now_ns
-        if status in ("malformed", "truncated"):
+        if status in UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)

@@ -60,9 +60,13 @@ def keep_token_times(flight: Flight, now_ns: int) -> None:
 
 
 class EventLog:
-    """JSONL of events, ``{"t_ns", "event", "seq"}``, written when ``flush`` is called and never in between."""
+    """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written when ``flush`` is called and never in between.
 
-    def __init__(self, path: Path) -> None:
+    Further cells go on in the same file.
+    """
+
+    def __init__(self, path: Path, cell_id: str) -> None:
+        self._cell_id = cell_id
         self._stream: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the log
         self._rows: list[tuple[int, str, int | None]] = []
 
@@ -76,7 +80,9 @@ class EventLog:
 
     def flush(self) -> None:
         for t_ns, event, seq in self._rows:
-            row = {"t_ns": t_ns, "event": event} | ({} if seq is None else {"seq": seq})
+            row = {"t_ns": t_ns, "cell": self._cell_id, "event": event} | (
+                {} if seq is None else {"seq": seq}
+            )
             self._stream.write(json.dumps(row) + "\n")
         self._rows.clear()
         self._stream.flush()
@@ -114,3 +120,14 @@ def _all(hooks: tuple[Hook, ...]) -> Hook | None:
             hook(flight, t_ns)
 
     return call
+
+
+class _NoLog:
+    def note(self, event: SessionEvent, t_ns: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def session_log(folder: Path | None, cell_id: str) -> EventLog | _NoLog:
+    """The coordinator's, in ``folder``; one that keeps nothing where there is none."""
+    return EventLog(folder / "events_session.jsonl", cell_id) if folder is not None else _NoLog()

@@ -27,6 +27,11 @@ BATCH_SIZE = 256
 # With so much time to the next send, a prompt is rendered a little after this one.
 RENDER_GAP_NS = 10_000_000
 RENDER_DELAY_S = 0.002
+# Sends that are due together go out in slices of this length; in between, bytes that came meanwhile are stamped.
+SLICE_NS = 1_000_000
+# What a closed loop opens with is rendered before T0: what is due so soon, and no more bytes than that.
+START_NS = 1_000_000_000
+START_BYTES = 1 << 26
 
 
 class Workload(Protocol):
@@ -96,6 +101,9 @@ class LoadGenerator:
         self._inflight = 0
         self._t0_ns = 0
         self._stopped = False
+        self._idle = False
+        self._due_is_soon = False
+        self.failure: str | None = None
         self._flush_handle: asyncio.TimerHandle | None = None
         self._first_batch = True
 
@@ -103,8 +111,13 @@ class LoadGenerator:
         """Open connections, render the first prompts, put everything that lives out of the collector's way."""
         self._loop = asyncio.get_running_loop()
         await self._issuer.start(self._flight_ended)
-        for seq in self._scheduler.upcoming():
-            self._rendered[seq] = self._workload.render(seq)
+        room = START_BYTES
+        soon = self._scheduler.upcoming()
+        for seq in (*soon, *(s for s in self._scheduler.starting(START_NS) if s not in soon)):
+            self._rendered[seq] = self._render(seq)
+            room -= len(self._rendered[seq])
+            if room < 0:
+                break
         self._timer = DeadlineTimer(self._loop, self._due)
         # A collection of a large heap takes milliseconds, which would be booked as latency.
         gc.collect()
@@ -117,7 +130,8 @@ class LoadGenerator:
         self._due()
 
     def stop(self, at_ns: int) -> None:
-        """Send nothing that is due at or after ``at_ns``."""
+        """Send nothing that is due at or after ``at_ns``, or than now where that is later; 0: nothing any more."""
+        at_ns = max(at_ns, monotonic_ns()) if at_ns else 0
         self._stop_at_ns = min(self._stop_at_ns, at_ns)
         if not self._stopped and (self._t0_ns or at_ns == 0):
             self._due()
@@ -127,6 +141,20 @@ class LoadGenerator:
         self.stop(0)
         self._issuer.abandon(status, reason)
 
+    def fail(self, reason: str) -> None:
+        """A callback of ours raised: end sending and everything in flight, so that the cell is told and not waited for."""
+        if self.failure is not None:
+            return
+        self.failure = reason
+        if not self._stopped:
+            self._end_sending(monotonic_ns())
+        try:
+            self._issuer.abandon("aborted", reason)
+        finally:
+            # What was between two states when it raised is counted by nobody.
+            self._inflight = 0
+            self._if_idle()
+
     def close(self) -> None:
         """Give back what ``prepare`` took."""
         self._timer.close()
@@ -135,7 +163,8 @@ class LoadGenerator:
         gc.unfreeze()
 
     def _due(self) -> None:
-        """Send everything whose time has come; deadlines are absolute."""
+        """Send what is due, for ``SLICE_NS`` at most before responses have their turn; deadlines are absolute."""
+        slice_end_ns = 0
         while not self._stopped:
             now_ns = monotonic_ns()
             offset_ns = self._scheduler.next_due_ns()
@@ -149,7 +178,21 @@ class LoadGenerator:
             if due_ns > now_ns:
                 self._timer.arm(due_ns)
                 return
+            if not slice_end_ns:
+                slice_end_ns = now_ns + SLICE_NS
+            elif now_ns > slice_end_ns:
+                self._due_soon()
+                return
             self._send()
+
+    def _due_soon(self) -> None:
+        if not self._due_is_soon:
+            self._due_is_soon = True
+            self._loop.call_soon(self._due_again)
+
+    def _due_again(self) -> None:
+        self._due_is_soon = False
+        self._due()
 
     def _send(self) -> None:
         due = self._scheduler.take()
@@ -158,7 +201,7 @@ class LoadGenerator:
         flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
         payload = self._rendered.pop(due.seq, None)
         if payload is None:
-            payload = self._workload.render(due.seq)  # sooner than it could be got ready
+            payload = self._render(due.seq)  # sooner than it could be got ready
         if self._scheduler.drops and not may_send(inflight, self._spec.inflight_cap):
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
@@ -191,10 +234,14 @@ class LoadGenerator:
         if seq is None:
             self._rendering = False
             return
-        self._rendered[seq] = self._workload.render(seq)
+        self._rendered[seq] = self._render(seq)
+        self._loop.call_soon(self._render_ahead)
+
+    def _render(self, seq: int) -> bytes:
+        payload = self._workload.render(seq)
         if self._log is not None:
             self._log.note(SessionEvent.LOADGEN_DATA_LOAD, monotonic_ns(), seq)
-        self._loop.call_soon(self._render_ahead)
+        return payload
 
     def _forget(self, seq: int) -> None:
         """A sample that was announced will never be sent."""
@@ -202,10 +249,10 @@ class LoadGenerator:
         self._workload.ended(seq)
 
     def _end_sending(self, now_ns: int) -> None:
-        # Woken late, it still has sent nothing since the deadline: what was due before went out above.
+        # Woken late, it still has sent nothing that was due since the deadline: what was due before went out above.
         self._stopped = True
         self._timer.close()
-        self._on_stopped(now_ns)
+        self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns)
         self._if_idle()
 
     def _flight_ended(self, flight: Flight) -> None:
@@ -218,7 +265,7 @@ class LoadGenerator:
             self._over(flight)
             if self._scheduler.next_due_ns() != before:
                 # Not from here: this is called in the middle of a connection's work.
-                self._loop.call_soon(self._due)
+                self._due_soon()
         self._if_idle()
 
     def _over(self, flight: Flight) -> None:
@@ -260,6 +307,7 @@ class LoadGenerator:
                 flight.token_ns.tobytes() if flight.token_ns else None,
                 session,
                 turn,
+                flight.resends,
             )
         )
         # The first one ends warm-up, so it does not wait.
@@ -280,6 +328,7 @@ class LoadGenerator:
             self._log.flush()
 
     def _if_idle(self) -> None:
-        if self._stopped and self._inflight == 0:
+        if self._stopped and self._inflight == 0 and not self._idle:
+            self._idle = True
             self._flush()
             self._on_idle()

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.loadgen.issuer import NO_SOCKET
 from connector_tax.loadgen.placement import Placement
-from connector_tax.loadgen.session import SessionResult
-from connector_tax.loadgen.session_health import session_health
+from connector_tax.loadgen.result import SessionResult
+from connector_tax.loadgen.session_health import LATE_S, session_health
 from connector_tax.loadgen.stalls import histogram
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
@@ -62,7 +63,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         ),
         "whole_answer_share": whole_answer_share(in_window(result.requests, result.window)),
         "workers": spec.workers or 1,
-        "worker_cpu_share": [s / result.wall_s for s in result.worker_cpu_s] if result.wall_s > 0 else [],
+        "worker_cpu_share": result.worker_cpu_share,
         "client_cpu_s": sum(result.worker_cpu_s) + result.coordinator_cpu_s,
         "worker_rss_mib": result.worker_rss_mib,
         "loop_stalls": histogram(result.stall_counts),
@@ -71,8 +72,13 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         "max_inflight": max(
             (r.inflight_at_send + 1 for r in result.requests if r.t_send_ns is not None), default=0
         ),
+        "resends": sum(r.resends for r in result.requests),
         "statuses": dict(sorted(Counter(r.status for r in result.requests).items())),
+        "requests_without_socket": sum(
+            r.error is not None and r.error.startswith(NO_SOCKET) for r in result.requests
+        ),
         "aborted": result.aborted,
+        "given_up": result.given_up,
         "cores_shared": placement.warning if placement is not None else None,
     }
     if spec.sessions is not None:
@@ -111,12 +117,19 @@ def _bottleneck(figures: dict[str, Any]) -> list[str]:
     reasons = []
     error = figures["dispatch_rate_error"]
     if error is not None and abs(error) > MAX_RATE_ERROR:
+        what, how = ("fell behind", "slower") if error > 0 else ("sent too fast", "faster")
         reasons.append(
-            f"client fell behind: it sent {error:.1%} slower than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
+            f"client {what}: it sent {abs(error):.1%} {how} than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
         )
     share = max(figures["worker_cpu_share"], default=0.0)
     if share > MAX_WORKER_CPU_SHARE:
         reasons.append(f"client out of CPU: a worker used {share:.0%} of a core; raise cell.workers")
+    unsent = figures["requests_without_socket"]
+    if unsent:
+        reasons.append(
+            f"client out of sockets: {unsent} requests were not sent for want of file descriptors or ports; "
+            "raise the hard limit of open files, or cell.workers"
+        )
     whole = figures["whole_answer_share"]
     if whole is not None and whole > MAX_WHOLE_SHARE:
         reasons.append(
@@ -127,6 +140,13 @@ def _bottleneck(figures: dict[str, Any]) -> list[str]:
         value = figures["send_to_schedule_difference"][name]
         if value is not None and value > MAX_DIFFERENCE_P50:
             reasons.append(f"client late: its own lateness is {value:.0%} of the {name.replace('_', ' ')}")
+    turns = figures.get("sessions", {})
+    if turns.get("early"):
+        reasons.append(f"client early: {turns['early']} turns were sent before what they wait for was over")
+    if turns.get("late"):
+        reasons.append(
+            f"client late: {turns['late']} turns were sent over {LATE_S:g} s after they were ready"
+        )
     return reasons
 
 

@@ -2,18 +2,26 @@
 
 The most recently used idle connection is taken first, so the pool is as large as the load needs. A few
 spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
-kept-alive connection that the server closed while it was idle is no failure of a request: one that
-was written to such a connection and got no byte back goes out again on a fresh one.
+kept-alive connection that the server closed while it was idle is no failure of a request: one that was
+written to such a connection goes out again on a fresh one, if the close came so soon that the server cannot
+have seen it, and its record counts that. Later than that the server may have worked on it: asking twice
+would double the load and hide the failure.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable
 from time import monotonic_ns
 
 from connector_tax.loadgen.connection import Connection
 from connector_tax.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.loadgen.issuer import Flight, SampleIssuer
+from connector_tax.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
 from connector_tax.records.request import Status
+
+# The client's own want of descriptors, ports or memory; the server had no part in it.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as much as the loop was away.
+RESEND_WITHIN_NS = 5_000_000
 
 
 class HttpIssuer(SampleIssuer):
@@ -34,7 +42,8 @@ class HttpIssuer(SampleIssuer):
         self.collect_ids = collect_ids
         self._spare_connections = spare_connections
         self._opening: asyncio.Task[None] | None = None
-        self._idle: list[Connection] = []
+        # As a stack, out of which one that dies can be taken.
+        self._idle: dict[Connection, None] = {}
         self._open: set[Connection] = set()
         self._connecting: dict[asyncio.Task[None], Flight] = {}
         self._on_end: Callable[[Flight], None] = _not_started
@@ -49,7 +58,7 @@ class HttpIssuer(SampleIssuer):
 
     def issue(self, flight: Flight, payload: bytes) -> None:
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.usable:
                 connection.send(flight, payload)
                 break
@@ -82,17 +91,22 @@ class HttpIssuer(SampleIssuer):
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         if connection.usable:
-            self._idle.append(connection)
+            self._idle[connection] = None
         self._end(flight)
 
     def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
         self._open.discard(connection)
+        self._idle.pop(connection, None)
         if flight is None:
             return
-        if untouched and connection.flights > 1:
+        now_ns = monotonic_ns()
+        waited_ns = now_ns - (flight.t_send_ns or now_ns)
+        if untouched and connection.flights > 1 and waited_ns <= RESEND_WITHIN_NS:
+            flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return
-        self._report(flight, "truncated", "connection closed before any answer", monotonic_ns())
+        error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
+        self._report(flight, "truncated", error, now_ns)
 
     async def _open_spares(self) -> None:
         while len(self._idle) < self._spare_connections:
@@ -100,7 +114,7 @@ class HttpIssuer(SampleIssuer):
                 connection = await self._connect()
             except OSError:
                 return  # the request that needs one will say so
-            self._idle.append(connection)
+            self._idle[connection] = None
 
     def _opened(self, task: "asyncio.Task[None]") -> None:
         self._opening = None
@@ -108,13 +122,20 @@ class HttpIssuer(SampleIssuer):
     def _issue_on_new(self, flight: Flight, payload: bytes) -> None:
         task = asyncio.get_running_loop().create_task(self._connect_and_send(flight, payload))
         self._connecting[task] = flight
-        task.add_done_callback(lambda t: self._connecting.pop(t, None))
+        task.add_done_callback(_raise)
 
     async def _connect_and_send(self, flight: Flight, payload: bytes) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         try:
             connection = await self._connect()
         except OSError as error:
-            self._report(flight, "connect_error", str(error), monotonic_ns())
+            # In the same step as the end of the flight: whoever abandons looks here for what has not ended.
+            if self._connecting.pop(task, None) is not None:
+                self._report(flight, *_refusal(error), monotonic_ns())
+            return
+        if self._connecting.pop(task, None) is None:
+            connection.close()
             return
         connection.send(flight, payload)
 
@@ -134,6 +155,19 @@ class HttpIssuer(SampleIssuer):
         if self.events.complete is not None:
             self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
+
+
+def _refusal(error: OSError) -> tuple[Status, str]:
+    """Whose fault it is that no connection could be opened, and in what words."""
+    if error.errno in EXHAUSTED:
+        return "aborted", f"{NO_SOCKET}: {error}"
+    return "connect_error", str(error)
+
+
+def _raise(task: "asyncio.Task[None]") -> None:
+    """To the loop's exception handler at once; asyncio itself would speak of it when the task is collected."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 def _not_started(flight: Flight) -> None:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from connector_tax.records.request import Status
 
+# What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It is ``aborted``:
+# a ``connect_error`` would be the server's.
+NO_SOCKET = "the client has no socket left"
+
 
 @dataclass(slots=True)
 class Flight:
@@ -15,6 +19,7 @@ class Flight:
     Attributes:
         output_ids: the answer's token ids, where the workload needs them.
         token_ns: time of every token, where someone asked for them (``events.keep_token_times``).
+        resends: how often it went out once more, since its connection had been closed while it was idle.
     """
 
     seq: int
@@ -30,6 +35,7 @@ class Flight:
     error: str | None = None
     output_ids: list[int] | None = None
     token_ns: "array[int] | None" = None
+    resends: int = 0
 
 
 class SampleIssuer(ABC):

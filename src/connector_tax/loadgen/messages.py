@@ -1,7 +1,7 @@
 """What coordinator and workers say to each other, as MessagePack arrays over ZeroMQ.
 
 Nothing here lies between a deadline and a socket: the job tells a worker everything it will send, and
-records come back in batches.
+records come back in batches. Each message goes with the number of its cell, so that what comes late is taken for no other's.
 """
 
 import msgspec
@@ -76,6 +76,7 @@ class Ended(msgspec.Struct, array_like=True):
     token_ns: bytes | None = None
     session: int | None = None
     turn: int | None = None
+    resends: int = 0
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):
@@ -95,18 +96,24 @@ class Stopped(msgspec.Struct, array_like=True, tag=13):
 
 
 class Finished(msgspec.Struct, array_like=True, tag=14):
-    """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names."""
+    """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names.
+
+    Attributes:
+        failure: what of the worker's own broke and ended its share of the cell; None where nothing did.
+    """
 
     stall_counts: list[int]
     stall_max_us: float
     cpu_s: float
     rss_mib: float
+    failure: str | None = None
 
 
 ToWorker = Job | Go | Stop | Abandon
 ToCoordinator = Hello | Ready | Batch | Stopped | Finished
 
 encode = msgspec.msgpack.Encoder().encode
-decode_for_worker = msgspec.msgpack.Decoder(ToWorker).decode
+# The number of the cell, and the message.
+decode_for_worker = msgspec.msgpack.Decoder(tuple[int, ToWorker]).decode
 decode_ended = msgspec.msgpack.Decoder(list[Ended]).decode
-decode_for_coordinator = msgspec.msgpack.Decoder(ToCoordinator).decode
+decode_for_coordinator = msgspec.msgpack.Decoder(tuple[int, ToCoordinator]).decode

@@ -1,6 +1,6 @@
 """What workers told, and what a dead one could not tell any more -> a record for every scheduled request."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import count
 
 from connector_tax.loadgen.messages import Ended
@@ -28,6 +28,7 @@ def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
         error=ended.error,
         session=ended.session,
         turn=ended.turn,
+        resends=ended.resends,
     )
 
 
@@ -72,6 +73,25 @@ def lost_records(
         for seq, t_sched_ns in due.items()
         if seq not in known
     ]
+
+
+def never_sent(
+    spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
+) -> list[RequestRecord]:
+    """Arrivals before the cell's end of workers that ended before it; all of them ``aborted``.
+
+    There are some only where workers were told the end too late for all to stop at the same time.
+
+    Args:
+        stopped: when each worker did; it has told of everything that was due before.
+    """
+    lost: list[RequestRecord] = []
+    for index, at_ns in stopped.items():
+        if spec.sessions is None and spec.arrival in OPEN_LOOP and at_ns < window.t_stop_ns:
+            early_ms = (window.t_stop_ns - at_ns) / 1e6
+            reason = f"not sent: worker {index} stopped {early_ms:.3f} ms before the last one"
+            lost += lost_records(spec, Share(index, of), window, taken=0, known=known, reason=reason)
+    return lost
 
 
 def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:

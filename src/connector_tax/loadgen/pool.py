@@ -1,9 +1,10 @@
-"""Worker processes: started, spoken to, watched; one that dies is noticed and never waited for."""
+"""Worker processes: started, spoken to, watched; one that dies, or does not answer, is replaced before the next cell."""
 
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from connector_tax.loadgen.messages import ToCoordinator, ToWorker, decode_for_c
 from connector_tax.loadgen.placement import Placement
 
 STOP_WAIT_S = 2.0
+# From a worker's start to its first word: an interpreter and its imports.
+UP_WITHIN_S = 60.0
 POLL_MS = 50
 
 
@@ -39,6 +42,7 @@ class WorkerPool:
         self.counters = Counters(folder / "counters", n)
         self._context = zmq.Context(io_threads=1)
         self._generation = 0
+        self._cell = 0
         self._members = [self._start(index) for index in range(n)]
 
     def revive(self) -> None:
@@ -50,11 +54,24 @@ class WorkerPool:
         for index in self.dead():
             self._members[index].socket.close()
             self._members[index] = self._start(index)
+        deadline_s = time.monotonic() + UP_WITHIN_S
         for index, member in enumerate(self._members):
             while not member.up:
                 member.up = bool(member.socket.poll(POLL_MS))
                 if member.process.poll() is not None:
                     raise EngineError(f"{self.dead()[index]} before it was up; its words are above.")
+                if not member.up and time.monotonic() > deadline_s:
+                    self.kill(index)
+                    raise EngineError(f"load-generator worker {index} was not up after {UP_WITHIN_S:g} s.")
+
+    def next_cell(self) -> None:
+        """What is sent from now on belongs to a new cell; what workers still say of earlier ones is not received."""
+        self._cell += 1
+
+    def kill(self, index: int) -> None:
+        """End a worker that does not answer; ``revive`` replaces it."""
+        self._members[index].process.kill()
+        self._members[index].process.wait()
 
     def dead(self) -> dict[int, str]:
         """Workers whose process has ended, and how."""
@@ -70,10 +87,10 @@ class WorkerPool:
     def send(self, index: int, message: ToWorker) -> None:
         # A worker that is gone takes no messages; dead() says so, and the cell goes on without it.
         if self._members[index].process.poll() is None:
-            self._members[index].socket.send(encode(message), zmq.NOBLOCK)
+            self._members[index].socket.send(encode((self._cell, message)), zmq.NOBLOCK)
 
     def receive(self, timeout_s: float) -> Iterator[tuple[int, ToCoordinator]]:
-        """Everything that has come, waiting up to ``timeout_s`` for the first."""
+        """Everything of this cell that has come, waiting up to ``timeout_s`` for the first."""
         poller = zmq.Poller()
         for member in self._members:
             poller.register(member.socket, zmq.POLLIN)
@@ -81,10 +98,11 @@ class WorkerPool:
         for index, member in enumerate(self._members):
             while True:
                 try:
-                    message = member.socket.recv(zmq.NOBLOCK)
+                    cell, message = decode_for_coordinator(member.socket.recv(zmq.NOBLOCK))
                 except zmq.Again:
                     break
-                yield index, decode_for_coordinator(message)
+                if cell == self._cell:
+                    yield index, message
 
     def pid(self, index: int) -> int:
         return self._members[index].process.pid

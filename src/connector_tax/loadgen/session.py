@@ -7,13 +7,15 @@ a thread, so that the caller can be told of signals while a cell runs.
 import os
 import threading
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 
 from connector_tax.errors import EngineError
-from connector_tax.loadgen.events import EventLog, SessionEvent
+from connector_tax.loadgen.cpu_clock import CpuMeter
+from connector_tax.loadgen.descriptors import check_limit
+from connector_tax.loadgen.events import SessionEvent, session_log
 from connector_tax.loadgen.messages import (
     Abandon,
     Batch,
@@ -25,10 +27,10 @@ from connector_tax.loadgen.messages import (
     Stopped,
     decode_ended,
 )
-from connector_tax.loadgen.outcome import lost_records, record_of
+from connector_tax.loadgen.outcome import lost_records, never_sent, record_of
 from connector_tax.loadgen.pool import WorkerPool
+from connector_tax.loadgen.result import SessionResult
 from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.request import RequestRecord
 from connector_tax.traffic.protocol import CellProtocol, rule_of
 from connector_tax.traffic.schedulers import Share
 from connector_tax.units import s_to_ns
@@ -40,6 +42,9 @@ READY_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 # Between the workers' being ready and the first arrival.
 LEAD_NS = 20_000_000
+INTERRUPTED = "interrupted"
+# Several workers that are told so long beforehand stop at the same time.
+STOP_LEAD_NS = 10_000_000
 
 # Asked while a cell runs: (monotonic ns, requests waiting in the engine) of samples since it was asked last.
 Queue = Callable[[], Iterable[tuple[int, float]]]
@@ -71,31 +76,6 @@ class Observe:
 NOTHING = Observe()
 
 
-@dataclass(frozen=True, slots=True)
-class SessionResult:
-    """What happened, and the client's own cost while it did.
-
-    Attributes:
-        requests: by ``seq``; one for every sample scheduled before ``window.t_stop_ns``.
-        token_ns: by ``seq``, where ``Observe.token_times`` asked for it.
-        stall_counts: heartbeats by lateness, all workers together; see ``stalls.EDGES_US``.
-        worker_cpu_s: one per worker, while the cell ran.
-        deaths: workers that ended in the middle, and how.
-    """
-
-    window: CellWindow
-    requests: list[RequestRecord]
-    token_ns: "dict[int, array[int]]"
-    stall_counts: list[int]
-    stall_max_us: float
-    worker_cpu_s: list[float]
-    coordinator_cpu_s: float
-    worker_rss_mib: list[float]
-    wall_s: float
-    aborted: str | None
-    deaths: list[str]
-
-
 class BenchmarkSession:
     """Runs one cell; ``start``, then ``wait_for_test_end``, then ``result``."""
 
@@ -105,18 +85,23 @@ class BenchmarkSession:
         target: Target,
         pool: WorkerPool,
         should_abort: Callable[[], str | None],
+        should_stop: Callable[[], str | None],
         observe: Observe,
         queue: Queue,
     ) -> None:
         self._stop_requested = threading.Event()
+        self._abandon_requested = threading.Event()
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._result: SessionResult | None = None
 
-        def abort_reason() -> str | None:
-            return "interrupted" if self._stop_requested.is_set() else should_abort()
+        def abort() -> str | None:
+            return INTERRUPTED if self._abandon_requested.is_set() else should_abort()
 
-        self._cell = _Cell(spec, target, pool, abort_reason, observe, queue)
+        def stop() -> str | None:
+            return INTERRUPTED if self._stop_requested.is_set() else should_stop()
+
+        self._cell = _Cell(spec, target, pool, abort, stop, observe, queue)
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     @classmethod
@@ -127,16 +112,22 @@ class BenchmarkSession:
         pool: WorkerPool,
         *,
         should_abort: Callable[[], str | None] = lambda: None,
+        should_stop: Callable[[], str | None] = lambda: None,
         observe: Observe = NOTHING,
         queue: Queue = unseen,
     ) -> "BenchmarkSession":
         """Begin at once.
 
         Args:
-            should_abort: asked a few times a second; a text ends the cell with that reason.
+            should_abort: asked a few times a second; a text ends the cell with that reason, and what is in flight.
+            should_stop: asked as often; a text ends sending, and what is in flight is waited for.
             queue: asked as often; a cell behind a growing queue ends after ``duration_s``.
+
+        Raises:
+            ConfigError: the load needs more file descriptors than a worker may open.
         """
-        session = cls(spec, target, pool, should_abort, observe, queue)
+        check_limit(spec)
+        session = cls(spec, target, pool, should_abort, should_stop, observe, queue)
         session._thread.start()
         return session
 
@@ -145,8 +136,12 @@ class BenchmarkSession:
         return self._finished.wait(timeout_s)
 
     def stop(self) -> None:
-        """Ask for an early end; requests in flight are abandoned."""
+        """Send nothing more; requests in flight are waited for, and the result says ``interrupted``."""
         self._stop_requested.set()
+
+    def abandon(self) -> None:
+        """End at once; requests in flight are abandoned."""
+        self._abandon_requested.set()
 
     def result(self) -> SessionResult:
         """The outcome of a finished session.
@@ -190,6 +185,7 @@ class _Cell:
         target: Target,
         pool: WorkerPool,
         abort_reason: Callable[[], str | None],
+        stop_reason: Callable[[], str | None],
         observe: Observe,
         queue: Queue,
     ) -> None:
@@ -197,19 +193,22 @@ class _Cell:
         self._target = target
         self._pool = pool
         self._abort_reason = abort_reason
+        self._stop_reason = stop_reason
         self._observe = observe
         self._queue = queue
         self._heard = _Heard()
         self._aborted: str | None = None
+        self._interrupted: str | None = None
         self._given_up: str | None = None
         self._next_abort_poll_ns = 0
+        self._meter = CpuMeter(())
         self._rule = rule_of(spec)
         self._protocol = CellProtocol(spec, 0, self._rule)
 
     def drive(self) -> SessionResult:
         if self._pool.placement is not None and self._pool.placement.coordinator:
             os.sched_setaffinity(threading.get_native_id(), self._pool.placement.coordinator)
-        log = _session_log(self._observe)
+        log = session_log(self._observe.event_log, self._spec.cell_id)
         cpu_start_ns = thread_time_ns()
         self._pool.revive()
         self._pool.counters.reset()
@@ -218,7 +217,9 @@ class _Cell:
         self._protocol = CellProtocol(self._spec, t0_ns, self._rule)
         self._tell(Go(t0_ns))
         log.note(SessionEvent.TEST_STARTED, t0_ns)
+        self._meter = CpuMeter(map(self._pool.pid, range(self._pool.n)))
         self._send_phase()
+        cpu_share = self._meter.shares()
         t_stop_ns = self._stop_phase()
         log.note(SessionEvent.STOP_PERFORMANCE_TRACKING, t_stop_ns)
         log.note(SessionEvent.LOADGEN_STOP, t_stop_ns)
@@ -227,9 +228,10 @@ class _Cell:
         log.note(SessionEvent.TEST_ENDED, drained_ns)
         log.close()
         cpu_s = (thread_time_ns() - cpu_start_ns) / 1e9
-        return self._result(self._protocol.window(drained_ns), cpu_s)
+        return self._result(self._protocol.window(drained_ns), cpu_s, cpu_share)
 
     def _hand_out(self) -> None:
+        self._pool.next_cell()
         for index in range(self._pool.n):
             log = self._observe.event_log
             job = Job(
@@ -245,18 +247,26 @@ class _Cell:
                 authorization=self._target.authorization,
             )
             self._pool.send(index, job)
-        if not self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S):
+        in_time = self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S)
+        if in_time and not self._heard.dead:
+            return
+        dead = list(self._heard.dead.values())
+        # Those that are ready put their share away; the others are replaced before the next cell.
+        self._kill_silent(self._heard.ready)
+        self._tell(Abandon("aborted", "the cell was called off"))
+        if not in_time:
             raise EngineError(f"the load generator's workers were not ready after {READY_TIMEOUT_S:g} s.")
-        if self._heard.dead:
-            raise EngineError(f"{next(iter(self._heard.dead.values()))} before the cell began; see above.")
+        raise EngineError(f"{dead[0]} before the cell began; see above.")
 
     def _send_phase(self) -> None:
         """Until it is known when sending ends, and that time has come."""
         told_ns: int | None = None
         while True:
             now_ns = monotonic_ns()
+            self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
-            if self._aborted is not None or self._heard.dead:
+            # A worker that stopped by itself has failed and says so when it has finished.
+            if self._aborted or self._interrupted or self._heard.dead or self._heard.stopped:
                 self._tell(Stop(now_ns))
                 return
             for t_ns, waiting in self._queue():
@@ -276,7 +286,8 @@ class _Cell:
 
     def _stop_phase(self) -> int:
         """Until every living worker has stopped; returns when the last one did."""
-        self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S)
+        if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
+            self._kill_silent(self._heard.stopped)
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
         self._protocol.stop(t_stop_ns)
         return t_stop_ns
@@ -299,8 +310,13 @@ class _Cell:
             reason = f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
-            missing = sorted(self._living() - self._heard.finished.keys())
-            self._heard.dead |= {i: f"load-generator worker {i} does not answer" for i in missing}
+            self._kill_silent(self._heard.finished)
+
+    def _kill_silent(self, heard: Collection[int]) -> None:
+        """Workers that have not been heard from."""
+        for index in sorted(self._living().difference(heard)):
+            self._heard.dead[index] = f"load-generator worker {index} does not answer"
+            self._pool.kill(index)
 
     # Listening
 
@@ -315,14 +331,16 @@ class _Cell:
                     if ended.status == "dropped":
                         self._protocol.dropped(ended.t_sched_ns)
                     else:
-                        self._protocol.ended(ended.t_sched_ns, ended.status == "ok", end_ns)
+                        ok = ended.status == "ok"
+                        failure = "" if ok else f"{ended.status} ({(ended.error or '')[:200]})"
+                        self._protocol.ended(ended.t_sched_ns, ok, end_ns, failure)
             elif isinstance(message, Ready):
                 self._heard.ready.add(index)
             elif isinstance(message, Stopped):
                 self._heard.stopped[index] = message.t_stop_ns
             elif isinstance(message, Finished):
                 self._heard.finished[index] = message
-        self._heard.dead |= self._pool.dead()
+        self._heard.dead = {**self._pool.dead(), **self._heard.dead}
 
     def _listen_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         deadline_ns = monotonic_ns() + s_to_ns(timeout_s)
@@ -336,6 +354,8 @@ class _Cell:
         return set(range(self._pool.n)) - self._heard.dead.keys()
 
     def _tell(self, message: Go | Stop | Abandon) -> None:
+        if isinstance(message, Stop) and self._pool.n > 1:
+            message = Stop(max(message.at_ns, monotonic_ns() + STOP_LEAD_NS))
         for index in self._living():
             self._pool.send(index, message)
 
@@ -343,17 +363,24 @@ class _Cell:
         if self._aborted is None and now_ns >= self._next_abort_poll_ns:
             self._next_abort_poll_ns = now_ns + ABORT_POLL_NS
             self._aborted = self._abort_reason()
+            self._interrupted = self._interrupted or self._stop_reason()
 
     # The outcome
 
-    def _result(self, window: CellWindow, coordinator_cpu_s: float) -> SessionResult:
+    def _result(
+        self, window: CellWindow, coordinator_cpu_s: float, worker_cpu_share: list[float]
+    ) -> SessionResult:
         ended = [e for b in self._heard.batches for e in decode_ended(b)]
         records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
-        for index, reason in self._heard.dead.items():
+        failures = {i: f"worker {i}: {f.failure}" for i, f in self._heard.finished.items() if f.failure}
+        broken = {**failures, **self._heard.dead}
+        for index, reason in broken.items():
             taken = self._pool.counters.taken(index)
             share = Share(index, self._pool.n)
             lost = lost_records(self._spec, share, window, taken=taken, known=records.keys(), reason=reason)
             records |= {r.seq: r for r in lost}
+        early = {i: at_ns for i, at_ns in self._heard.stopped.items() if i not in self._heard.dead}
+        records |= {r.seq: r for r in never_sent(self._spec, self._pool.n, window, early, records.keys())}
         reports = list(self._heard.finished.values())
         return SessionResult(
             window=window,
@@ -362,19 +389,11 @@ class _Cell:
             stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
             stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
             worker_cpu_s=[r.cpu_s for r in reports],
+            worker_cpu_share=worker_cpu_share,
             coordinator_cpu_s=coordinator_cpu_s,
             worker_rss_mib=[r.rss_mib for r in reports],
             wall_s=(window.drained_ns - window.t0_ns) / 1e9,
-            aborted=self._aborted,
-            deaths=list(self._heard.dead.values()),
+            aborted=self._aborted or self._interrupted,
+            deaths=list(broken.values()),
+            given_up=self._given_up,
         )
-
-
-class _NoLog:
-    def note(self, event: SessionEvent, t_ns: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def _session_log(observe: Observe) -> EventLog | _NoLog:
-    return EventLog(observe.event_log / "events_session.jsonl") if observe.event_log is not None else _NoLog()

@@ -6,20 +6,30 @@ those bytes are missing the event is decoded after all, so a server that writes 
 costs time, never truth.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from connector_tax.records.request import Status
 from connector_tax.redaction import excerpt
 
 _TIGHT, _LOOSE = _TOKEN = (b'"choices":[{', b'"choices": [{')
 _DONE = b"[DONE]"
 # Of what is no event so much is looked at for a message, of which less is kept: a secret at its end is read whole, and known.
 MAX_SAID = 8000
+MAX_SAID_CHARS = 2000
 
 
 class MalformedStream(Exception):
     """The stream is not what an OpenAI-compatible server sends; the text says what came instead."""
+
+    status: ClassVar[Status] = "malformed"
+
+
+class StreamError(MalformedStream):
+    """The server says in the middle of the stream that it failed; the text has its words."""
+
+    status: ClassVar[Status] = "stream_error"
 
 
 class EventScanner:
@@ -37,6 +47,8 @@ class EventScanner:
 
     def __init__(self, *, collect_ids: bool = False) -> None:
         self.output_ids: list[int] | None = [] if collect_ids else None
+        # Of an event that is not complete. Ends with a carriage return where the last piece did: that was a line end, and a
+        # line feed that comes now belongs to it.
         self._rest = b""
         self._last_payload = b""
         self.tokens = 0
@@ -47,18 +59,20 @@ class EventScanner:
         """Take the next piece; returns how many events with a token it completed.
 
         Raises:
-            MalformedStream: an event that is not JSON, or an error object in place of a token.
+            MalformedStream: an event that is not JSON.
+            StreamError: an error object in place of a token.
         """
         before = self.tokens
         buffer = self._rest + data if self._rest else data
         if b"\r" in buffer:
-            # A piece may end between the two characters of a line end; keep the first back.
-            held = buffer.endswith(b"\r")
-            buffer = buffer[:-1] if held else buffer
-            buffer = buffer.replace(b"\r\n", b"\n")
-            end = "\r" if held else ""
-            *events, rest = buffer.split(b"\n\n")
-            self._rest = rest + end.encode()
+            # Lines end with CR LF, or with CR alone; neither stands inside JSON.
+            if not data:
+                return 0
+            if self._rest.endswith(b"\r"):
+                buffer = self._rest[:-1] + data.removeprefix(b"\n")
+            held = b"\r" if buffer.endswith(b"\r") else b""
+            *events, rest = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+            self._rest = rest + held
         else:
             if not self.tokens:
                 first = buffer.find(b"\n\n")
@@ -143,6 +157,8 @@ class EventScanner:
         if value.get("usage"):
             self.usage = value["usage"]
         choices = value.get("choices")
+        if value.get("error") or value.get("object") == "error":
+            raise StreamError(f"the server broke off: {excerpt(payload[:MAX_SAID], MAX_SAID_CHARS)}")
         if choices is None:
             raise MalformedStream(f"an event without choices: {excerpt(payload[:MAX_SAID], 200)}")
         # A chat endpoint's first delta carries only the role; it is not a token.

@@ -1,5 +1,6 @@
 """The load generator by itself, against a server that someone else runs."""
 
+import secrets
 from argparse import Namespace
 from itertools import product
 from pathlib import Path
@@ -11,7 +12,10 @@ from connector_tax import direct
 from connector_tax.errors import ConfigError
 from connector_tax.files import append_lines, write_json
 from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.descriptors import check_limit
+from connector_tax.loadgen.interrupt import heed_interrupts
 from connector_tax.loadgen.pool import worker_pool
+from connector_tax.loadgen.prefix_hits import cache_counters, hits_between, said_of
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.records.sessions import read_sessions
@@ -20,6 +24,8 @@ from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
 from connector_tax.units import is_number
 from connector_tax.workload.datasets import read_prompts
+
+NONCE_BITS = 32
 
 
 def parse_rates(text: str) -> list[float]:
@@ -76,8 +82,11 @@ def settings_of(args: Namespace) -> dict[str, Any]:
     if args.prompts is not None:
         read_prompts(args.prompts)
         pattern["prompts"] = str(args.prompts)
+    # The server may still have in its prefix cache what an earlier run with this seed sent.
+    nonce = args.nonce if args.nonce is not None else secrets.randbits(NONCE_BITS)
     return {
         **pattern,
+        "nonce": nonce if args.prompts is None else None,
         "keep_failed_sessions": args.keep_failed_sessions or None,
         "workers": args.workers,
         "warmup_s": args.warmup,
@@ -105,39 +114,69 @@ def bench(
 
     Raises:
         ConfigError: the token-id range or a setting is impossible.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; what was measured until then is written.
     """
     low, high = _token_range(token_ids)
     observe = Observe(event_log=out if event_log else None)
     out.mkdir(parents=True, exist_ok=True)
+    specs = [
+        CellSpec(
+            phase="a",
+            rate_per_s=rate,
+            input_tokens=shape.input_tokens,
+            output_tokens=shape.output_tokens,
+            seed=derive_seed(seed, "cell", f"{rate:g}", str(shape)),
+            token_id_low=low,
+            token_id_high=high,
+            **settings,
+        )
+        for shape, rate in product(shapes, rates_per_s)
+    ]
+    for spec in specs:
+        check_limit(spec)
     _check_server(base_url, model)
     summaries: dict[str, Any] = {}
+    if settings["nonce"] is not None:
+        print(
+            f"prompts of nonce {settings['nonce']}: --nonce sends the same ones again, --seed the same schedule"
+        )
     print(
         f"{'cell':>20} {'n':>5} {'ok':>5} {'req/s':>8} {'TTFT p50':>9} {'p90':>9} {'TPOT p50':>9} {'late p99':>9}  ms"
     )
-    with worker_pool(settings["workers"]) as pool:
-        for shape, rate in product(shapes, rates_per_s):
-            spec = CellSpec(
-                phase="a",
-                rate_per_s=rate,
-                input_tokens=shape.input_tokens,
-                output_tokens=shape.output_tokens,
-                seed=derive_seed(seed, "cell", f"{rate:g}", str(shape)),
-                token_id_low=low,
-                token_id_high=high,
-                **settings,
-            )
-            outcome = measure_cell(spec, base_url, model, pool=pool, observe=observe)
-            summary = summarise_cell(spec, outcome.window, outcome.requests)
-            summaries[spec.cell_id] = {
-                **summary,
-                "health": outcome.health,
-                "window": outcome.window.to_json(),
-            }
-            requests = out / f"requests_{spec.cell_id}.jsonl"
-            requests.unlink(missing_ok=True)
-            append_lines(requests, [r.to_line() for r in outcome.requests])
-            write_json(out / "summary.json", summaries)
+    with heed_interrupts() as interrupt, worker_pool(settings["workers"]) as pool:
+        for spec in specs:
+            with interrupt.measuring():
+                counters = cache_counters(base_url)
+                outcome = measure_cell(
+                    spec,
+                    base_url,
+                    model,
+                    pool=pool,
+                    observe=observe,
+                    should_stop=interrupt.should_stop,
+                    should_abort=interrupt.should_abort,
+                )
+                hits = hits_between(counters, cache_counters(base_url))
+                summary = summarise_cell(spec, outcome.window, outcome.requests)
+                summaries[spec.cell_id] = {
+                    **summary,
+                    "flags": ["prefix_cache_hits"] if said_of(hits) and spec.sessions is None else [],
+                    "nonce": spec.nonce,
+                    "prefix_cache": hits,
+                    "health": outcome.health,
+                    "window": outcome.window.to_json(),
+                }
+                requests = out / f"requests_{spec.cell_id}.jsonl"
+                requests.unlink(missing_ok=True)
+                append_lines(requests, [r.to_line() for r in outcome.requests])
+                write_json(out / "summary.json", summaries)
             print(_row(spec.cell_id, summary, outcome.health), flush=True)
+            for reason in _reasons(outcome.health):
+                print(f"{'':>20} {reason}", flush=True)
+            if (said := said_of(hits)) is not None:
+                new = "" if spec.sessions is not None else "; TTFT is not that of new prompts"
+                print(f"{'':>20} {said}{new}", flush=True)
+            interrupt.raise_if_asked()
 
 
 def _check_server(base_url: str, model: str) -> None:
@@ -162,6 +201,16 @@ def _token_range(text: str) -> tuple[int, int]:
     if len(numbers) != 2 or not all(is_number(n) for n in numbers) or int(numbers[0]) >= int(numbers[1]):
         raise ConfigError(f"token ids {text!r}: give LOW,HIGH with LOW below HIGH, such as 1000,100000.")
     return int(numbers[0]), int(numbers[1])
+
+
+def _reasons(health: dict[str, Any]) -> list[str]:
+    """Why a cell is not what it was planned to be, or not to be believed."""
+    aborted, given_up = health["aborted"], health["given_up"]
+    return [
+        *([f"ended early: {aborted}"] if aborted else []),
+        *([f"given up: {given_up}"] if given_up else []),
+        *health["bottleneck"],
+    ]
 
 
 def _row(cell_id: str, summary: dict[str, Any], health: dict[str, Any]) -> str:

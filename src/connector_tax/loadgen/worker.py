@@ -8,16 +8,19 @@ import argparse
 import asyncio
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time_ns
+from typing import Any
 
 import psutil
 import uvloop
 import zmq
 
 from connector_tax.loadgen.counters import Counters
+from connector_tax.loadgen.descriptors import raise_limit
 from connector_tax.loadgen.events import EventLog, handler_for
 from connector_tax.loadgen.generator import LoadGenerator, Workload
 from connector_tax.loadgen.http_issuer import HttpIssuer
@@ -45,6 +48,9 @@ from connector_tax.workload.conversations import ConversationRenderer
 from connector_tax.workload.datasets import DatasetRenderer, read_prompts
 from connector_tax.workload.prompts import RequestRenderer
 
+# ``EX_SOFTWARE`` of sysexits.h.
+BROKEN = 70
+
 
 class Mailbox:
     """A ZeroMQ pair on an event loop: drained whenever its descriptor says so, since it says so once."""
@@ -54,6 +60,8 @@ class Mailbox:
     ) -> None:
         self._loop = loop
         self._on_message = on_message
+        # Of the last job; what belongs to another cell comes too late.
+        self._cell = 0
         self._context = zmq.Context(io_threads=1)
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.linger = 1000
@@ -62,17 +70,20 @@ class Mailbox:
         loop.call_soon(self._drain)
 
     def send(self, message: ToCoordinator) -> None:
-        self._socket.send(encode(message))
+        self._socket.send(encode((self._cell, message)))
         # A send may swallow the descriptor's edge of a message that arrived meanwhile.
         self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
         while True:
             try:
-                message = self._socket.recv(zmq.NOBLOCK)
+                cell, message = decode_for_worker(self._socket.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            self._on_message(decode_for_worker(message))
+            if isinstance(message, Job):
+                self._cell = cell
+            if cell == self._cell:
+                self._on_message(message)
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket.fileno())
@@ -101,7 +112,7 @@ class Worker:
 
     def _handle(self, message: ToWorker) -> None:
         if isinstance(message, Job):
-            self._loop.create_task(self._prepare(message))
+            self._loop.create_task(self._prepare(message)).add_done_callback(_end_if_failed)
             return
         cell = self._cell
         if cell is None:
@@ -114,9 +125,17 @@ class Worker:
         elif isinstance(message, Abandon):
             cell.generator.abandon(message.status, message.reason)
 
+    def on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something that the loop called raised. Said on standard error; a cell under way ends and names it."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        # An OSError is a socket's end, which its connection is told of.
+        if self._cell is not None and error is not None and not isinstance(error, OSError):
+            self._cell.generator.fail(f"the load generator failed: {type(error).__name__}: {error}")
+
     async def _prepare(self, job: Job) -> None:
         spec = CellSpec.from_json(job.spec)
-        log = EventLog(Path(job.event_log)) if job.event_log is not None else None
+        log = EventLog(Path(job.event_log), spec.cell_id) if job.event_log is not None else None
         share = Share(job.share_index, job.share_of)
         scheduler, workload = _what_to_send(spec, share, job)
         events = handler_for(log, token_times=job.token_times)
@@ -148,7 +167,15 @@ class Worker:
         if cell.log is not None:
             cell.log.close()
         rss_mib = psutil.Process().memory_info().rss / 2**20
-        self.mailbox.send(Finished(cell.stalls.counts, cell.stalls.max_us, cpu_s, rss_mib))
+        stalls, failure = cell.stalls, cell.generator.failure
+        self.mailbox.send(Finished(stalls.counts, stalls.max_us, cpu_s, rss_mib, failure))
+
+
+def _end_if_failed(preparing: "asyncio.Task[None]") -> None:
+    """A worker that could not get ready for a cell ends; its coordinator would wait for it."""
+    if not preparing.cancelled() and (error := preparing.exception()) is not None:
+        traceback.print_exception(error)
+        os._exit(BROKEN)
 
 
 def _what_to_send(spec: CellSpec, share: Share, job: Job) -> tuple[Scheduler, Workload]:
@@ -179,6 +206,7 @@ def _what_to_send(spec: CellSpec, share: Share, job: Job) -> tuple[Scheduler, Wo
 async def _serve(endpoint: str, counters: Counters) -> None:
     loop = asyncio.get_running_loop()
     worker = Worker(loop, endpoint, counters)
+    loop.set_exception_handler(worker.on_exception)
     worker.mailbox.send(Hello())
     gone = asyncio.Event()
     # Nothing is ever written to it: readable means that it has ended.
@@ -197,6 +225,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    raise_limit()
     uvloop.run(_serve(args.endpoint, Counters(args.counters, args.workers)))
 
 

@@ -13,7 +13,7 @@ MAX_OTHERS_SHARE = 0.1
 # would call an engine saturated that refuses, and a p90 would soon be one of survivors.
 MAX_REFUSED_SHARE = 0.05
 # What an engine that is merely overloaded does not do: it lets requests wait (``timeout``), and the client drops some.
-REFUSED = ("http_error", "connect_error", "malformed", "truncated", "wrong_length")
+REFUSED = ("http_error", "connect_error", "malformed", "stream_error", "truncated", "wrong_length")
 DIED = "engine died: "
 SAID_CHARS = 200
 
@@ -76,6 +76,9 @@ def judge(
         reasons.append(f"{DIED}{engine_death}")
     if refused is not None:
         reasons.append(refused)
+    given_up = health.get("given_up")
+    if given_up is not None and not window.overloaded:
+        reasons.append(f"given up: {given_up}")
     if clock_fault is not None:
         reasons.append(clock_fault)
     if hits_wanted and prefix_cache_hits_delta == 0:

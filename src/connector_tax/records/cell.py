@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from connector_tax.seeds import derive_seed
+
 # One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once more.
 Phase = str
 PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c", "d")
@@ -55,6 +57,9 @@ class CellSpec:
     """Everything that shapes the load of one cell.
 
     Attributes:
+        seed: of the schedule, and of the prompts where there is no nonce.
+        nonce: makes prompts that no cell of the same seed has sent; the load generator alone uses it. None in a campaign, whose
+            launches begin with empty caches.
         rate_per_s: requests per second; 0 for closed loops, which have none.
         arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed loop).
         workers: load-generator processes that share the cell; None is one.
@@ -98,6 +103,11 @@ class CellSpec:
     stop_half_width: float | None = None
     max_completed: int | None = None
     cached_tokens: int | None = None
+    nonce: int | None = None
+
+    @property
+    def prompt_seed(self) -> int:
+        return self.seed if self.nonce is None else derive_seed(self.seed, "prompts", self.nonce)
 
     @property
     def cell_id(self) -> str:

@@ -16,6 +16,7 @@ Status = Literal[
     "timeout",
     "truncated",
     "malformed",
+    "stream_error",
     "wrong_length",
     "aborted",
 ]
@@ -72,6 +73,7 @@ class RequestRecord:
         inflight_at_send: requests in flight just before this one.
         phase: ``warmup`` or ``window``, by ``t_sched_ns``.
         session, turn: where it stands in a conversation; None for independent requests.
+        resends: how often it was sent again, having met a kept-alive connection that was being closed.
     """
 
     seq: int
@@ -89,6 +91,7 @@ class RequestRecord:
     error: str | None = None
     session: int | None = None
     turn: int | None = None
+    resends: int = 0
 
     @property
     def ttft_ns(self) -> int | None:
@@ -109,6 +112,8 @@ class RequestRecord:
         value = asdict(self)
         if self.session is None:
             del value["session"], value["turn"]
+        if not self.resends:
+            del value["resends"]
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod

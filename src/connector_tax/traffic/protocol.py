@@ -24,6 +24,10 @@ HOPELESS = 10
 # Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the drain, which is
 # how long a request may take; a block of few requests has a window much shorter than that.
 SILENT_WINDOWS = 2
+# Failures in a row that end a cell of a closed loop: so many, or so many for each request in flight if that is more. With the
+# waits of ``schedulers.Backoff`` they take 2 s and more.
+FAILED_IN_A_ROW = 20
+FAILED_PER_SLOT = 10
 
 
 class Rule(Protocol):
@@ -58,19 +62,32 @@ class CellProtocol:
         self._first_end_ns: int | None = None
         self._completed_in_window = 0
         self._failed_in_window = 0
+        self._failed_in_a_row = 0
+        self._last_failure = ""
         self._queue = _Queue(spec)
         self._overloaded = False
         self._unjudged = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
         self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
 
+    @property
+    def window_start_ns(self) -> int | None:
+        """None until the first request has ended; may lie ahead."""
+        return self._window_start_ns
+
     def may_send(self, inflight: int) -> bool:
         """False: the arrival is dropped and logged. The schedule does not shift."""
         return may_send(inflight, self.spec.inflight_cap)
 
-    def ended(self, t_sched_ns: int, ok: bool, now_ns: int) -> None:
+    def ended(self, t_sched_ns: int, ok: bool, now_ns: int, failure: str = "") -> None:
         """A request ended, well or not. Any first end closes warm-up: an engine that fails every
-        request must not keep its cell in warm-up for ever."""
+        request must not keep its cell in warm-up for ever.
+
+        Args:
+            failure: how it failed, for the words in which the cell is given up.
+        """
+        self._failed_in_a_row = 0 if ok else self._failed_in_a_row + 1
+        self._last_failure = failure
         if self._first_end_ns is None:
             self._first_end_ns = now_ns
             self._window_start_ns = max(self._warmup_end_ns, now_ns)
@@ -116,10 +133,20 @@ class CellProtocol:
             return False
         return self.rule is None or self.rule.enough(self._window_start_ns)
 
+    def refused(self) -> bool:
+        """Whether a closed loop met nothing but failures: what it sends next depends on them, so it measures nothing any more."""
+        if self.spec.arrival in OPEN_LOOP:
+            return False
+        slots = self.spec.inflight_cap if self.spec.concurrency is None else self.spec.concurrency
+        return self._failed_in_a_row >= max(FAILED_IN_A_ROW, FAILED_PER_SLOT * slots)
+
     def gives_up(self, now_ns: int) -> str | None:
         """Why the cell ends now and leaves what is in flight; None where it does not."""
         if self.overloaded(now_ns):
             return "the cell ended behind a growing queue"
+        if self.refused():
+            last = f", the last as {self._last_failure}" if self._last_failure else ""
+            return f"{self._failed_in_a_row} requests failed in a row{last}"
         silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
         if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
             return f"no request ended in {self.spec.warmup_s + silent_s:g} s"

@@ -20,6 +20,10 @@ from connector_tax.units import s_to_ns
 
 # How many samples are known ahead, so that their prompts can be rendered before they are due.
 AHEAD = 4
+# What a slot of a closed loop waits after a failure: nothing in the first round of failures, so long in the second, twice as
+# long in each further one, and no longer than that.
+FIRST_WAIT_NS = 10_000_000
+LONGEST_WAIT_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +44,34 @@ class Due(NamedTuple):
     seq: int
 
 
+class Backoff:
+    """Keeps a closed loop from asking a server that refuses as fast as it can refuse."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = max(slots, 1)
+        self._failed = 0
+
+    def wait_ns(self, ok: bool) -> int:
+        """Until the slot opens again whose request has ended, well or not; a success ends all waiting."""
+        if ok:
+            self._failed = 0
+            return 0
+        rounds = self._failed // self._slots
+        self._failed += 1
+        return min(FIRST_WAIT_NS << min(rounds - 1, 10), LONGEST_WAIT_NS) if rounds else 0
+
+
 class Scheduler(ABC):
     """Samples of one worker's share in the order in which they become due.
 
     Attributes:
         on_cancelled: called with each sample that was announced as coming and then was not to be sent.
-        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise it cannot
-            happen, since the pattern itself bounds what is in flight.
+        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise the cap counts for
+            nothing, since the pattern itself bounds what is in flight.
     """
 
     patterns: ClassVar[dict[str, type["Scheduler"]]] = {}
-    drops: ClassVar[bool]
+    drops: bool
 
     def __init_subclass__(cls, *, load_pattern: Iterable[str] = (), **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -83,7 +104,26 @@ class Scheduler(ABC):
     def upcoming(self) -> list[int]:
         """``seq`` of the next few samples, soonest first."""
         self._refill()
-        return [due.seq for due in heapq.nsmallest(AHEAD, self._heap)]
+        return _soonest(self._heap)
+
+    def starting(self, within_ns: int) -> list[int]:
+        """``seq`` of the samples that are known by now and due before ``within_ns``, soonest first."""
+        self._refill()
+        return [due.seq for due in sorted(d for d in self._heap if d.offset_ns < within_ns)]
+
+
+def _soonest(heap: list[Due]) -> list[int]:
+    """``seq`` of the first ``AHEAD`` of a heap, in order. Looks at a dozen entries, however many there are."""
+    found: list[int] = []
+    # Whoever is next is a child of one that was.
+    front = [(heap[0], 0)] if heap else []
+    while front and len(found) < AHEAD:
+        due, index = heapq.heappop(front)
+        found.append(due.seq)
+        for child in (2 * index + 1, 2 * index + 2):
+            if child < len(heap):
+                heapq.heappush(front, (heap[child], child))
+    return found
 
 
 class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
@@ -109,7 +149,8 @@ class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
 class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
     """A fixed number of requests in flight; the end of one is the arrival of the next.
 
-    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it.
+    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it. A slot whose request failed
+    opens again after a while (``Backoff``).
     """
 
     drops = False
@@ -119,6 +160,7 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
         target, ramp_ns = self._target(spec), s_to_ns(spec.ramp_up_s or 0.0)
         slots = range(share.index, target, share.of)
         self._next_seq = share.index
+        self._backoff = Backoff(len(slots))
         for slot in slots:
             self._open_slot((slot + 1) * ramp_ns // target)
 
@@ -135,7 +177,7 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
         pass
 
     def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
-        self._open_slot(offset_ns)
+        self._open_slot(offset_ns + self._backoff.wait_ns(ok))
 
     def upcoming(self) -> list[int]:
         # When the next slot opens is not known, which sample it sends is.

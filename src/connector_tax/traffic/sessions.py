@@ -2,6 +2,9 @@
 
 Sessions arrive by a process of their own, or a fixed number of them is kept under way; inside one, a turn becomes due
 ``wait_s`` after the last turn it waits for has ended. What is due lies in one heap, ordered by time.
+
+The in-flight cap drops turns of sessions that arrive by a process. Sessions of which a fixed number is under way are
+bounded by that number, and nothing of them is dropped.
 """
 
 import heapq
@@ -11,7 +14,7 @@ from dataclasses import dataclass, field
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.sessions import Session
 from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
-from connector_tax.traffic.schedulers import AHEAD, Due, Scheduler, Share
+from connector_tax.traffic.schedulers import AHEAD, Backoff, Due, Scheduler, Share
 from connector_tax.units import s_to_ns
 
 
@@ -23,6 +26,8 @@ class _Running:
     number: int
     complete: set[int] = field(default_factory=set)
     under_way: set[int] = field(default_factory=set)
+    # Turns without an answer: nothing can be said after them.
+    unanswered: set[int] = field(default_factory=set)
     failed: bool = False
 
     @property
@@ -37,9 +42,11 @@ class SessionScheduler(Scheduler):
     Attributes:
         on_over: called with the number of each session that is over.
         cancelled: turns that were never sent because a turn of their session had failed.
-    """
 
-    drops = True
+    Args:
+        cancel_on_failure: whether a failed turn cancels all the rest of its session. If not, those turns are cancelled whose
+            history it was part of, and the others go on as if the cancelled ones had ended.
+    """
 
     def __init__(
         self, spec: CellSpec, share: Share, sessions: tuple[Session, ...], *, cancel_on_failure: bool = True
@@ -54,13 +61,17 @@ class SessionScheduler(Scheduler):
         self._turn_of: dict[int, tuple[int, int]] = {}
         self._waiting_roots = 0
         self.cancelled = 0
+        self._backoff: Backoff | None = None
+        self.drops = spec.arrival in OPEN_LOOP
         self.on_over: Callable[[int], None] = lambda number: None
         if spec.arrival in OPEN_LOOP:
             self._arrivals = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
         else:
             assert spec.concurrency is not None, "checked where the specification is made"
             ramp_ns = s_to_ns(spec.ramp_up_s or 0.0)
-            for slot in range(share.index, spec.concurrency, share.of):
+            slots = range(share.index, spec.concurrency, share.of)
+            self._backoff = Backoff(len(slots))
+            for slot in slots:
                 self._start_session((slot + 1) * ramp_ns // spec.concurrency)
 
     def turn_of(self, seq: int) -> tuple[int, int]:
@@ -106,8 +117,12 @@ class SessionScheduler(Scheduler):
         running = self._running[number]
         running.under_way.discard(turn)
         running.complete.add(turn)
-        if not ok and self._cancel_on_failure:
-            self._cancel(running)
+        if not ok:
+            running.unanswered.add(turn)
+            if self._cancel_on_failure:
+                self._cancel(running)
+        if self._backoff is not None:
+            offset_ns += self._backoff.wait_ns(ok)
         if not running.failed:
             self._push_ready(running, turn, offset_ns)
         if running.over:
@@ -117,16 +132,31 @@ class SessionScheduler(Scheduler):
                 self._start_session(offset_ns)
 
     def _push_ready(self, running: _Running, ended: int, offset_ns: int) -> None:
+        just_ended = {ended}
+        # Each turn comes after those it waits for, so one pass finds what a cancelled turn makes ready.
         for k, turn in enumerate(running.session.turns):
-            if ended in turn.after and running.complete.issuperset(turn.after):
+            if just_ended.isdisjoint(turn.after) or not running.complete.issuperset(turn.after):
+                continue
+            if turn.history in running.unanswered:
+                running.complete.add(k)
+                running.unanswered.add(k)
+                just_ended.add(k)
+                self.cancelled += 1
+            else:
                 self._push(running, k, offset_ns + s_to_ns(turn.wait_s))
 
     def _cancel(self, running: _Running) -> None:
         """Take what of this session is due but not sent out of the heap; what is in flight ends by itself."""
         running.failed = True
-        due = {d.seq for d in self._heap if self._turn_of[d.seq][0] == running.number}
-        self._heap = [d for d in self._heap if d.seq not in due]
-        heapq.heapify(self._heap)
+        # Nothing of most sessions is due while a turn fails, and the heap has all sessions in it.
+        due = (
+            set()
+            if not running.under_way
+            else {d.seq for d in self._heap if self._turn_of[d.seq][0] == running.number}
+        )
+        if due:
+            self._heap = [d for d in self._heap if d.seq not in due]
+            heapq.heapify(self._heap)
         for seq in due:
             _, turn = self._turn_of.pop(seq)
             running.under_way.discard(turn)

@@ -40,7 +40,7 @@ class ConversationRenderer:
     ) -> None:
         self._turn_of = turn_of
         self._session_of = session_of
-        self._source = TokenSource(spec.seed, spec.token_id_low, spec.token_id_high)
+        self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
         self._wire = Wire(
             spec, model=model, host=host, authorization=authorization, options={"return_token_ids": True}
         )

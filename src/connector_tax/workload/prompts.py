@@ -94,7 +94,7 @@ class Wire:
         key = "" if authorization is None else f"Authorization: {authorization}\r\n"
         self._head = (
             f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n"
-            f"Accept: text/event-stream\r\nX-Request-Id: {spec.seed:x}-"
+            f"Accept: text/event-stream\r\nX-Request-Id: {spec.prompt_seed:x}-"
         ).encode()
         self._options = json.dumps(body, separators=(",", ":")).encode()[:-1]
 
@@ -115,7 +115,7 @@ class RequestRenderer:
 
     def __init__(self, spec: CellSpec, *, model: str, host: str, authorization: str | None = None) -> None:
         self._shape = (spec.input_tokens, spec.output_tokens)
-        self._source = TokenSource(spec.seed, spec.token_id_low, spec.token_id_high)
+        self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
         self._wire = Wire(spec, model=model, host=host, authorization=authorization, options={})
         self._rows = max(1, SHEET_TOKENS // spec.input_tokens)
         self._sheet_index, self._sheet = -1, b""

@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from truth_server import truth_server
+from truth_server import Reply, answer_well, truth_server
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,6 +33,48 @@ def test_rates_are_measured_and_written_down(tmp_path: Path) -> None:
     lines = (tmp_path / "requests_r20_16x4.jsonl").read_text().splitlines()
     assert len(lines) == summary["r20_16x4"]["n_scheduled"]
     assert "r40_16x4" in done.stdout
+
+
+def test_prompts_are_new_in_each_run_and_the_nonce_repeats_them(tmp_path: Path) -> None:
+    """One seed is one schedule; a server that keeps what it was sent hits nothing, until it is asked to."""
+    runs: list[list[str]] = []
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        runs[-1].append(json.dumps(request["prompt"]))
+        await answer_well(reply, request, number)
+
+    def metrics() -> str:
+        every = [prompt for run in runs for prompt in run]
+        hits, queries = (16 * n for n in (len(every) - len(set(every)), len(every)))
+        return (
+            f"# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total {hits}\n"
+            f"# TYPE vllm:prefix_cache_queries counter\nvllm:prefix_cache_queries_total {queries}\n"
+        )
+
+    def run(out: Path, *arguments: str) -> tuple[dict[str, Any], list[int], str]:
+        runs.append([])
+        with truth_server(script, metrics) as base_url:
+            done = bench(
+                *("--base-url", base_url, "--rate", "40", "--shape", "16,4", "--out", str(out)),
+                *("--duration", "0.2", "--warmup", "0.1", "--min-completed", "2", "--arrival", "poisson"),
+                *arguments,
+            )
+        assert done.returncode == 0, done.stderr
+        lines = (out / "requests_r40_16x4.jsonl").read_text().splitlines()
+        cell = json.loads((out / "summary.json").read_text())["r40_16x4"]
+        return cell, [json.loads(line)["t_sched_ns"] - cell["window"]["t0_ns"] for line in lines], done.stdout
+
+    first, due, said = run(tmp_path / "1")
+    second, due_again, _ = run(tmp_path / "2")
+    n = min(len(due), len(due_again))
+    assert due[:n] == due_again[:n] and first["nonce"] != second["nonce"]
+    assert not set(runs[0]) & set(runs[1])
+    assert first["flags"] == second["flags"] == [] and second["prefix_cache"]["hit_tokens"] == 0
+    assert f"prompts of nonce {first['nonce']}: " in said and "prefix cache" not in said
+    third, _, said = run(tmp_path / "3", "--nonce", str(first["nonce"]))
+    assert set(runs[2]) & set(runs[0]) and third["nonce"] == first["nonce"]
+    assert third["flags"] == ["prefix_cache_hits"] and third["prefix_cache"]["hit_tokens"] > 0
+    assert "prompt tokens were in it (" in said and "TTFT is not that of new prompts" in said
 
 
 def test_several_shapes_at_one_rate(tmp_path: Path) -> None:

@@ -49,13 +49,14 @@ class Server:
         reply.end()
 
 
-def measure(tmp_path: Path, server: Server, workers: int = 1) -> CellOutcome:
+def measure(tmp_path: Path, server: Server, workers: int = 1, **changes: Any) -> CellOutcome:
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps(SESSION) + "\n")
     spec = CellSpec(
         *("a", 20.0, 0, 0, "fixed", 0.05, 0.5, 5, 3.0, 1.0, 64, 1, 10, 100),
         workers=workers,
         sessions=str(path),
+        **changes,
     )
     assert spec.cell_id == "r20_chat"
     with worker_pool(workers) as pool, truth_server(server) as url:
@@ -88,6 +89,20 @@ def test_a_failed_turn_takes_its_session_with_it(tmp_path: Path) -> None:
     assert failed.turn is not None
     assert not [r for r in outcome.requests if r.session == failed.session and (r.turn or 0) > failed.turn]
     assert outcome.health["sessions"]["sessions_with_a_failure"] == 1
+
+
+def test_sessions_that_are_kept_go_on_with_what_was_answered(tmp_path: Path) -> None:
+    """Turn 0 of one session fails and nothing can follow on it; the cell goes on, and no other session knows of it."""
+    outcome = measure(tmp_path, Server(fails_at=3), keep_failed_sessions=True)
+    (failed,) = [r for r in outcome.requests if r.status == "http_error"]
+    later = [
+        r for r in outcome.requests if r.session == failed.session and (r.turn or 0) > (failed.turn or 0)
+    ]
+    assert later == []
+    assert {r.status for r in outcome.requests} == {"ok", "http_error"}
+    assert not [said for said in outcome.health["bottleneck"] if "worker" in said]
+    assert outcome.window.min_completed_reached
+    assert max(r.session or 0 for r in outcome.requests) > (failed.session or 0) + 3
 
 
 def test_a_server_without_token_ids_is_named(tmp_path: Path) -> None:

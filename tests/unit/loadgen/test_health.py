@@ -1,7 +1,9 @@
 """The limits beyond which the client was the bottleneck, each on a made-up cell just within and just beyond it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,8 @@ from connector_tax.loadgen.health import (
     dispatch_rate_error,
     health,
 )
-from connector_tax.loadgen.session import SessionResult
+from connector_tax.loadgen.issuer import NO_SOCKET
+from connector_tax.loadgen.result import SessionResult
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
 
@@ -85,6 +88,44 @@ def test_a_client_that_falls_ever_further_behind_is_a_bottleneck() -> None:
     assert "client fell behind" in said(slower(1.1 * MAX_RATE_ERROR))
 
 
+def test_a_client_that_sends_too_fast_is_said_to() -> None:
+    """Each arrival goes out 1 % of its own time before it is due."""
+    ahead = cell(lambda seq: request(seq, -0.01 * seq * EVERY_MS))
+    assert (
+        "client sent too fast: it sent 1.0% faster than scheduled, 0.5% is allowed"
+        in health(SPEC, ahead)["bottleneck"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "kind"),
+    [(100.0, None), (99.9, "client early"), (100.0 + 4_999.0, None), (100.0 + 5_001.0, "client late")],
+)
+def test_turns_that_went_out_early_or_very_late_are_held_against_the_client(
+    tmp_path: Path, delay_ms: float, kind: str | None
+) -> None:
+    """The second turn waits 100 ms for the end of the first."""
+    file = tmp_path / "sessions.jsonl"
+    turn = {"new_tokens": 8, "output_tokens": TOKENS}
+    file.write_text(json.dumps({"turns": [turn, {**turn, "after": [0], "wait_s": 0.1}]}) + "\n")
+    first = replace(request(0), session=0, turn=0)
+    assert first.t_end_ns is not None
+    sent_ns = first.t_end_ns + round(delay_ms * MS)
+    # Both are on time by the schedule, which only the generator itself knows.
+    second = replace(
+        *(first,),
+        seq=1,
+        turn=1,
+        t_sched_ns=sent_ns,
+        t_send_ns=sent_ns,
+        t_first_token_ns=sent_ns + 20 * MS,
+        t_last_token_ns=sent_ns + 60 * MS,
+        t_end_ns=sent_ns + 60 * MS,
+    )
+    figures = health(replace(SPEC, sessions=str(file)), replace(cell(), requests=[first, second]))
+    assert [reason.partition(":")[0] for reason in figures["bottleneck"]] == ([kind] if kind else [])
+
+
 def test_the_rate_error_is_the_share_by_which_a_client_falls_behind() -> None:
     """1 % slower than scheduled: each arrival is 1 % of its own time late."""
     slow = [request(seq, 0.01 * seq * EVERY_MS) for seq in range(200)]
@@ -96,10 +137,8 @@ def test_the_rate_error_is_the_share_by_which_a_client_falls_behind() -> None:
 
 def test_a_worker_without_a_core_to_spare_is_a_bottleneck() -> None:
     result = cell()
-    assert said(replace(result, worker_cpu_s=[1.0, MAX_WORKER_CPU_SHARE * result.wall_s])) == []
-    assert said(replace(result, worker_cpu_s=[1.0, 1.01 * MAX_WORKER_CPU_SHARE * result.wall_s])) == [
-        "client out of CPU"
-    ]
+    assert said(replace(result, worker_cpu_share=[0.1, MAX_WORKER_CPU_SHARE])) == []
+    assert said(replace(result, worker_cpu_share=[0.1, 1.01 * MAX_WORKER_CPU_SHARE])) == ["client out of CPU"]
 
 
 def test_answers_that_come_whole_are_counted() -> None:
@@ -108,7 +147,28 @@ def test_answers_that_come_whole_are_counted() -> None:
     assert said(cell(lambda seq: request(seq, whole=seq < whole + 1))) == ["not streamed"]
 
 
+def test_requests_that_were_sent_again_are_counted() -> None:
+    again = cell(lambda seq: replace(request(seq), resends=int(seq % 50 == 0)))
+    assert (health(SPEC, again)["resends"], health(SPEC, cell())["resends"]) == (2, 0)
+    # Lines of requests that were sent once say nothing of it, as those of earlier versions.
+    lines = [r.to_line() for r in again.requests[:2]]
+    assert ['"resends":1' in line for line in lines] == [True, False]
+    assert "resends" not in lines[1]
+    assert [RequestRecord.from_json(json.loads(line)) for line in lines] == again.requests[:2]
+
+
 def test_a_worker_that_died_is_said_first() -> None:
     assert said(replace(cell(), deaths=["load-generator worker 1 ended by signal 9"])) == [
         "load-generator worker 1 ended by signal 9"
     ]
+
+
+def test_requests_that_the_client_had_no_socket_for_are_its_own() -> None:
+    def unsent(seq: int) -> RequestRecord:
+        error = f"{NO_SOCKET}: [Errno 24] Too many open files"
+        return request(seq) if seq else replace(request(seq), status="aborted", error=error)
+
+    found = health(SPEC, cell(unsent))
+    assert found["requests_without_socket"] == 1
+    assert found["bottleneck"][0].startswith("client out of sockets: 1 requests were not sent")
+    assert health(SPEC, cell())["requests_without_socket"] == 0

@@ -221,6 +221,28 @@ def test_a_dead_engine_ends_the_cell_at_once() -> None:
     assert outcome.health["aborted"] == "engine died"
 
 
+def test_a_cell_that_is_told_to_stop_sends_no_more_and_waits_for_what_it_sent() -> None:
+    asked = threading.Event()
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.2)
+        await answer_well(reply, request, number)
+        if number == 10:
+            asked.set()
+
+    with truth_server(slow) as base_url:
+        outcome = measure_cell(
+            spec(duration_s=30.0, max_cell_s=60.0, drain_timeout_s=10.0),
+            base_url,
+            "m",
+            should_stop=lambda: "enough" if asked.is_set() else None,
+        )
+    assert statuses(outcome) == {"ok"}
+    assert outcome.health["aborted"] == "enough"
+    assert outcome.window.t_stop_ns - outcome.window.t0_ns < 20e9
+    assert outcome.window.drained_ns > outcome.window.t_stop_ns
+
+
 def test_a_base_url_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="give http://host:port"):
         measure_cell(spec(), "127.0.0.1:8000", "m")

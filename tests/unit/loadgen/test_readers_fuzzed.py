@@ -48,7 +48,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, int]:
     tokens = sum(naive_tokens(event) for event in events)
     usage = {"prompt_tokens": 8, "completion_tokens": tokens}
     events += [b"data: " + json.dumps({"choices": [], "usage": usage}).encode(), b"data: [DONE]"]
-    end = draw(st.sampled_from([b"\n", b"\r\n"]))
+    end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
     return b"".join(event.replace(b"\n", end) + end + end for event in events), tokens
 
 

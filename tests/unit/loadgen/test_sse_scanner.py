@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector_tax.loadgen.sse import EventScanner, MalformedStream
+from connector_tax.loadgen.sse import EventScanner, MalformedStream, StreamError
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
 SPACED = b'data: {"choices": [{"index": 0, "text": ""}]}\n\n'
@@ -31,7 +31,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
-@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
 def test_every_byte_boundary_gives_the_same_answer(newline: bytes) -> None:
     """Events split anywhere, also between the two characters of a line end."""
     stream = STREAM.replace(b"\n", newline)
@@ -47,7 +47,7 @@ def test_every_byte_boundary_gives_the_same_answer(newline: bytes) -> None:
 @given(
     st.lists(st.sampled_from([TOKEN, SPACED, CHAT, b": c\n\n", b"event: x\n\n"]), max_size=20),
     st.lists(st.integers(0, 10_000), max_size=30),
-    st.sampled_from([b"\n", b"\r\n"]),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
 )
 def test_any_cutting_of_any_stream_counts_the_same(
     events: list[bytes], cuts: list[int], newline: bytes
@@ -85,11 +85,16 @@ def test_usage_inside_the_last_token_event_is_found() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [b"data: {broken\n\n", b'data: {"error":{"message":"engine died"}}\n\n', b"data: 7\n\n"],
+    [b"data: {broken\n\n", b'data: {"id":"cmpl-1"}\n\n', b"data: 7\n\n"],
 )
 def test_what_is_no_completion_is_refused_with_its_text(event: bytes) -> None:
     with pytest.raises(MalformedStream, match=r"an event"):
         scan([TOKEN, event])
+
+
+def test_an_error_of_the_server_is_none_of_the_stream() -> None:
+    with pytest.raises(StreamError, match=r"the server broke off: .*engine died"):
+        scan([TOKEN, b'data: {"error":{"message":"engine died"}}\n\n'])
 
 
 def test_a_ten_megabyte_event_is_one_token() -> None:

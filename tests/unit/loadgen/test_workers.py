@@ -18,7 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from truth_server import Reply, answer_well, truth_server, whole_answer
 
 from connector_tax.errors import EngineError
+from connector_tax.loadgen import session
 from connector_tax.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.loadgen.messages import Abandon, Job
 from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.session import NOTHING, Observe
@@ -37,6 +39,22 @@ def measure(
 
 def after(seconds: float, act: Any) -> None:
     threading.Timer(seconds, act).start()
+
+
+def suspend(pid: int, seconds: float) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    after(seconds, lambda: os.kill(pid, signal.SIGCONT))
+
+
+def at_request(number: int, script: Any, act: Any) -> Any:
+    """``script``, and ``act`` when that request arrives."""
+
+    async def both(reply: Reply, request: dict[str, Any], this: int) -> None:
+        if this == number:
+            act()
+        await script(reply, request, this)
+
+    return both
 
 
 async def late(reply: Reply, request: dict[str, Any], number: int) -> None:
@@ -96,6 +114,93 @@ def test_a_killed_worker_is_noticed_and_nothing_is_lost() -> None:
         assert {r.status for r in measure(pool).requests} == {"ok"}
 
 
+def test_a_worker_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped for good in the middle of a cell: the cell ends and says so, and the next one has all workers."""
+    monkeypatch.setattr(session, "ANSWER_TIMEOUT_S", 1.0)
+    with worker_pool(2) as pool:
+        pool.revive()
+        pid = pool.pid(1)
+        script = at_request(40, late, lambda: os.kill(pid, signal.SIGSTOP))
+        outcome = measure(pool, script, duration_s=1.0, min_completed=1, max_cell_s=2.0)
+        assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
+        silent = "load-generator worker 1 does not answer"
+        assert silent in outcome.health["bottleneck"]
+        assert {r.error for r in outcome.requests if r.status == "aborted"} == {silent}
+        following = measure(pool)
+        assert pool.pid(1) != pid
+    assert [r.seq for r in following.requests] == list(range(len(following.requests)))
+    assert {r.status for r in following.requests} == {"ok"}
+
+
+def test_what_a_worker_says_of_an_earlier_cell_is_not_heard_in_the_next() -> None:
+    with worker_pool(1) as pool:
+        pool.revive()
+        list(pool.receive(0.0))
+        pool.next_cell()
+        pool.send(0, Job(SPEC.to_json(), "127.0.0.1", 9, "m", 0, 1, time.monotonic_ns() + 10**12))
+        # Ready has come, too late.
+        assert pool._members[0].socket.poll(60_000)
+        pool.next_cell()
+        assert list(pool.receive(0.0)) == []
+        pool.send(0, Abandon("aborted", "for another cell"))
+        assert not pool._members[0].socket.poll(500), "it answers to the end of its own cell only"
+
+
+def test_two_workers_end_at_one_time_and_no_arrival_is_lost() -> None:
+    """One of them is away when the cell ends: it ends where it was told to, and so does the other."""
+    with worker_pool(2) as pool:
+        pool.revive()
+        pid = pool.pid(1)
+        script = at_request(40, answer_well, lambda: suspend(pid, 0.8))
+        outcome = measure(pool, script, max_cell_s=0.8, min_completed=1000)
+    assert outcome.window.t_stop_ns - outcome.window.t0_ns == 800_000_000
+    assert [r.seq for r in outcome.requests] == list(range(80))
+    assert {r.status for r in outcome.requests} == {"ok"}
+
+
+def test_arrivals_between_the_ends_of_two_workers_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told of its end too late, a worker goes on a little: what the other had to send until then is there."""
+    monkeypatch.setattr(session, "STOP_LEAD_NS", 0)
+    stop = threading.Event()
+    with worker_pool(2) as pool:
+        pool.revive()
+        pid = pool.pid(1)
+        with truth_server(at_request(60, answer_well, lambda: (suspend(pid, 0.8), stop.set()))) as url:
+            outcome = measure_cell(
+                replace(SPEC, workers=2, duration_s=20, max_cell_s=60),
+                *(url, "m"),
+                pool=pool,
+                should_abort=lambda: "enough" if stop.is_set() else None,
+            )
+    n = len(outcome.requests)
+    assert [r.seq for r in outcome.requests] == list(range(n))
+    assert n == -(-(outcome.window.t_stop_ns - outcome.window.t0_ns) // 10_000_000)
+
+
+def test_cpu_is_a_share_of_the_window_and_not_of_the_drain() -> None:
+    """Answers that take 2 s longer than sending: the workers wait, and are no less busy for it while they send."""
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        import asyncio
+
+        await asyncio.sleep(0 if number == 1 else 2.5)
+        await answer_well(reply, request, number)
+
+    with worker_pool(1) as pool:
+        outcome = measure(
+            pool,
+            slow,
+            rate_per_s=500.0,
+            input_tokens=2000,
+            min_completed=10**6,
+            max_cell_s=0.5,
+            drain_timeout_s=10.0,
+            inflight_cap=1000,
+        )
+    over_all = outcome.session.worker_cpu_s[0] / outcome.session.wall_s
+    assert outcome.session.worker_cpu_share[0] > 1.5 * over_all
+
+
 def test_a_worker_killed_in_a_closed_loop_loses_no_count() -> None:
     with worker_pool(1) as pool:
         pool.revive()
@@ -153,6 +258,9 @@ def test_every_event_is_in_the_log_once(tmp_path: Path) -> None:
         "HTTP_RESPONSE_COMPLETED": n,
         "COMPLETE": n,
     }
+    loaded = Counter(row["seq"] for row in rows if row["event"] == "LOADGEN_DATA_LOAD")
+    assert set(loaded.values()) == {1} and loaded.keys() >= set(range(n))
+    assert {row["cell"] for row in rows} == {"r100_8x4"}
     sent = {row["seq"]: row["t_ns"] for row in rows if row["event"] == "HTTP_REQUEST_ISSUED"}
     assert sent == {r.seq: r.t_send_ns for r in outcome.requests}
     assert all(len(times) == 4 for times in outcome.session.token_ns.values())

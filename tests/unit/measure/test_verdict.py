@@ -45,6 +45,15 @@ def test_a_client_that_was_the_bottleneck_spoils_the_cell() -> None:
     assert verdict(health={"bottleneck": ["client out of CPU"]}).reasons == ("client out of CPU",)
 
 
+def test_a_cell_that_gave_up_says_why_and_one_behind_a_queue_is_flagged_alone() -> None:
+    said = {"given_up": "40 requests failed in a row"}
+    assert verdict(health=said).reasons == ("given up: 40 requests failed in a row",)
+    assert verdict(health={"given_up": None}).valid
+    overloaded = CellWindow(0, 1, 2, 3, min_completed_reached=True, overloaded=True)
+    found = verdict(health={"given_up": "the cell ended behind a growing queue"}, window=overloaded)
+    assert (found.valid, found.flags) == (True, ("overloaded",))
+
+
 def test_missing_step_records_are_flagged() -> None:
     assert verdict(steps_agree=False).flags == ("step_records_incomplete",)
     assert verdict(hooks_heard=False).flags == ("hook_times_unknown",)

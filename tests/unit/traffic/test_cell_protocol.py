@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from connector_tax.records.cell import CellSpec
 from connector_tax.traffic.protocol import CellProtocol
 
@@ -125,3 +127,26 @@ def test_a_short_block_of_an_engine_whose_requests_take_half_a_minute_is_no_hang
     hung = CellProtocol(block, t0_ns=0)
     assert not hung.stopped(129 * S)
     assert hung.gives_up(130 * S) == "no request ended in 130 s"
+
+
+@pytest.mark.parametrize(("concurrency", "failures"), [(1, 20), (2, 20), (50, 500)])
+def test_a_closed_loop_that_meets_failures_alone_ends_and_names_the_last(
+    concurrency: int, failures: int
+) -> None:
+    """What it sends next depends on what failed; a success begins the count anew."""
+    loop = spec(arrival="concurrency", rate_per_s=0.0, concurrency=concurrency)
+    cell = CellProtocol(loop, t0_ns=0)
+    for k in range(failures + 5):
+        cell.ended(k, ok=k == 5, now_ns=k, failure="http_error (HTTP 503)")
+        assert cell.gives_up(k) is None
+    cell.ended(failures + 5, ok=False, now_ns=failures + 5, failure="connect_error (refused)")
+    said = f"{failures} requests failed in a row, the last as connect_error (refused)"
+    assert cell.gives_up(failures + 5) == said
+
+
+def test_an_open_loop_goes_on_whatever_fails() -> None:
+    """Its schedule bounds how often a server is asked that refuses."""
+    cell = CellProtocol(spec(rate_per_s=1.0), t0_ns=0)
+    for k in range(1000):
+        cell.ended(k, ok=False, now_ns=k)
+    assert cell.gives_up(1000) is None

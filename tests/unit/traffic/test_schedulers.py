@@ -1,5 +1,6 @@
 """Load patterns: what goes out next and when, without a clock."""
 
+import heapq
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from scipy import stats
 
 from connector_tax.records.cell import CellSpec
-from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
+from connector_tax.traffic.schedulers import Due, Scheduler, Share, scheduler_for
 
 MS = 1_000_000
 OPEN = CellSpec("a", 100.0, 8, 4, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)
@@ -92,3 +93,63 @@ def test_what_comes_next_is_known_ahead(spec: CellSpec) -> None:
             scheduler.ended(0, True, 0)
         assert scheduler.upcoming()[:2] == [seq, seq + 1]
         assert scheduler.take().seq == seq
+
+
+def test_a_slot_that_fails_again_and_again_opens_later_and_later() -> None:
+    """Four slots against a server that refuses: the first round costs nothing, a success ends all waiting."""
+    loop = scheduler_for(CLOSED)
+    first(loop, 4)
+    waits = []
+    for seq in range(44):
+        loop.ended(seq, False, 0)
+        waits.append(first(loop, 1)[0][0] // MS)
+    assert waits[::4] == [0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
+    assert all(len(set(waits[k : k + 4])) == 1 for k in range(0, 44, 4))
+    loop.ended(44, True, 7 * MS)
+    loop.ended(45, False, 8 * MS)
+    assert [offset for offset, _ in first(loop, 2)] == [7 * MS, 8 * MS]
+
+
+def test_a_thousand_slots_that_fail_at_once_are_one_round() -> None:
+    loop = scheduler_for(replace(CLOSED, concurrency=1000))
+    first(loop, 1000)
+    for seq in range(1000):
+        loop.ended(seq, False, 5 * MS)
+    assert {offset for offset, _ in first(loop, 1000)} == {5 * MS}
+
+
+class Counted(int):
+    """An offset that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < int(other)
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize("slots", [0, 1, 3, 4, 5, 100, 10_000])
+def test_naming_what_comes_next_takes_no_longer_where_much_is_due(slots: int) -> None:
+    """It is asked at every render: among 10,000 samples it looks at about as many as among ten."""
+    offsets = np.random.default_rng(slots).integers(0, 50, slots).tolist()
+    heap = [Due(Counted(offset), seq) for seq, offset in enumerate(offsets)]
+    heapq.heapify(heap)
+    loop = scheduler_for(CLOSED)
+    loop._heap = heap
+    Counted.compared = 0
+    found = loop.upcoming()
+    assert Counted.compared < 60
+    by_time = sorted((offset, seq) for seq, offset in enumerate(offsets))
+    assert found[:slots] == [seq for _, seq in by_time[:4]]
+
+
+def test_what_a_closed_loop_opens_with_is_known() -> None:
+    """To be rendered before T0; what the ramp brings later has time."""
+    loop = scheduler_for(replace(CLOSED, concurrency=10, ramp_up_s=5.0))
+    assert loop.starting(1_400 * MS) == [0, 1]
+    assert scheduler_for(CLOSED).starting(1) == [0, 1, 2, 3]

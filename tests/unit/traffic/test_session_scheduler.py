@@ -63,8 +63,10 @@ def test_concurrent_sessions_follow_one_another() -> None:
 
 @pytest.mark.parametrize(("cancel", "cancelled"), [(True, 2), (False, 0)])
 def test_a_failed_turn_ends_its_session_unless_told_otherwise(cancel: bool, cancelled: int) -> None:
+    """Of turns that need no answer of another's; without it they cannot be sent at all."""
+    chain = Session((Turn(9, 3), Turn(2, 3, (0,)), Turn(2, 3, (1,))))
     scheduler = SessionScheduler(
-        replace(SPEC, arrival="concurrency", concurrency=1), Share(), (CHAIN,), cancel_on_failure=cancel
+        replace(SPEC, arrival="concurrency", concurrency=1), Share(), (chain,), cancel_on_failure=cancel
     )
     next_one(scheduler)
     scheduler.ended(0, False, 10 * MS)
@@ -110,3 +112,70 @@ def test_a_trace_begins_when_it_says_and_ends() -> None:
     scheduler = SessionScheduler(SPEC, Share(), trace)
     assert [next_one(scheduler)[0] for _ in range(3)] == [0, 30, 700]
     assert scheduler.next_due_ns() is None
+
+
+@pytest.mark.parametrize(("arrival", "drops"), [("fixed", True), ("poisson", True), ("concurrency", False)])
+def test_only_sessions_that_arrive_by_themselves_meet_the_cap(arrival: str, drops: bool) -> None:
+    """Of a fixed number of sessions none is dropped: the next one would be due at once, and dropped, and so for ever."""
+    assert SessionScheduler(replace(SPEC, arrival=arrival, concurrency=3), Share(), (CHAIN,)).drops is drops
+
+
+def kept(*turns: Turn) -> SessionScheduler:
+    one = replace(SPEC, arrival="concurrency", concurrency=1)
+    return SessionScheduler(one, Share(), (Session(turns),), cancel_on_failure=False)
+
+
+def test_what_would_follow_on_a_missing_answer_is_not_sent() -> None:
+    """Turn 0 failed: 1 and, through it, 2 have no history. 3 only waits, so it goes on, and 4 has 3's answer."""
+    scheduler = kept(
+        Turn(9, 3),
+        Turn(2, 3, (0,), 0),
+        Turn(2, 3, (1,), 1),
+        Turn(5, 3, (2,), None, 0.5),
+        Turn(2, 3, (0, 3), 3),
+    )
+    over: list[int] = []
+    scheduler.on_over = over.append
+    assert next_one(scheduler)[2:] == (0, 0)
+    scheduler.ended(0, False, 10 * MS)
+    assert scheduler.cancelled == 2
+    due_ms, seq, session, turn = next_one(scheduler)
+    assert (due_ms, session, turn) == (510, 0, 3)
+    scheduler.ended(seq, True, 600 * MS)
+    _, seq, session, turn = next_one(scheduler)
+    assert (session, turn) == (0, 4)
+    assert over == []
+    scheduler.ended(seq, True, 700 * MS)
+    assert over == [0]
+    assert next_one(scheduler)[2:] == (1, 0)
+
+
+def test_a_session_of_which_nothing_can_be_said_is_over() -> None:
+    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), 0))
+    next_one(scheduler)
+    scheduler.ended(0, False, 10 * MS)
+    assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
+
+
+def test_a_branch_whose_history_was_answered_goes_on_after_a_join_that_failed() -> None:
+    """Of two branches one failed; the join waited for both and says on from the other."""
+    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), 0), Turn(2, 3, (0,), 0), Turn(2, 3, (1, 2), 2))
+    next_one(scheduler)
+    scheduler.ended(0, True, 0)
+    branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}
+    scheduler.ended(branches[1], False, 5 * MS)
+    assert scheduler.next_due_ns() is None
+    scheduler.ended(branches[2], True, 6 * MS)
+    assert next_one(scheduler)[3] == 3
+
+
+def test_sessions_that_fail_one_after_the_other_begin_later_and_later() -> None:
+    scheduler = SessionScheduler(
+        replace(SPEC, arrival="concurrency", concurrency=2), Share(), (Session((Turn(1, 1),)),)
+    )
+    waits = []
+    for _ in range(8):
+        due_ms, seq, *_ = next_one(scheduler)
+        waits.append(due_ms)
+        scheduler.ended(seq, False, 0)
+    assert waits == [0, 0, 0, 0, 10, 10, 20, 20]

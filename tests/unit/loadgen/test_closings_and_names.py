@@ -1,0 +1,268 @@
+"""What a server does with its connections and says of its faults, told by the client under the right name and once."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+
+from connector_tax.loadgen import http_issuer
+from connector_tax.loadgen.connection import Connection
+from connector_tax.loadgen.http_issuer import HttpIssuer
+from connector_tax.loadgen.issuer import Flight
+from connector_tax.loadgen.sse import EventScanner
+
+TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":2}}\n\n'
+STREAM = TOKEN + TOKEN + USAGE + b"data: [DONE]\n\n"
+EVENTS = b"Content-Type: text/event-stream\r\n"
+REQUEST = b"POST /v1/completions HTTP/1.1\r\nX-Padding: " + b"p" * 30_000 + b"\r\n\r\n"
+
+
+def sized(body: bytes, head: bytes = b"HTTP/1.1 200 OK\r\n" + EVENTS) -> bytes:
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+# Called with the connection and the number of its request, from 1; True closes the connection.
+Script = Callable[[asyncio.StreamWriter, int], Awaitable[bool]]
+
+
+class Server:
+    """Counts requests by connection and does what its script says."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.requests: list[int] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        mine = len(self.requests)
+        self.requests.append(0)
+        try:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                self.requests[mine] += 1
+                if await self._script(writer, self.requests[mine]):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+def exchange(script: Script, flights: int = 1) -> tuple[list[Flight], Server]:
+    """Flights one after the other over one issuer, without spare connections; each in its final state."""
+
+    async def run() -> tuple[list[Flight], Server]:
+        server = Server(script)
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=2**20)
+        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=0)
+        ended: asyncio.Queue[Flight] = asyncio.Queue()
+        await issuer.start(ended.put_nowait)
+        done = []
+        for seq in range(flights):
+            issuer.issue(Flight(seq, 0, 0), REQUEST)
+            done.append(await asyncio.wait_for(ended.get(), 10))
+        assert ended.empty()
+        issuer.shutdown()
+        listening.close()
+        return done, server
+
+    return uvloop.run(run())
+
+
+def say(answer: bytes, *, close: bool = False) -> Script:
+    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
+        writer.write(answer)
+        await writer.drain()
+        return close
+
+    return script
+
+
+def test_a_request_that_met_a_closing_connection_is_sent_again_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_issuer, "RESEND_WITHIN_NS", 5_000_000_000)  # however slow this host is
+
+    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
+        if number == 1:
+            writer.write(sized(STREAM))
+        return number == 2
+
+    (first, second), server = exchange(script, 2)
+    assert (first.status, first.resends) == ("ok", 0)
+    assert (second.status, second.resends) == ("ok", 1)
+    assert server.requests == [2, 1]
+
+
+def test_a_request_that_the_server_may_have_worked_on_is_not_sent_again() -> None:
+    """A proxy's time-out or a crash in prefill: the server has had the request for 50 ms."""
+
+    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
+        if number == 1:
+            writer.write(sized(STREAM))
+        else:
+            await asyncio.sleep(0.05)
+        return number == 2
+
+    (_, lost), server = exchange(script, 2)
+    assert (lost.status, lost.resends) == ("truncated", 0)
+    assert (lost.error or "").startswith("connection closed before any answer, ")
+    assert server.requests == [2]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + EVENTS, b"HTTP/1.0 200 OK\r\n" + EVENTS],
+    ids=["close", "http 1.0"],
+)
+def test_a_connection_that_is_to_close_takes_no_further_request(head: bytes) -> None:
+    """Although the server takes its time to close it."""
+
+    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
+        if number == 1:
+            writer.write(sized(STREAM, head))
+            await asyncio.sleep(0.02)
+        return True
+
+    flights, server = exchange(script, 3)
+    assert [(f.status, f.resends) for f in flights] == [("ok", 0)] * 3
+    assert server.requests == [1, 1, 1]
+
+
+def test_idle_connections_that_died_are_no_spares() -> None:
+    """Two spares are kept; the server closes the first one, and while the other works two more are idle."""
+
+    async def run() -> list[bool]:
+        opened = 0
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal opened
+            opened += 1
+            if opened > 1:
+                await reader.read()
+            writer.close()
+
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=2)
+        await issuer.start(lambda flight: None)
+        await asyncio.sleep(0.1)
+        issuer.issue(Flight(0, 0, 0), REQUEST)
+        await asyncio.sleep(0.1)
+        usable = [connection.usable for connection in issuer._idle]
+        issuer.abandon("aborted", "over")
+        issuer.shutdown()
+        listening.close()
+        return usable
+
+    assert uvloop.run(run()) == [True, True]
+
+
+def test_a_closed_connection_leaves_nothing_for_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector is off while a cell runs: what lies in a ring stays, with its prompt."""
+    made: list[weakref.ref[Connection]] = []
+
+    class Noted(Connection):
+        def __init__(self, owner: HttpIssuer) -> None:
+            super().__init__(owner)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(http_issuer, "Connection", Noted)
+    gc.collect()
+    gc.disable()
+    try:
+        exchange(say(sized(STREAM, b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + EVENTS), close=True), 5)
+        assert len(made) == 5
+        assert [ref() for ref in made[:4]] == [None] * 4
+    finally:
+        gc.enable()
+
+
+ERROR = b'{"error":{"message":"engine died"}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "close", "status", "text"),
+    [
+        (b"HTTP/1.1 503 Busy\r\n\r\ncome back later", True, "http_error", "HTTP 503: come back later"),
+        (b"HTTP/1.0 500 X\r\n\r\n", True, "http_error", "HTTP 500: "),
+        (b"HTTP/1.1 200 OK\r\n\r\n<html>a page</html>", True, "malformed", "not an event stream: <html>a"),
+        (b"HTTP/1.1 200 OK\r\n" + EVENTS + b"\r\n" + TOKEN, True, "truncated", "middle of the answer"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", True, "truncated", "middle of the answer"),
+        (
+            b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nx",
+            False,
+            "http_error",
+            "HTTP 101",
+        ),
+        (
+            sized(b"data: " + ERROR + b"\n\n"),
+            False,
+            "stream_error",
+            f"the server broke off: {ERROR.decode()}",
+        ),
+        (sized(TOKEN + b"data: " + ERROR + b"\n\ndata: [DONE]\n\n"), False, "stream_error", "engine died"),
+        (
+            sized(b'data: {"object":"error","message":"no memory","code":500}\n\n'),
+            False,
+            "stream_error",
+            "no memory",
+        ),
+    ],
+    ids=[
+        *("503 until close", "500 without a body", "page until close", "no end", "100 alone", "101"),
+        *("error first", "error later", "error object"),
+    ],
+)
+def test_each_failure_has_its_name(answer: bytes, close: bool, status: str, text: str) -> None:
+    (flight,), _ = exchange(say(answer, close=close))
+    assert flight.status == status
+    assert text in (flight.error or "")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" + sized(STREAM),
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" + sized(STREAM),
+        sized(STREAM.replace(b"\n", b"\r")),
+        sized(STREAM.replace(b"\n", b"\r\n")),
+    ],
+    ids=["100", "103 and 102", "CR", "CR LF"],
+)
+def test_an_answer_is_read_after_what_may_stand_before_it_and_with_any_line_end(answer: bytes) -> None:
+    flights, server = exchange(say(answer), 2)
+    assert [(f.status, f.completion_tokens) for f in flights] == [("ok", 2)] * 2
+    assert server.requests == [2]
+
+
+def test_a_fault_of_one_request_is_no_fault_of_the_next() -> None:
+    """The status of the answer before is forgotten: a connection that breaks off in its first line is no HTTP 500."""
+
+    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
+        head = b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"
+        writer.write(head if number == 1 else b"HTTP/1.1 2")
+        await writer.drain()
+        return number == 2
+
+    flights, _ = exchange(script, 2)
+    assert [f.status for f in flights] == ["http_error", "truncated"]
+
+
+def test_a_second_answer_to_one_request_costs_its_connection() -> None:
+    flights, server = exchange(say(sized(STREAM) * 2), 2)
+    assert [f.status for f in flights] == ["ok", "ok"]
+    assert server.requests == [1, 1]
+
+
+def test_tokens_of_lines_that_end_with_cr_are_seen_when_they_come() -> None:
+    """Held back until the next line feed, each would be booked at the time of the one after it."""
+    scanner = EventScanner()
+    for k in range(1, 4):
+        assert scanner.feed(TOKEN.replace(b"\n", b"\r")) == 1
+        assert scanner.tokens == k
+    assert scanner.feed(b"") == 0
+    assert scanner.feed(b"data: [DONE]\r\r") == 0
+    assert scanner.done

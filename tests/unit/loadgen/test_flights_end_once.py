@@ -1,0 +1,92 @@
+"""A request ends once, whatever its connection is doing when it is given up."""
+
+import asyncio
+import errno
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from connector_tax.loadgen.connection import Connection
+from connector_tax.loadgen.http_issuer import HttpIssuer
+from connector_tax.loadgen.issuer import Flight
+
+
+class Wire(asyncio.WriteTransport):
+    """Takes bytes and closes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+
+    def write(self, data: Any) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+class Issuer(HttpIssuer):
+    """Connects at once, or fails at once."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        super().__init__("nowhere", 0, spare_connections=0)
+        self.error = error
+        self.wires: list[Wire] = []
+
+    async def _connect(self) -> Connection:
+        if self.error is not None:
+            raise self.error
+        connection, wire = Connection(self), Wire()
+        connection.connection_made(wire)
+        self._open.add(connection)
+        self.wires.append(wire)
+        return connection
+
+
+REFUSED = OSError(errno.ECONNREFUSED, "refused")
+
+
+def ends(error: OSError | None, turns: int) -> "tuple[Counter[int], list[str], Issuer]":
+    """How often each of five flights ended that were given up ``turns`` of the loop after they were issued, and how."""
+    issuer, counts = Issuer(error), Counter[int]()
+    how: list[str] = []
+
+    def ended(flight: Flight) -> None:
+        counts[flight.seq] += 1
+        how.append(f"{flight.status}: {(flight.error or '').partition(':')[0]}")
+
+    async def scenario() -> None:
+        await issuer.start(ended)
+        for seq in range(5):
+            issuer.issue(Flight(seq, 0, seq), b"x")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        issuer.abandon("aborted", "over")
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    return counts, how, issuer
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+@pytest.mark.parametrize("error", [None, REFUSED], ids=["connects", "refused"])
+def test_giving_up_in_any_turn_of_a_connect_ends_each_flight_once(error: OSError | None, turns: int) -> None:
+    counts, how, issuer = ends(error, turns)
+    assert counts == Counter(range(5))
+    assert set(how) == (
+        {"connect_error: [Errno 111] refused"} if error is not None and turns else {"aborted: over"}
+    )
+    assert all(wire.closed for wire in issuer.wires)
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM]
+)
+def test_a_client_without_sockets_blames_itself(number: int) -> None:
+    counts, how, _ = ends(OSError(number, "no more"), 2)
+    assert counts == Counter(range(5))
+    assert set(how) == {"aborted: the client has no socket left"}
