@@ -7,7 +7,7 @@ from connector_tax.check.confirm_text import confirm_json
 from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.text import tax_json
-from connector_tax.check.verdict import Verdict, judge, looked_at, noise_floor
+from connector_tax.check.verdict import Verdict, floor_over_loads, judge, looked_at, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.stats.taxes import LATENCIES
 
@@ -79,6 +79,7 @@ def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...], looks: int
         "taxes": [tax_json(tax) for tax in mode.taxes],
         "taxes_over_blocks": [asdict(tax) for tax in mode.over_blocks],
         "noise_floor": {metric: noise_floor(mode.taxes, metric) for metric in LATENCIES},
+        "noise_floor_over_loads": {metric: floor_over_loads(mode.taxes, metric) for metric in LATENCIES},
         "judged": [asdict(judged) for judged in judge(mode, looks) if judged.metric in deciding],
         "processes": mode.processes,
         "spinning": list(mode.spinning),

@@ -10,7 +10,7 @@ from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, ModeFindin
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import ratio_text
 from connector_tax.check.reasons import Switched
-from connector_tax.check.verdict import NAMES, Verdict, died_words, noise_floor
+from connector_tax.check.verdict import NAMES, Verdict, died_words, floor_over_loads, noise_floor
 from connector_tax.intervals.bootstrap import Estimate
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.step_slopes import LOADS, PER_LAYER
@@ -103,11 +103,16 @@ def _taxes(mode: ModeFindings) -> Iterator[str]:
     for tax in mode.taxes:
         ms = " ".join(f"{'-':>9}" if value is None else f"{value:>9.3f}" for value in tax.ms)
         yield f"{tax.rate_per_s:>6g}  {NAMES[tax.metric]:9} {ms}   {_ratio(tax.own):30} {_ratio(tax.floor):30} {_work(tax)}"
-    floors = {m: noise_floor(mode.taxes, m) for m in NAMES}
-    known = ", ".join(f"{NAMES[m]} {f:.2%}" for m, f in floors.items() if f is not None)
     over_blocks = bool(mode.over_blocks)
-    wider = "" if over_blocks else "; the verdict's intervals are wider by it"
-    yield f"noise floor (the largest difference of plain from itself{wider}): {known or 'not known'}"
+    floor_of = noise_floor if over_blocks else floor_over_loads
+    floors = {m: floor_of(mode.taxes, m) for m in NAMES}
+    known = ", ".join(f"{NAMES[m]} {f:.2%}" for m, f in floors.items() if f is not None)
+    what = (
+        "the largest difference of plain from itself"
+        if over_blocks
+        else "what plain differs from itself by over the loads together; the verdict's intervals are wider by it"
+    )
+    yield f"noise floor ({what}): {known or 'not known'}"
     held = (
         ""
         if over_blocks

@@ -163,7 +163,7 @@ def _over_loads(mode: str, metric: str, taxes: Sequence[LoadTax], looks: int) ->
         over_all = np.expm1(np.mean([np.log1p(r) for r in together.replicates], axis=0))
     tax = together.estimate(_mean(t.own.point or 0.0 for t in taxes), over_all)
     low, high = tax.interval(1 - (1 - CONFIDENCE) / looks)
-    floor = floor_over_loads(taxes)
+    floor = floor_over_loads(taxes, metric)
     ends: tuple[float | None, float | None] = (None, None)
     if floor is not None and low is not None and high is not None:
         ends = min(_may_be(taxes, low)) - floor, max(_may_be(taxes, high)) + floor
@@ -181,16 +181,17 @@ def _may_be(taxes: Sequence[LoadTax], tax: float) -> tuple[float, float, float]:
     return tax, left(lambda t: t.at_equal_speed(tax)), left(lambda t: t.at_equal_lateness(tax))
 
 
-def floor_over_loads(taxes: Sequence[LoadTax]) -> float | None:
+def floor_over_loads(taxes: Iterable[LoadTax], metric: str) -> float | None:
     """What plain differs from itself by over the loads together; None where that is not known at one of them.
 
     Three differences may cancel by chance. So it is at least the largest at one load over the square root of their number: what is left of
     such differences in the mean of independent ones.
     """
-    points = [t.floor.point for t in taxes if t.floor.point is not None]
-    if len(points) < len(taxes):
+    points = [t.floor.point for t in taxes if t.metric == metric]
+    known = [p for p in points if p is not None]
+    if not known or len(known) < len(points):
         return None
-    return max(abs(_mean(points)), max(map(abs, points)) / math.sqrt(len(points)))
+    return max(abs(_mean(known)), max(map(abs, known)) / math.sqrt(len(known)))
 
 
 def _mean(ratios: Iterable[float]) -> float:

@@ -216,7 +216,7 @@ def test_differences_of_plain_from_itself_that_cancel_are_no_quiet_host(alike: F
     taxes = [t for t in alike.modes[0].taxes if t.metric == "tpot_p50"]
     floors = (0.06, -0.03, -0.0274)
     made = [replace(t, floor=Estimate(f, np.full(10, f), 10)) for t, f in zip(taxes, floors, strict=True)]
-    assert floor_over_loads(made) == pytest.approx(0.06 / 3**0.5)
-    assert floor_over_loads([*made[:2], replace(made[2], floor=unavailable("lost"))]) is None
+    assert floor_over_loads(made, "tpot_p50") == pytest.approx(0.06 / 3**0.5)
+    assert floor_over_loads([*made[:2], replace(made[2], floor=unavailable("lost"))], "tpot_p50") is None
     alike_ones = [replace(t, floor=Estimate(0.06, np.full(10, 0.06), 10)) for t in taxes]
-    assert floor_over_loads(alike_ones) == pytest.approx(0.06)
+    assert floor_over_loads(alike_ones, "tpot_p50") == pytest.approx(0.06)
