@@ -54,6 +54,8 @@ def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
         found.append(
             f"Launches of plain differ by {spread.point:.1%} [{spread.low:.1%}, {spread.high:.1%}] (standard deviation) beyond what their "
             "requests explain."
+            if f"{spread.low:.1%}" != f"{spread.point:.1%}"
+            else f"Launches of plain differ by up to {spread.high:.1%} (standard deviation) beyond what their requests explain, perhaps by nothing."
         )
     drift = interval(mapping(entry.get("drift")).get("change"))
     if drift is not None:

@@ -186,7 +186,7 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
-        phases = {"a", "b", *_phases(data, i), *runs}
+        phases = {"a", "b", *planned_phases(data, i), *runs}
         status, reason = _status(runs, sorted(phases), decisions.get(i, {}), absent.get(i), own)
         out[i] = {
             "label": connector["label"],
@@ -200,7 +200,7 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
     return out
 
 
-def _phases(data: CampaignData, connector_id: str) -> list[str]:
+def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
     prime = data.document["config"].get("phase_b_prime") or {}
     wanted = bool((data.reference_rates or {}).get("b_prime_needed"))

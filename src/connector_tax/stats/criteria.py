@@ -5,6 +5,8 @@ from typing import Any
 from connector_tax.artifacts.layout import RUN_FILES
 from connector_tax.artifacts.thinning import LEFT_OUT
 from connector_tax.ingest import CampaignData, CellData
+from connector_tax.records.cell import phase_place
+from connector_tax.stats.completeness import planned_phases
 from connector_tax.stats.hypotheses import Verdict
 from connector_tax.stats.outcomes import NOT_TESTABLE
 from connector_tax.stats.time_spent import time_spent
@@ -37,8 +39,8 @@ def _answered(number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any
 
 
 def _artifacts(data: CampaignData) -> dict[str, Any]:
-    """Every run that measured has all its files; every skip has a reason."""
-    faults = []
+    """Every run that was planned has ended, and has all its files if it measured; every skip has a reason."""
+    faults = _not_ended(data)
     checked = failed = 0
     for run in data.runs:
         if run.receipt is None:
@@ -67,6 +69,21 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
         "evidence": "; ".join(faults)
         or f"{checked} measured runs checked" + (f"; {failed} failed and say why" if failed else ""),
     }
+
+
+def _not_ended(data: CampaignData) -> list[str]:
+    """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
+    decisions = (data.preflight or {}).get("configs", {})
+    faults = []
+    for connector in data.document["config"]["connectors"]:
+        config = connector["id"]
+        runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
+        failed = any(receipt is not None and receipt.status == "failed" for receipt in runs.values())
+        if failed or decisions.get(config, {}).get("decision") == "skip":
+            continue
+        phases = sorted({"a", "b", *planned_phases(data, config)} - runs.keys(), key=phase_place)
+        faults += [f"{config} phase {phase} was not measured" for phase in phases]
+    return faults
 
 
 def _thinned(cell: CellData) -> bool:

@@ -20,6 +20,6 @@ def unheard_hooks(data: CampaignData) -> list[Problem]:
         silent = [c.steps.unheard for c in cells if c.steps is not None and c.steps.unheard is not None]
         if silent:
             reasons = "; ".join(dict.fromkeys(silent))
-            what = f"{reasons} ({len(silent)} of {len(cells)} recorded cells). No callback tax is taken from them"
+            what = f"{reasons} ({len(silent)} of {len(cells)} cells with step records). No tax of hooks is taken from them"
             found.append(Problem(connector["id"], what))
     return found

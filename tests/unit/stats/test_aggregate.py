@@ -378,7 +378,7 @@ def test_steps_of_few_requests_at_random_arrivals_have_no_interval_by_kind(tmp_p
     few = {
         "cell": {**SMALL["cell"], "duration_s": 2, "min_completed": 8, "max_cell_s": 4, "arrival": "poisson"}
     }
-    config = campaign_config(**{**SMALL, **few, "connectors": ["plain"]})
+    config = campaign_config(**{**SMALL, **few})
     campaign = Campaign(tmp_path, config)
     campaign.measure("plain", "a")
     for found in estimate_cells(read_campaign(campaign.root).cells(), 1, 300, confidence=0.95):
