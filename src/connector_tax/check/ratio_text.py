@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 
 from connector_tax.intervals.texts import digits_apart
+from connector_tax.stats.outcomes import GAIN, TAX, told
 
 OPEN = "open"
 
 
 def percents(values: Sequence[float | None]) -> list[str]:
-    """``["+0.12%", "-0.40%", "open"]``; what is rounded to zero is ``"0%"``."""
-    texts = iter(digits_apart([100 * v for v in values if v is not None], lambda _: 2))
+    """``["+0.12%", "-0.40%", "open"]``: a point and its ends. What is rounded to zero is ``"0%"``, where the ends do not exclude zero."""
+    _, *ends = values
+    known = [100 * v for v in values if v is not None]
+    excludes_zero = len(ends) == 2 and told(*ends) in (TAX, GAIN)
+    texts = iter(digits_apart(known, lambda _: 2, no_zero=excludes_zero))
     return [OPEN if v is None else f"{_with_sign(next(texts))}%" for v in values]
 
 

@@ -1,7 +1,8 @@
 """One line of verdict and an exit code; no more than the intervals hold.
 
-What decides over one launch is the tax over the loads together: the geometric mean of what the connector's latency is of plain's at each of them. It
-is known better than at any one load, and there is one look for each latency and way of scheduling.
+What decides over one launch is the tax over the loads together: the geometric mean of what the connector's latency is of plain's at each of them. Of
+three loads that are known alike it is known better than at any one, and there is one look for each latency and way of scheduling. A tax at one load alone
+is a third as large in it; the table of taxes has that.
 
 A check makes one launch of the connector between two of plain, so the interval of a tax holds what its requests leave open and not what
 launches differ by. What plain differs from itself in the same check is the only word there is on that. So each interval is widened by
@@ -9,11 +10,11 @@ that difference of that latency, in either direction, before anything is told ap
 moment to the next. Where a fixed piece of work took longer beside the connector than beside plain, or shorter, the interval also holds what would
 be left of the tax at plain's speed, and likewise where the virtual GPU's clock ran later beside one of them. The taxes of
 four latencies in two ways of scheduling are looked at and one is enough for a verdict, so all of them together are wrong no more often
-than one interval may be (Bonferroni). Over three blocks of launches or more the intervals hold what launches differ by, and are made wider for the number of looks alone.
+than one interval may be (Bonferroni), as far as what requests leave open goes. Over three blocks of launches or more the intervals hold what launches differ by, and are made wider for the number of looks alone.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,14 +98,14 @@ def verdict(
         above = [j for j in judged if j.told_apart and j.point > fail_above]
         if above:
             worst = max(above, key=lambda j: j.point)
-            return Verdict(ABOVE, f"{label}: above {fail_above:.1%}, {kind}: {worst.words}")
+            return Verdict(ABOVE, f"{label}: above {_limit(fail_above)}, {kind}: {worst.words}")
         blind = _blind(judged, fail_above)
         if blind is not None:
-            words = f"{label}: not judged: a tax of {fail_above:.1%} is not told from none; the best known: {blind.words}"
+            words = f"{label}: not judged: a tax of {_limit(fail_above)} is not told from none; the best known: {blind.words}"
             return Verdict(NOT_JUDGED, words)
     # A line that says "no tax" must not be read as one on a latency that was not asked for.
     which = "" if set(deciding) == set(LATENCIES) else f" of {_named(deciding)}"
-    limit = "" if fail_above is None else f", none shown to be above {fail_above:.1%}"
+    limit = "" if fail_above is None else f", none shown to be above {_limit(fail_above)}"
     taxes = [j for j in judged if j.told_apart]
     if taxes:
         worst = max(taxes, key=lambda j: j.point)
@@ -157,28 +158,28 @@ def judge(mode: ModeFindings, looks: int = 1) -> list[Judged]:
 
 
 def _over_loads(mode: str, metric: str, taxes: Sequence[LoadTax], looks: int) -> Judged:
+    """In logarithms, so that no end lies below -100 %."""
     together = combine(*(t.own for t in taxes))
-    # A resample that met requests that failed is infinite at its load, and so over all of them.
     with np.errstate(invalid="ignore", divide="ignore"):
-        over_all = np.expm1(np.mean([np.log1p(r) for r in together.replicates], axis=0))
-    tax = together.estimate(_mean(t.own.point or 0.0 for t in taxes), over_all)
-    low, high = tax.interval(1 - (1 - CONFIDENCE) / looks)
+        logs = np.mean([np.log1p(np.maximum(r, -1.0)) for r in together.replicates], axis=0)
+    point = float(np.mean([math.log1p(t.own.point) for t in taxes if t.own.point is not None]))
+    low, high = together.estimate(point, logs).interval(1 - (1 - CONFIDENCE) / looks)
     floor = floor_over_loads(taxes, metric)
-    ends: tuple[float | None, float | None] = (None, None)
-    if floor is not None and low is not None and high is not None:
-        ends = min(_may_be(taxes, low)) - floor, max(_may_be(taxes, high)) + floor
-    assert tax.point is not None
+    beside = math.inf if floor is None else math.log1p(floor)
+    down, up = (float(np.mean([pick(_left(t)) for t in taxes])) for pick in (min, max))
     rates = tuple(t.rate_per_s for t in taxes)
-    return Judged(mode, rates, metric, tax.point, *ends, OF_ONE_LAUNCH)
+    ends = (_end(low, down - beside), _end(high, up + beside))
+    return Judged(mode, rates, metric, math.expm1(point), *ends, OF_ONE_LAUNCH)
 
 
-def _may_be(taxes: Sequence[LoadTax], tax: float) -> tuple[float, float, float]:
-    """As it is, and what could be left of it at plain's speed of the host and at plain's lateness of the clock."""
+def _left(tax: LoadTax) -> tuple[float, float, float]:
+    """By how much the logarithm of a tax at this load may change: not at all, at plain's speed of the host, at plain's lateness of the clock."""
+    return 0.0, math.log1p(tax.at_equal_speed(0.0)), math.log1p(tax.at_equal_lateness(0.0))
 
-    def left(at: Callable[[LoadTax], float]) -> float:
-        return _mean(at(t) for t in taxes)
 
-    return tax, left(lambda t: t.at_equal_speed(tax)), left(lambda t: t.at_equal_lateness(tax))
+def _end(log_ratio: float | None, change: float) -> float | None:
+    """An end that is not known stays so; the other one stands."""
+    return None if log_ratio is None or math.isinf(change) else math.expm1(log_ratio + change)
 
 
 def floor_over_loads(taxes: Iterable[LoadTax], metric: str) -> float | None:
@@ -251,6 +252,10 @@ def _blind(judged: list[Judged], fail_above: float) -> Judged | None:
         if all(_half_width(j) > fail_above for j in group):
             return min(group, key=_half_width)
     return None
+
+
+def _limit(ratio: float) -> str:
+    return f"{100 * ratio:g} %"
 
 
 def _half_width(j: Judged) -> float:
