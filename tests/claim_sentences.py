@@ -88,7 +88,12 @@ class Sentences(Head):
         words, values = [], estimate(floor)
         if values and (least := floor.get("found_4_of_5")) is not None:
             values += the(least, "ratio") + the(e["blocks"])
-        values += estimate(e.get("between_launches"))
+        spread = estimate(e.get("between_launches"))
+        if spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
+            # A number that is its own lower end: at most so much, and perhaps none.
+            words.append("perhaps by nothing")
+            spread = estimate(e["between_launches"]["high"])
+        values += spread
         if change := estimate(drift.get("change")):
             p = drift.get("p_value")
             drifts = p is not None and p < self.alpha

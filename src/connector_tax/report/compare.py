@@ -31,7 +31,7 @@ from connector_tax.figures.words import rate as rate_text
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 from connector_tax.stats.mover import Bounded, change
-from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX
+from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 # What decides, and what is shown beside it where both campaigns recorded steps.
 LATENCIES = ("ttft_p90", "tpot_p90")
@@ -93,10 +93,8 @@ class Change:
     def word(self) -> str:
         if self.value is None:
             return "not available"
-        if self.is_unbounded:
-            return "worse" if self.regression else "not known"
-        words = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart"}
-        return words[self.value.told]
+        words = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart", UNDETERMINED: "not known"}
+        return "worse" if self.regression else words[self.value.told]
 
     @property
     def is_unbounded(self) -> bool:

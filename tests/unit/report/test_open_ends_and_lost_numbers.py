@@ -191,13 +191,14 @@ def test_where_nobody_has_a_number_the_reason_is_the_taxs(aggregate: dict[str, A
 @pytest.mark.parametrize(
     ("value", "regression", "word"),
     [
-        (Interval(0.1, 0.05, None), False, "not known"),
+        (Interval(0.1, -0.05, None), False, "not known"),
+        (Interval(0.1, 0.05, None), False, "worse"),
         (Interval(0.1, 0.05, None), True, "worse"),
-        (Interval(-0.1, None, -0.05), False, "not known"),
+        (Interval(-0.1, None, -0.05), False, "better"),
         (Interval(-0.1, -0.2, -0.05), False, "better"),
         (Interval(0.0, -0.2, 0.05), False, "not told apart"),
     ],
-    ids=["rise", "regression", "fall", "better", "nothing"],
+    ids=["open", "rise", "regression", "fall", "better", "nothing"],
 )
 def test_a_change_with_an_open_end_is_not_called_nothing(
     value: Interval, regression: bool, word: str

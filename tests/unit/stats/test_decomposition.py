@@ -156,3 +156,12 @@ def test_a_part_that_cannot_be_had_says_why(taxes: dict[str, float | None], part
     assert found[part]["point"] is None
     assert reason in found[part]["reason"]
     assert found["total"]["point"] == taxes["x"]
+
+
+def test_parts_that_are_two_have_no_flags_beside_them() -> None:
+    """The no-op connector's settings are not known, so its tax holds what they cost; the flags' own number would be counted twice."""
+    taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
+    found = parts(taxes, {"x": CHANGED, "noop_connector": None})
+    assert found["parts"] == 2
+    assert found["flags"]["point"] is None and "lies in the other parts" in found["flags"]["reason"]
+    assert found["framework"]["point"] + found["implementation"]["point"] == pytest.approx(0.30)

@@ -78,7 +78,7 @@ def test_its_cells_are_flagged_and_a_problem_names_it(value: dict[str, Any]) -> 
     assert value["problems"] == [
         {
             "where": "noop_connector",
-            "what": "hook times are not known: no worker process recorded anything (3 of 3 recorded cells). "
+            "what": "hook times are not known: no worker process recorded anything (3 of 3 cells with step records). "
             "No tax of hooks is taken from them",
         }
     ]
