@@ -9,7 +9,7 @@ never see it, and a token costs the client little more than the system call.
 import asyncio
 import json
 from time import monotonic_ns
-from typing import Protocol, cast
+from typing import Protocol, TypeGuard, cast
 
 import httptools
 
@@ -38,6 +38,8 @@ NO_FRAME = b"\n"
 # Answers that another one follows; 101 is followed by another protocol.
 INTERIM = frozenset({*range(100, 200)} - {101})
 # Ends of a flight that leave something of its answer in the socket.
+# Of one request; more is nonsense, and no 64-bit record may hold it.
+MOST_TOKENS = 2**31
 UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
 
@@ -250,7 +252,7 @@ class Connection(asyncio.Protocol):
             self._end(error.status, str(error))
             return
         usage = self._scanner.usage
-        if usage is None or "completion_tokens" not in usage or "prompt_tokens" not in usage:
+        if not _has_counts(usage):
             self._end("malformed", f"no usage in the stream (usage: {json.dumps(usage)})")
             return
         flight.prompt_tokens = usage["prompt_tokens"]
@@ -276,3 +278,11 @@ class Connection(asyncio.Protocol):
         if status in UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)
+
+
+def _has_counts(usage: object) -> TypeGuard[dict[str, int]]:
+    """Whether both numbers of tokens are there, and are such as a record holds."""
+    counts = (
+        [usage.get(k) for k in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
+    )
+    return all(type(count) is int and 0 <= count < MOST_TOKENS for count in counts)

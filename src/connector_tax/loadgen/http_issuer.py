@@ -20,8 +20,10 @@ from connector_tax.records.request import Status
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
-# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as much as the loop was away.
-RESEND_WITHIN_NS = 5_000_000
+# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as long as a host with busy cores lets this process wait.
+RESEND_WITHIN_NS = 10_000_000
+# For each request that took one: a server that closes what it accepts is not asked in a storm.
+SPARES_AT_ONCE = 2
 
 
 class HttpIssuer(SampleIssuer):
@@ -54,7 +56,7 @@ class HttpIssuer(SampleIssuer):
         A server that refuses them is not refused here: its requests will say so one by one.
         """
         self._on_end = on_end
-        await self._open_spares()
+        await self._open_spares(self._spare_connections)
 
     def issue(self, flight: Flight, payload: bytes) -> None:
         while self._idle:
@@ -65,7 +67,7 @@ class HttpIssuer(SampleIssuer):
         else:
             self._issue_on_new(flight, payload)
         if len(self._idle) < self._spare_connections and self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open_spares())
+            self._opening = asyncio.get_running_loop().create_task(self._open_spares(SPARES_AT_ONCE))
             self._opening.add_done_callback(self._opened)
 
     def abandon(self, status: Status, reason: str) -> None:
@@ -108,8 +110,9 @@ class HttpIssuer(SampleIssuer):
         error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
         self._report(flight, "truncated", error, now_ns)
 
-    async def _open_spares(self) -> None:
-        while len(self._idle) < self._spare_connections:
+    async def _open_spares(self, most: int) -> None:
+        """Tries are counted, not what is open: a server may close each at once, and would be asked without end."""
+        for _ in range(min(most, self._spare_connections - len(self._idle))):
             try:
                 connection = await self._connect()
             except OSError:

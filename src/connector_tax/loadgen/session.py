@@ -265,8 +265,9 @@ class _Cell:
             now_ns = monotonic_ns()
             self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
-            # A worker that stopped by itself has failed and says so when it has finished.
-            if self._aborted or self._interrupted or self._heard.dead or self._heard.stopped:
+            # A worker that stopped before it was told to has failed and says so when it has finished.
+            failed = any(told_ns is None or at_ns < told_ns for at_ns in self._heard.stopped.values())
+            if self._aborted or self._interrupted or self._heard.dead or failed:
                 self._tell(Stop(now_ns))
                 return
             for t_ns, waiting in self._queue():

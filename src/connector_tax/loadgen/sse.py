@@ -161,6 +161,10 @@ class EventScanner:
             raise StreamError(f"the server broke off: {excerpt(payload[:MAX_SAID], MAX_SAID_CHARS)}")
         if choices is None:
             raise MalformedStream(f"an event without choices: {excerpt(payload[:MAX_SAID], 200)}")
+        if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices[:1]):
+            raise MalformedStream(
+                f"an event whose choices are no objects: {excerpt(payload[:MAX_SAID], 200)}"
+            )
         # A chat endpoint's first delta carries only the role; it is not a token.
         if choices and not _is_role_only(choices[0]):
             self.tokens += 1
@@ -176,13 +180,13 @@ def _line_feeds(data: bytes) -> int:
 
 def _is_role_only(choice: dict[str, Any]) -> bool:
     delta = choice.get("delta")
-    return delta is not None and "role" in delta and not delta.get("content")
+    return isinstance(delta, dict) and "role" in delta and not delta.get("content")
 
 
 def _decoded(payload: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedStream(f"an event that is not JSON: {excerpt(payload[:MAX_SAID], 200)}") from error
     if not isinstance(value, dict):
         raise MalformedStream(f"an event that is no object: {excerpt(payload[:MAX_SAID], 200)}")

@@ -266,3 +266,54 @@ def test_tokens_of_lines_that_end_with_cr_are_seen_when_they_come() -> None:
     assert scanner.feed(b"") == 0
     assert scanner.feed(b"data: [DONE]\r\r") == 0
     assert scanner.done
+
+
+@pytest.mark.parametrize(
+    "event",
+    [b'{"choices":[5]}', b'{"choices":[null]}', b'{"choices":5}', b'{"a":"\xff"}', b"[" * 100_000],
+    ids=["number", "null", "no list", "no utf-8", "deep"],
+)
+def test_an_event_that_is_none_ends_its_request_and_nothing_else(event: bytes) -> None:
+    """In a read of its own behind a token, where no parser of HTTP catches what the decoder raises."""
+
+    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
+        whole = sized(TOKEN + b"data: " + event + b"\n\n" + USAGE)
+        begun = whole.index(TOKEN) + len(TOKEN)
+        writer.write(whole[:begun])
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(whole[begun:])
+        await writer.drain()
+        return False
+
+    (flight, after), _ = exchange(script, 2)
+    assert (flight.status, after.status) == ("malformed", "malformed")
+    assert flight.error is not None and len(flight.error) < 1000
+
+
+@pytest.mark.parametrize("count", [b'"32"', b"32.5", b"-1", b"true", b"1180591620717411303424", b"null"])
+def test_a_usage_without_counts_is_no_answer(count: bytes) -> None:
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":2}}\n\n' % count
+    ((flight,), _) = exchange(say(sized(TOKEN + TOKEN + usage + b"data: [DONE]\n\n")))
+    assert flight.status == "malformed"
+    assert "no usage" in str(flight.error)
+
+
+def test_a_server_that_closes_at_once_is_not_asked_for_spares_without_end() -> None:
+    async def run() -> int:
+        accepted = 0
+
+        def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal accepted
+            accepted += 1
+            writer.close()
+
+        listening = await asyncio.start_server(close, "127.0.0.1", 0)
+        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=8)
+        await asyncio.wait_for(issuer.start(lambda flight: None), 10)
+        await asyncio.sleep(0.05)
+        issuer.shutdown()
+        listening.close()
+        return accepted
+
+    assert uvloop.run(run()) <= 8

@@ -327,3 +327,24 @@ def test_a_cell_behind_a_growing_queue_ends_and_gives_up_what_is_in_flight() -> 
     }
     assert outcome.window.drained_ns - outcome.window.t_stop_ns < 10e9
     assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_a_queue_that_grows_until_the_planned_end_is_overload(again: int) -> None:
+    """A worker that stops when it was told to must not end the sending phase before overload is asked about. Three times, since it is a race."""
+
+    async def slower_and_slower(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.4 + 0.02 * number)
+        await answer_well(reply, request, number)
+
+    asked = 0
+
+    def growing() -> list[tuple[int, float]]:
+        nonlocal asked
+        asked += 1
+        return [(time.monotonic_ns(), 5.0 * asked)]
+
+    with truth_server(slower_and_slower) as base_url:
+        own = spec(rate_per_s=40.0, warmup_s=0.1, duration_s=1.0, min_completed=1, drain_timeout_s=2.0)
+        outcome = measure_cell(own, base_url, "m", queue=growing)
+    assert outcome.window.overloaded
