@@ -101,3 +101,15 @@ def test_a_virtual_gpu_tells_transfers_from_copies_that_are_clocked(aggregate: d
         "Copies of KV between the device and its host are clocked by stand-ins where a connector makes"
         in text
     )
+
+
+def test_the_configurations_table_leaves_no_cell_uncounted(aggregate: dict[str, Any]) -> None:
+    """Plain's second launches are no configuration."""
+    assert "second launches (plain_again)" not in said(aggregate)
+    cell = next(c for c in aggregate["cells"] if c["config"] == "plain")
+    aggregate["cells"] += [
+        cell | {"config": "plain_again", "verdict": v} for v in ("valid", "valid", "invalid")
+    ]
+    assert "Plain's second launches (plain_again) have no row: 2 of 3 cells usable." in said(aggregate)
+    counts = re.findall(r"(\d+) of (\d+) (?:cells )?usable", said(aggregate))
+    assert sum(int(n) for _, n in counts) == len(aggregate["cells"])
