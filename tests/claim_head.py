@@ -101,7 +101,7 @@ class Head(Told):
             plain = str((self.a["configs"].get("plain") or {}).get("status"))
             lost = plain not in ("measured", "partial", "None")
             why = self.absent("plain") if lost else self.why_without("mooncake_both")
-            return said([f"be measured at ref_safe ({short(why, 400)})"], ())
+            return said([f"tax on TTFT p90 could be measured at ref_safe ({short(why, 400)})"], ())
         config = self.subject()
         tax = self.main("ttft_p90")[config]
         once = [] if tax.get("blocks") is not None else ["of one launch"]
@@ -112,7 +112,8 @@ class Head(Told):
         why = f"{short(str(tax.get('reason')), 400)}."
         if is_open(tax):
             words = [f"{label}: whether it has a tax on TTFT p90 {where} is not known; the estimate is"]
-            words.append(f"The interval has an open end and does not exclude zero: {why}")
+            ends = "no bounds" if tax["low"] is tax["high"] is None else "an open end"
+            words.append(f"The interval has {ends} and does not exclude zero: {why}")
             return said([*words, *around], number)
         if sign(tax) == 0:
             words = [f"{label}: no tax on TTFT p90 is found {where}; the estimate is"]
@@ -179,6 +180,8 @@ class Head(Told):
         if "is the largest" in s.text:
             told = "told apart from zero this is the largest" if sign(tax) > 0 else "is told apart from zero, and this estimate"  # fmt: skip
             return said([told, self.absent("mooncake_both")], ())
+        if s.text.startswith("The tax holds "):
+            return said([f"The tax holds {tax['holds']}."], ())
         if s.text.startswith("Measured "):
             return said([f"by phase {phase_word(str(tax['phase']))}'s launch"], ())
         return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())

@@ -322,5 +322,6 @@ class TaxRows:
         for e in self.own(self.a["observer_effect"], s.cells[0]):
             name = next((n for n, m in METRICS.items() if m == e["metric"]), e["metric"])
             if name == s.cells[1]:
-                numbers = (Cell((), estimate(e.get(k))) for k in ("effect", "tax", "tax_unrecorded"))
+                told = ((v, estimate(v)) for v in (e.get(k) for k in ("effect", "tax", "tax_unrecorded")))
+                numbers = (Cell((), v + the(e["n"]) if v else v) for e, v in told)
                 yield [word(s.cells[0]), word(name), *numbers]

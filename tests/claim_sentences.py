@@ -47,6 +47,7 @@ class Sentences(Head):
             (r"/ By cached blocks and running requests \| Phase D", self.growth),
             (r"/ Its \d+ cells, [^|]* \| ", self.growth_cells),
             (r"/ Taxes at every shape ", self.shapes),
+            (r"^Configurations \| Plain's second", self.second_launches),
             (r"^Cells / ", self.cells),
             (r"^Figures \|  is left out", self.omitted),
         )
@@ -241,6 +242,10 @@ class Sentences(Head):
 
     def cells(self, _: Statement) -> Cell:
         return said((), the(len(self.a["cells"])) + self.confidence)
+
+    def second_launches(self, _: Statement) -> Cell:
+        own = [c for c in self.a["cells"] if c["config"] == "plain_again"]
+        return said((), the(sum(map(usable, own))) + the(len(own)))
 
     def omitted(self, s: Statement) -> Cell:
         """Why a figure is left out: who was not measured is so by the list of configurations; reasons are its own words."""

@@ -14,7 +14,7 @@ INPUTS, OUTPUTS = [512, 4096, 32768], [64, 256, 1024]
 REF = {"ref_safe": 2, "ref_load": 4}
 PRIORITY = ["plain", "mooncake_both", "nixl_both", "lmcache_only"]
 SKIP_REASON = "mooncake_consumer: /v1/completions gave no answer within 30 s. See preflight/verify_mooncake_consumer.log"
-LEFT_OUT = "1 cells left out, the first is b/r2_32768x1024"
+LEFT_OUT = "1 cell left out: b/r2_32768x1024"
 # id -> label, status, reason, tax of TTFT and TPOT at ref_safe, extra microseconds per step, in hooks
 CONFIGS: dict[str, tuple[str, str, str | None, float, float, float, float]] = {
     "plain": ("plain vLLM", "measured", None, 0, 0, 0, 0),

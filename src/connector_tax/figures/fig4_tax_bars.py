@@ -52,7 +52,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     }
     order = list(dict.fromkeys(config for found in taxes.values() for config in found))
     if not order:
-        return Omitted("no tax is available at either reference rate")
+        return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate")
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
     references = _distinct_references(aggregate, taxes)
 

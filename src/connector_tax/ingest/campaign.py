@@ -200,8 +200,8 @@ def _unreadable(cell: CellFolder, error: Exception) -> Problem:
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
     problems = [Problem(str(folder.path), f"{fault}; cell left out") for fault in cell.left_out]
-    # Not a fault of the files: a cell in which nothing completed is a result, and said as one.
-    if not any(r.status == "ok" for r in cell.requests):
+    # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with faults it is not known.
+    if not cell.left_out and not any(r.status == "ok" for r in cell.requests):
         problems.append(Problem(str(folder.path), "no request completed"))
     if cell.steps is not None and cell.steps.torn:
         problems.append(Problem(str(folder.engine_step), "its last line is torn and not used"))

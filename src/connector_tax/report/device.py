@@ -18,9 +18,8 @@ from connector_tax.figures.lookup import (
 from connector_tax.figures.words import clean
 
 Text = dict[str, Any]
-NEVER_SHOWN = (
-    "kernels, memory traffic, transfers of KV between devices and hosts, what CUDA graphs really cost"
-)
+NEVER_SHOWN = "kernels, memory traffic, transfers of KV between devices, what CUDA graphs really cost"
+COPIES = "Copies of KV between the device and its host are clocked by stand-ins where a connector makes them."
 STEP = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
 
 
@@ -60,10 +59,8 @@ def _not_shown(gpu: Mapping[str, Any]) -> str:
             f"What a GPU's runner does on the host is set to {before:g} µs and {each:g} µs a sequence before the launch and "
             f"{after:g} µs after it."
         )
-        return f"It cannot show {NEVER_SHOWN}. {said}"
-    return (
-        f"It cannot show {NEVER_SHOWN}, nor what a GPU's runner prepares on the host, which is set to none."
-    )
+        return f"It cannot show {NEVER_SHOWN}. {COPIES} {said}"
+    return f"It cannot show {NEVER_SHOWN}, nor what a GPU's runner prepares on the host, which is set to none. {COPIES}"
 
 
 def _stand_ins(aggregate: Aggregate) -> list[str]:

@@ -33,14 +33,14 @@ from connector_tax.figures.words import (
     with_interval,
 )
 from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
-from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in
+from connector_tax.report.tax_text import OF_ONE_LAUNCH, holds, stands_in
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 SUBJECT = "mooncake_both"
 FLAGS = {
     "fallback_lowest_rate": (
         "fallback_lowest_rate: no rate that every configuration measured is free of saturation, so the lowest rate stands in for the "
-        "reference rate and the tax holds queueing"
+        "reference rate and the tax may hold queueing"
     ),
     "fallback_lowest_rate_load": (
         "fallback_lowest_rate_load: plain is saturated at every measured rate, so the lowest stands in for ref_load"
@@ -66,7 +66,7 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
             why_absent(aggregate, "plain") if lost else lacking.get(SUBJECT) or why_absent(aggregate, SUBJECT)
         )
         return {
-            "sentence": f"No connector's tax could be measured at ref_safe ({clean(reason)}).",
+            "sentence": f"No connector's tax on TTFT p90 could be measured at ref_safe ({clean(reason)}).",
             "details": [],
             "flags": flags,
         }
@@ -93,6 +93,8 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         details.append(f"Measured {instead}: Phase A's cell does not count.")
     if row.get("overloaded"):
         details.append("Requests waited, with the connector or without, so the tax holds queueing as well.")
+    if held := holds(row):
+        details.append(f"The tax {clean(held)}.")
     if flagged := _flags_of_its_cells(aggregate, row):
         details.append(
             f"The cells behind it are flagged {listing(flagged, 9)}; what that means stands below."
@@ -126,9 +128,10 @@ def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, co
         return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {with_interval(value)}."
     if value.told == UNDETERMINED:
         why = row.get("reason") or "an end of its interval is open"
+        ends = "no bounds" if value.low is None and value.high is None else "an open end"
         return (
             f"{name}: whether it has a tax on TTFT p90 {where} is not known; the estimate is {with_interval(value)}. "
-            f"The interval has an open end and does not exclude zero: {clean(str(why))}."
+            f"The interval has {ends} and does not exclude zero: {clean(str(why))}."
         )
     if value.told == GAIN:
         return f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}{_one_launch(row)}."

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, rows
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
 from connector_tax.figures.words import with_interval
 
 Text = dict[str, Any]
@@ -20,12 +20,15 @@ def observer_view(aggregate: Aggregate) -> list[Text]:
         {
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
-            "numbers": [_text(row.get(k)) for k in ("effect", "tax", "tax_unrecorded")],
+            "numbers": [_number(row.get(k)) for k in ("effect", "tax", "tax_unrecorded")],
         }
         for row in in_order(aggregate, rows(aggregate.get("observer_effect")))
     ]
 
 
-def _text(value: Any) -> str:
+def _number(value: Any) -> Text:
+    """``text`` and ``n``, the requests behind it."""
     found = interval(value)
-    return "–" if found is None else with_interval(found)
+    if found is None:
+        return {"text": "–", "n": ""}
+    return {"text": with_interval(found), "n": f"n {number(mapping(value).get('n')) or 0:,.0f}"}

@@ -25,7 +25,7 @@ from connector_tax.stats.completeness import (
     missing_repeats,
 )
 from connector_tax.stats.criteria import judge_criteria
-from connector_tax.stats.decomposition import decompose
+from connector_tax.stats.decomposition import NOOP, decompose
 from connector_tax.stats.evidence import evidence_of, hypotheses_json
 from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
@@ -114,7 +114,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "main_taxes": [m.to_json(confidence) for m in chosen],
         "attribution": _attribution(_at_ref_safe(estimates, rates), config["seed"], confidence),
         "engine_diff": changed,
-        "decomposition": decompose(chosen, changed, confidence),
+        "decomposition": decompose(chosen, changed, confidence, absent.get(NOOP)),
         "two_parts": two_parts(chosen, confidence),
         "repeats": blocks,
         "host_drift": host_drift(estimates, rates, confidence),

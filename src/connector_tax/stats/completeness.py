@@ -233,7 +233,11 @@ def _status(
     names = [f"{c.phase}/{c.spec.cell_id}" for c in lost]
     names += [f"{c.phase}/{c.cell_id}" for run in runs.values() for c in run.cells if not c.usable]
     if names:
-        return "partial", f"{len(set(names))} cells left out, the first is {names[0]}"
+        n = len(set(names))
+        return (
+            "partial",
+            f"{n} cells left out, the first is {names[0]}" if n > 1 else f"1 cell left out: {names[0]}",
+        )
     return "measured", None
 
 

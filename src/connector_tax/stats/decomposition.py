@@ -54,12 +54,15 @@ Taxes = Mapping[str, Part]
 NO_FLAGS = Part(Estimate(0.0, np.zeros(1), 0), measured=False)
 
 
-def decompose(chosen: list[MainTax], engine_diff: dict[str, Any], confidence: float) -> list[dict[str, Any]]:
+def decompose(
+    chosen: list[MainTax], engine_diff: dict[str, Any], confidence: float, no_noop: str | None = None
+) -> list[dict[str, Any]]:
     """Rows of ``decomposition`` in ``aggregate.json``, one per connector and latency.
 
     Args:
         chosen: the main taxes; those at ref_safe are split.
         engine_diff: configuration -> settings changed against plain; None where they were not seen.
+        no_noop: why the no-op connector has no numbers, where it has none.
     """
     changed: Changes = {
         config: None if found is None else sorted(set(found) - CONSEQUENCES)
@@ -68,7 +71,7 @@ def decompose(chosen: list[MainTax], engine_diff: dict[str, Any], confidence: fl
     by_metric = {metric: main_at(chosen, "ref_safe", metric) for metric in LATENCY_METRICS}
     configs = list(dict.fromkeys(c for taxes in by_metric.values() for c in taxes))
     return [
-        _row(config, metric, by_metric[metric], changed, confidence)
+        _row(config, metric, by_metric[metric], changed, confidence, no_noop)
         for config in configs
         if config != NOOP and not config.startswith(MATCHED)
         for metric in LATENCY_METRICS
@@ -80,14 +83,20 @@ IN_BOTH = "the no-op connector's own settings are not known, so what flags cost 
 
 
 def _row(
-    config: str, metric: str, found: dict[str, MainTax], changed: Changes, confidence: float
+    config: str,
+    metric: str,
+    found: dict[str, MainTax],
+    changed: Changes,
+    confidence: float,
+    no_noop: str | None,
 ) -> dict[str, Any]:
     """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
     whole = found[config]
     taxes = {c: Part(main.like(whole), main.blocks) for c, main in found.items()}
-    parts, split = _in_three(config, taxes, changed), 3
+    noop = taxes.get(NOOP) or Part(unavailable(_without_noop(no_noop)))
+    parts, split = _in_three(config, taxes, changed, noop), 3
     if any(part.estimate.point is None for part in parts.values()):
-        two = _in_two(config, taxes)
+        two = _in_two(taxes[config], noop)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         if parts["flags"].estimate.point is not None:
@@ -104,9 +113,9 @@ def _row(
     }
 
 
-def _in_three(config: str, taxes: Taxes, changed: Changes) -> dict[str, Part]:
+def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[str, Part]:
     flags = _flags(config, taxes, changed)
-    framework = _noop(taxes).less(_flags(NOOP, taxes, changed), of_other="its flags")
+    framework = noop.less(_flags(NOOP, taxes, changed), of_other="its flags")
     rest = taxes[config].less(flags, of_other="flags")
     return {
         "flags": flags,
@@ -115,14 +124,15 @@ def _in_three(config: str, taxes: Taxes, changed: Changes) -> dict[str, Part]:
     }
 
 
-def _in_two(config: str, taxes: Taxes) -> dict[str, Part]:
+def _in_two(whole: Part, noop: Part) -> dict[str, Part]:
     """Without the flags, which then lie in either."""
-    noop = _noop(taxes)
-    return {"framework": noop, "implementation": taxes[config].less(noop, of_other=NOOP)}
+    return {"framework": noop, "implementation": whole.less(noop, of_other=NOOP)}
 
 
-def _noop(taxes: Taxes) -> Part:
-    return taxes.get(NOOP) or Part(unavailable(f"{NOOP} has no usable cell here"))
+def _without_noop(why: str | None) -> str:
+    if why is None:
+        return f"{NOOP} has no usable cell here"
+    return f"{NOOP} was {why}" if why.startswith("skipped: ") else f"{NOOP} has no tax ({why})"
 
 
 def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:

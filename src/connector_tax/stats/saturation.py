@@ -20,7 +20,8 @@ class RatePoint:
     """What Phase A says about one configuration at one rate.
 
     Attributes:
-        throughput_ratio: completions over what was asked for: the cell's rate, or with random arrivals what was sent.
+        throughput_ratio: completions over what was asked for: the cell's rate, or with random arrivals what was sent, the
+            arrivals that were scheduled in its window.
         waiting_p50: None without samples.
         ttft_p90_ms: None where p90 falls on unfinished requests.
         random_arrivals: growth of TTFT is not judged then.

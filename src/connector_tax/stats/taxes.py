@@ -220,5 +220,6 @@ def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate | None:
     if own.point is None:
         return unavailable(own.reason or "unavailable", own.n)
     if other.point is None:
-        return unavailable(f"{of_other}: {other.reason or 'unavailable'}", own.n)
+        why = other.reason or "unavailable"
+        return unavailable(why if why.startswith(of_other) else f"{of_other}: {why}", own.n)
     return None

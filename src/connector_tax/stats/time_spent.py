@@ -54,7 +54,9 @@ class TimeSpent:
         blocks = sum(map(is_repeat, self.by_phase_s))
         if blocks:
             total = duration_text(self.published_s + self.blocks_s)
-            sentences.append(f"With {blocks} blocks of repeated launches {total}.")
+            sentences.append(
+                f"{total} in all, with {blocks} block{'s' if blocks > 1 else ''} of repeated launches."
+            )
         others = [p for p in self.by_phase_s if p not in PUBLISHED_PHASES and not is_repeat(p)]
         sentences += [
             f"{PHASE_WORDS.get(p, p)} took {duration_text(self.by_phase_s[p])} and counts in neither."

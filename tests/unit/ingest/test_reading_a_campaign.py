@@ -136,6 +136,8 @@ def test_a_missing_file_keeps_the_cell_out(campaign: Campaign, stream: str) -> N
     getattr(cell, stream).unlink()
     data = read_campaign(campaign.root)
     assert f"{stream}_A_r2_256x16.jsonl is missing" in said(data)
+    # What completed is not known then.
+    assert "no request completed" not in said(data)
     assert usable(data) == ["plain r4_256x16"]
 
 

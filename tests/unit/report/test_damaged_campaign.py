@@ -80,7 +80,7 @@ def assert_named_and_kept_out(found: Result, sound: Result, where: str, what: st
     state = found.aggregate["configs"][CONFIG]
     assert (state["status"], state["reason"]) == (
         "partial",
-        f"1 cells left out, the first is a/{CELL}",
+        f"1 cell left out: a/{CELL}",
     )
     # The same shape and rate was measured by Phase B as well; the page says whose number it shows.
     assert "by phase B's launch" in found.page

@@ -165,3 +165,18 @@ def test_parts_that_are_two_have_no_flags_beside_them() -> None:
     assert found["parts"] == 2
     assert found["flags"]["point"] is None and "lies in the other parts" in found["flags"]["reason"]
     assert found["framework"]["point"] + found["implementation"]["point"] == pytest.approx(0.30)
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        (
+            "skipped: its module cannot be imported",
+            "noop_connector was skipped: its module cannot be imported",
+        ),
+        ("failed in phase A: it died", "noop_connector has no tax (failed in phase A: it died)"),
+    ],
+)
+def test_without_the_no_op_connector_its_own_reason_stands_once(why: str, reason: str) -> None:
+    for row in decompose([_main("x", OWN)], {"x": CHANGED}, 0.95, why):
+        assert [row[p]["reason"] for p in ("framework", "implementation")] == [reason, reason]

@@ -62,7 +62,7 @@ def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path)
     assert found["outcome"] == "pass"
     assert found["evidence"] == (
         "4 h 50 min without what lay between launches: preflight 20 min, Phase A 2 h 00 min, Phase B 2 h 30 min. "
-        "With 2 blocks of repeated launches 6 h 50 min."
+        "6 h 50 min in all, with 2 blocks of repeated launches."
     )
     preflight(campaign, 1200 + 4260)
     assert seventh(campaign)["outcome"] == "fail"
