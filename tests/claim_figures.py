@@ -67,7 +67,7 @@ class Figures(Lines):
         shown = [t for r in present for m in NAMES for t in taxes[m, r].values()]
         words = ["/ percentile of plain - 1", self.launches_behind(shown), *self.left_out("a")]
         if len(present) == 2:
-            words.append("The gap between the two bars")
+            words.append("The gap between the two bars of a connector is a difference of two estimates")
         if flags := self.a["reference_rates"].get("flags"):
             words.append(f"Reference rates carry: {', '.join(flags)}.")
         missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
@@ -216,21 +216,25 @@ class Figures(Lines):
             self.launches_behind(main),
             *self.left_out("a"),
         ]
-        if fewer := self.fewer():
-            words.append(f"Known in fewer blocks than the whole: {listing(fewer, 9)}.")
+        for head, fewer in (("in fewer", True), ("over other", False)):
+            if named := self.unlike(fewer=fewer):
+                words.append(f"Known {head} blocks than the whole: {listing(named, 9)}.")
         words += [f"No setting of plain's is switched by {listing(whole, 6)}."] if whole else []
         words += ["framework = the no-op connector's whole tax"] if two else []
         words += [f"in either: {'; '.join(f'{c}, since {why}' for c, why in two.items())}."] if two else []
         words += [f"{c} is not split: {why}." for c, why in torn.items()]
         return said(words, [*self.confidence, *sizes([t.get("n") for t in main])])
 
-    def fewer(self) -> list[str]:
-        """Parts that fewer blocks know than the whole."""
+    def unlike(self, *, fewer: bool) -> list[str]:
+        """Parts that fewer blocks know than the whole, or that more do."""
         named = []
         for metric, own in self.stacks().items():
             for config, e in own.items():
                 kinds = {p: part.get("kind") for p, part in self.parts(e)[0].items()}
-                for kind in dict.fromkeys(k for k in kinds.values() if k not in (None, e["kind"])):
+                others = dict.fromkeys(k for k in kinds.values() if k not in (None, e["kind"]))
+                for kind in others:
+                    if (int(kind.split()[1]) < int(e["kind"].split()[1])) != fewer:
+                        continue
                     parts = ", ".join(p for p, k in kinds.items() if k == kind)
                     named.append(f"{parts} of {NAMES[metric]} of {config} {kind}")
         return named

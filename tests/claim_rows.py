@@ -31,7 +31,7 @@ BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W
 # What a sentence claims only where it has to.
 CLAIMS = re.compile(
     r"\ba (?:tax|gain) for\b|\bneither for\b|\bnot known for\b|\bnot known, since\b|\bit is not known\b|\bwithout a number\b|"
-    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b"
+    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b|\bover other blocks\b"
 )
 
 
@@ -257,7 +257,7 @@ class TaxRows:
     def decomposition(self, s: Statement) -> Iterator[list[Cell]]:
         for e in self.own(self.a["decomposition"], s.cells[0]):
             name = next(n for n, m in METRICS.items() if m == e["metric"])
-            kind = e.get("kind") or "of one launch"
+            kind = "" if e["total"]["point"] is None else e.get("kind") or "of one launch"
             cells = []
             for part in (e[p] for p in ("total", "flags", "framework", "implementation")):
                 cell = self._part(part)

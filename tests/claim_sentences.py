@@ -256,8 +256,8 @@ class Sentences(Head):
             words += [lost] if lost in text else []
             text = text.replace(lost, " ; ")
         states = "was skipped|failed|has no usable number here|was measured in part only"
-        words += [self.absent(c) for c in re.findall(rf"(\w+) (?:{states})", text)]
-        reasons = {str(e[p].get("reason")) for e in self.a["decomposition"] for p in ("flags", "framework", "implementation")}  # fmt: skip
+        words += [self.absent(c) for c in re.findall(rf"(\w+) (?:{states})", text) if c in self.configs]
+        reasons = {str(e[p].get("reason")) for e in self.a["decomposition"] for p in ("total", "flags", "framework", "implementation")}  # fmt: skip
         for reason in sorted(reasons, key=len, reverse=True):
             words += [reason] if reason in s.text and not any(reason in w for w in words) else []
         return said(words, ())

@@ -182,7 +182,10 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
         *([behind] if behind else []),
     ]
     if len(references) == 2:
-        parts.append("The gap between the two bars of a connector is what queueing adds to its tax.")
+        parts.append(
+            "The gap between the two bars of a connector is a difference of two estimates; the report's table of what load adds has "
+            "its interval."
+        )
     if flags:
         parts.append(f"Reference rates carry: {', '.join(flags)}.")
     missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))

@@ -4,6 +4,7 @@ Where no launch of plain had the connector's settings, in the two parts of the p
 tax, and what the connector adds to it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,14 +72,16 @@ class _Stack:
 
     Attributes:
         why_not: why there are not three parts.
-        fewer: part -> ``over n blocks``, of those over fewer blocks than the whole.
+        unlike: part -> ``over n blocks``, of those over other blocks than the whole.
+        fewer: those of them that are over fewer.
     """
 
     total: Interval
     n: int
     parts: dict[str, Interval]
     why_not: str
-    fewer: dict[str, str]
+    unlike: dict[str, str]
+    fewer: frozenset[str]
 
 
 Stacks = dict[str, dict[str, _Stack]]
@@ -122,8 +125,9 @@ def _stacks(aggregate: Aggregate) -> Stacks:
         missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
         n = int(number(mapping(row.get("total")).get("n")) or 0)
         kinds = {p: str(kind) for p in parts if (kind := mapping(row.get(p)).get("kind")) is not None}
-        fewer = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
-        stack = _Stack(total, n, parts if whole else {}, missing, fewer)
+        unlike = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
+        fewer = frozenset(p for p, kind in unlike.items() if _blocks(kind) < _blocks(row.get("kind")))
+        stack = _Stack(total, n, parts if whole else {}, missing, unlike, fewer)
         found.setdefault(metric, {})[str(row.get("config"))] = stack
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {
@@ -133,6 +137,12 @@ def _stacks(aggregate: Aggregate) -> Stacks:
     }
 
 
+def _blocks(kind: object) -> int:
+    """Of ``over 4 blocks``; 0 where it is of one launch."""
+    found = re.search(r"\d+", str(kind))
+    return int(found[0]) if found else 0
+
+
 def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     measured = {c.id for c in configs(aggregate) if c.status in ("measured", "partial")}
     if NOOP not in measured:
@@ -140,7 +150,10 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
     if reasons:
         return f"no tax can be split: {'; '.join(sorted(reasons))}"
-    return "no connector beside the no-op one has a tax at ref_safe"
+    totals = [mapping(row.get("total")) for row in rows(aggregate.get("decomposition"))]
+    lost = "; ".join(dict.fromkeys(str(t["reason"]) for t in totals if t.get("reason")))
+    why = f": {lost}" if lost else ""
+    return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
 
 
 def _panel(axes: Axes, metric: str, found: Mapping[str, _Stack], order: list[str]) -> None:
@@ -292,7 +305,8 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
                 if c in stacks[m]
             ]
         ),
-        _fewer_words(stacks),
+        _unlike_words(stacks, "Known in fewer blocks than the whole", fewer=True),
+        _unlike_words(stacks, "Known over other blocks than the whole", fewer=False),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
@@ -301,15 +315,16 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
     return " ".join(p for p in parts if p)
 
 
-def _fewer_words(stacks: Stacks) -> str:
-    """Parts that fewer blocks know than the whole."""
-    named = [
-        f"{', '.join(p for p, k in stack.fewer.items() if k == kind)} of {METRICS[metric]} of {config} {clean(kind)}"
-        for metric, found in stacks.items()
-        for config, stack in found.items()
-        for kind in dict.fromkeys(stack.fewer.values())
-    ]
-    return f"Known in fewer blocks than the whole: {listing(named, 9)}." if named else ""
+def _unlike_words(stacks: Stacks, head: str, *, fewer: bool) -> str:
+    """Parts that fewer blocks know than the whole, or parts that more do."""
+    named = []
+    for metric, found in stacks.items():
+        for config, stack in found.items():
+            own = {p: kind for p, kind in stack.unlike.items() if (p in stack.fewer) == fewer}
+            for kind in dict.fromkeys(own.values()):
+                parts = ", ".join(p for p, k in own.items() if k == kind)
+                named.append(f"{parts} of {METRICS[metric]} of {config} {clean(kind)}")
+    return f"{head}: {listing(named, 9)}." if named else ""
 
 
 def _two_words(two: Mapping[str, str]) -> str:

@@ -18,17 +18,22 @@ def decomposition_view(aggregate: Aggregate) -> list[Text]:
         {
             "label": label_of(aggregate, str(row.get("config"))),
             "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
-            "kind": str(row.get("kind") or OF_ONE_LAUNCH),
-            "parts": [_part_of(row, mapping(row.get(part))) for part in PARTS],
+            "kind": (kind := _kind_of(row)),
+            "parts": [_part_of(kind, mapping(row.get(part))) for part in PARTS],
         }
         for row in in_order(aggregate, rows(aggregate.get("decomposition")))
     ]
 
 
-def _part_of(row: Mapping[str, Any], part: Mapping[str, Any]) -> Text:
-    """One over fewer blocks than the tax says so."""
+def _kind_of(row: Mapping[str, Any]) -> str:
+    """Nothing where the tax has no number."""
+    return "" if interval(row.get("total")) is None else str(row.get("kind") or OF_ONE_LAUNCH)
+
+
+def _part_of(whole: str, part: Mapping[str, Any]) -> Text:
+    """One of another kind than ``whole``, the tax, says so."""
     found, kind = _part(part), part.get("kind")
-    if kind is not None and kind != row.get("kind"):
+    if interval(part) is not None and kind not in (None, whole):
         found["range"] = f"{found['range']}, {clean(str(kind))}"
     return found
 

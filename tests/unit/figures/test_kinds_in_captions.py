@@ -98,3 +98,37 @@ def test_figure_7_names_parts_that_fewer_blocks_know(example: dict[str, Any]) ->
         r"whole: framework of TTFT p90 of (\w+) over 4 blocks(, | and )implementation of TTFT p90 of \1 over 3 blocks",
         result.caption,
     )
+
+
+def test_parts_over_more_blocks_are_not_said_to_be_over_fewer(example: dict[str, Any]) -> None:
+    """The connector lost a block, and the no-op connector none."""
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["decomposition"]:
+        row["kind"] = "over 4 blocks"
+        for part in ("total", "flags", "framework", "implementation"):
+            row[part]["kind"] = "over 5 blocks" if part == "framework" else "over 4 blocks"
+    result = drawn("fig7_decomposition", aggregate)
+    assert isinstance(result, Drawn)
+    assert "fewer blocks" not in result.caption
+    assert "Known over other blocks than the whole: framework of TTFT p90 of " in result.caption
+
+
+def test_taxes_without_a_number_are_not_said_to_be_none(example: dict[str, Any]) -> None:
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["decomposition"]:
+        row["total"] = {"point": None, "low": None, "high": None, "n": 0, "reason": "requests failed"}
+    result = drawn("fig7_decomposition", aggregate)
+    assert isinstance(result, Omitted)
+    assert result.reason == (
+        "the tax of no connector beside the no-op one is known at ref_safe: requests failed"
+    )
+
+
+def test_the_gap_of_two_bars_is_not_put_down_to_queueing(example: dict[str, Any]) -> None:
+    result = drawn("fig4_tax_bars", example)
+    assert isinstance(result, Drawn)
+    assert "queueing adds" not in result.caption
+    assert (
+        "a difference of two estimates; the report's table of what load adds has its interval."
+        in result.caption
+    )
