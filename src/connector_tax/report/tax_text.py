@@ -75,6 +75,17 @@ def stands_in(row: Mapping[str, Any]) -> str:
     return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_label(phase)}'s launch"
 
 
+def in_place(text: Text, found: Mapping[str, Any], cell: Mapping[str, Any]) -> Text:
+    """``text`` of the tax ``found``, with whose tax it is in place of where it is not that of the launch of ``cell``."""
+    phase = str(cell.get("phase"))
+    if found.get("phase") == phase or not is_phase(phase):
+        return text
+    where = "n" if text["n"] else "range"
+    own = "by phase A's launch" if found.get("phase") == "a" and text["n"] else ""
+    note = f"in place of phase {phase_label(phase)}'s launch"
+    return text | {where: ", ".join(filter(None, (text[where], own, note)))}
+
+
 def shape_text(cell: Mapping[str, Any]) -> str:
     """Prompt and output tokens, or the name of the conversations; of a closed loop what it held: ``c8_128x256_k50000``."""
     if cell.get("phase") == "c":
