@@ -5,8 +5,8 @@ from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, main_taxes, mapping, rows
 from connector_tax.figures.words import clean, with_interval
-from connector_tax.records.cell import is_phase, phase_label
-from connector_tax.report.tax_text import OF_ONE_LAUNCH, tokens
+from connector_tax.records.cell import is_phase
+from connector_tax.report.tax_text import OF_ONE_LAUNCH, phase_name, tokens
 
 Text = dict[str, Any]
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90", "step_p50_us": "median step"}
@@ -72,7 +72,7 @@ def _launches(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
     of_metric = main_taxes(aggregate, metric=str(row.get("metric")), reference="ref_safe")
     whole, noop = (mapping(of_metric.get(c)) for c in (str(row.get("config")), "noop_connector"))
     phases = [None if t.get("blocks") is not None else t.get("phase") for t in (whole, noop)]
-    own, other = (f"phase {phase_label(p)}'s" if is_phase(p) else "" for p in map(str, phases))
+    own, other = (f"phase {phase_name(p)}'s" if is_phase(p) else "" for p in map(str, phases))
     if set(phases) <= {"a", None}:
         return dict.fromkeys(("total", "framework", "rest"), "")
     rest = f" each, {own} less {other}" if own != other else f", by {own} launch"
