@@ -5,7 +5,7 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 
 from collections.abc import Callable
 
-from claim_lines import Lines, sizes
+from claim_lines import Lines, both_sides, sizes
 from claim_numbers import estimate, the
 from claim_rows import Cell, Entry, is_open, sign
 from claim_told import NAMES, listing, said
@@ -73,8 +73,8 @@ class Figures(Lines):
         missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
         if "ref_load" in present and missing:
             words.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
-        counts = [t.get(k) for found in taxes.values() for t in found.values() for k in ("n", "n_plain")]
-        return said(words, [*self.confidence, *sizes(counts)])
+        told, counts = both_sides([t for found in taxes.values() for t in found.values()])
+        return said([*words, *told], [*self.confidence, *counts])
 
     def grid(self) -> dict[tuple[str, int, int], Entry]:
         """The tax that stands at each shape, or the cell's own."""
@@ -90,6 +90,24 @@ class Figures(Lines):
             for t in own
             if t["config"] != "plain" and t["point"] is not None
         }
+
+    def moved(self) -> list[str]:
+        """Shapes at which the tax of another launch than Phase B's stands."""
+        keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
+        others = {tuple(t[k] for k in keys) for t in self.a["main_taxes"] if t["phase"] != "b"}
+        own = [
+            t
+            for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b")
+            and t["point"] is not None
+        ]
+        return sorted(
+            {
+                f"{t['input_tokens']} x {t['output_tokens']}"
+                for t in own
+                if t["config"] != "plain" and tuple(t[k] for k in keys) in others
+            }
+        )
 
     def shapes_title(self, s: Statement) -> Cell:
         grid = self.grid()
@@ -129,7 +147,13 @@ class Figures(Lines):
             words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over so many blocks")
         words.append("of one launch each")
         words += ["dotted where an end of it is not known"] if any(map(is_open, grid.values())) else []
-        values += [*self.confidence, *sizes([t.get(k) for t in grid.values() for k in ("n", "n_plain")])]
+        told, counts = both_sides(list(grid.values()))
+        words += told
+        values += [*self.confidence, *counts]
+        if moved := self.moved():
+            words.append(
+                f"At {listing(moved, 3)} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place of Phase B's."
+            )
         if queued := sum(bool(t.get("overloaded")) for t in grid.values()):
             values += the(queued) + the(len(grid))
         configs = [*(c for c in self.configs if any(k[0] == c for k in grid))]
@@ -284,5 +308,5 @@ class Figures(Lines):
             f"Tax of TTFT p90 {self.at_rate('ref_safe')};",
             "up to 30 % apart counts as additive",
         ]
-        counts = [t.get(k) for t in own for k in ("n", "n_plain")]
-        return said([*words, *self.left_out("a")], [*self.confidence, *sizes(counts)])
+        told, counts = both_sides(own)
+        return said([*words, *told, *self.left_out("a")], [*self.confidence, *counts])

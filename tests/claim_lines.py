@@ -19,6 +19,14 @@ def sizes(counts: Sequence[float | None]) -> list[Value]:
     return [] if not known else the(min(known)) + (the(max(known)) if min(known) < max(known) else [])
 
 
+def both_sides(taxes: Sequence[Entry]) -> tuple[list[str], list[Value]]:
+    """Requests with the connector and without: one range where both have the same."""
+    own, plain = (sizes([t.get(k) for t in taxes]) for k in ("n", "n_plain"))
+    if [v.number for v in own] == [v.number for v in plain] or not own or not plain:
+        return [], own or plain
+    return ["with the connector and", "without per"], [*own, *plain]
+
+
 class Lines(Sentences):
     """Of one aggregate."""
 
@@ -28,7 +36,7 @@ class Lines(Sentences):
         lost = [
             f"{c['config']} {c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
             for c in self.a["cells"]
-            if c["phase"] == phase and not usable(c)
+            if c["phase"] == phase and not usable(c) and not str(c["cell_id"]).endswith("_unrecorded")
         ]
         found = [f"Not in the picture: {listing(absent, 6)}."] if absent else []
         return [*found, f"Excluded cells: {listing(lost, 3)}." if lost else "Excluded cells: none."]

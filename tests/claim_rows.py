@@ -168,7 +168,8 @@ class TaxRows:
                 for metric in ("ttft_p90", "tpot_p90"):
                     chosen = self.standing(metric=metric, **place) if metric in found else None
                     own = chosen or self.lost(found.get(metric), metric=metric, **place)
-                    cells.append(self.tax_cell(own, main=chosen is not None))
+                    cell = self.tax_cell(own, main=chosen is not None)
+                    cells.append(self.in_place(cell, own, found.get(metric)))
                 yield [
                     word(s.cells[0]),
                     word(s.cells[1]),
@@ -176,6 +177,15 @@ class TaxRows:
                     Cell((), the(tokens_in) + the(tokens_out)),
                     *cells,
                 ]
+
+    @staticmethod
+    def in_place(cell: Cell, tax: Entry | None, own: Entry | None) -> Cell:
+        """Of a tax of another launch than that of the shape's own cell."""
+        if tax is None or own is None or tax["phase"] == own["phase"]:
+            return cell
+        once = tax["phase"] == "a" and tax["point"] is not None
+        note = f"in place of phase {phase_word(str(own['phase']))}'s launch"
+        return Cell([*cell.words, *(["by phase A's launch"] if once else []), note], cell.values)
 
     def twice(self, s: Statement) -> Iterator[list[Cell]]:
         found: dict[tuple[Any, ...], dict[str, Entry]] = {}
@@ -268,8 +278,21 @@ class TaxRows:
     def two_parts(self, s: Statement) -> Iterator[list[Cell]]:
         for e in self.own(self.a["two_parts"], s.cells[0]):
             name = next(n for n, m in METRICS.items() if m == e["metric"])
-            parts = (self._part(e[p], e["unit"], more=True) for p in ("total", "framework", "rest"))
-            yield [word(s.cells[0]), word(name), *parts]
+            cells = {p: self._part(e[p], e["unit"], more=True) for p in ("total", "framework", "rest")}
+            of = {"metric": e["metric"], "reference": "ref_safe"}
+            taxes = [self.standing(config=c, **of) or {} for c in (e["config"], "noop_connector")]
+            once = [
+                f"phase {phase_word(t['phase'])}'s" if t.get("blocks") is None and t.get("phase") else ""
+                for t in taxes
+            ]
+            if {*once} - {"", "phase A's"}:
+                alike = once[0] == once[1]
+                rest = f"by {once[0]} launch" if alike else f"each, {once[0]} less {once[1]}"
+                told = [f"by {w} launch" if w else "" for w in once] + [rest if e["rest"]["kind"] else ""]
+                cells = {
+                    p: Cell([*c.words, w], c.values) for (p, c), w in zip(cells.items(), told, strict=True)
+                }
+            yield [word(s.cells[0]), word(name), *cells.values()]
 
     @staticmethod
     def _part(part: Entry, unit: str = "ratio", *, more: bool = False) -> Cell:

@@ -12,7 +12,7 @@ from claim_head import Head
 from claim_numbers import estimate, the
 from claim_rows import SOURCES, Cell, Entry, sign, usable
 from claim_told import NAMES, listing, said
-from claim_values import Value
+from claim_values import PLAINS, Value
 from page_statements import Statement
 
 
@@ -43,6 +43,7 @@ class Sentences(Head):
             (r"/ Where the microseconds go / [^|]*\| \d+ hooks that take less", self.more_hooks),
             (r"/ Where the microseconds go / [^|]*\| Mean step", self.mean_step),
             (r"/ Where the microseconds go / ", self.difference),
+            (r"/ What recording costs \| Without a pair", self.unpaired),
             (r"/ What the host did meanwhile \| (CPUs|\d+ of)", self.host),
             (r"/ By cached blocks and running requests \| Phase D", self.growth),
             (r"/ Its \d+ cells, [^|]* \| ", self.growth_cells),
@@ -51,6 +52,19 @@ class Sentences(Head):
             (r"^Cells / ", self.cells),
             (r"^Figures \|  is left out", self.omitted),
         )
+
+    def unpaired(self, s: Statement) -> Cell:
+        """Who has no row, and which of its two cells was lost."""
+        shown = {e["config"] for e in self.a["observer_effect"]}
+        wanted = [c for c in self.configs if c not in shown and (c == "plain" or not c.startswith(PLAINS))]
+        words, end = ["Without a pair:"], "_unrecorded"
+        for config in wanted:
+            own = [c for c in self.a["cells"] if (c["config"], c["phase"]) == (config, "b")]
+            pair = {c["cell_id"].removesuffix(end) for c in own if c["cell_id"].endswith(end)}
+            lost = [c for c in own if c["cell_id"].removesuffix(end) in pair and not usable(c)]
+            told = [f"{c['cell_id']}, {'; '.join(c.get('reasons') or []) or 'not usable'}" for c in lost]
+            words.append(f"{self.labels[config]}: {'; '.join(told) or self.absent(config)}")
+        return said(words, ())
 
     # Under *Taxes*.
     def at(self, s: Statement) -> Cell:

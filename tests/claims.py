@@ -159,6 +159,8 @@ def _by_length(sentence: str, numbers: Mapping[str, Any]) -> tuple[list[str], st
     differ = len({r for length in numbers.get("by_length") or {} for r in rates.get(length) or []}) > 1
     if "Per doubling" not in sentence or "by_length" not in numbers:
         return found, sentence
+    if "by phase B's launches" not in sentence:
+        found.append("that it is of phase B's launches is not said")
     for length, value in numbers["by_length"].items():
         if value["point"] is None:
             continue

@@ -15,7 +15,6 @@ from connector_tax.figures.lookup import (
     interval,
     label_of,
     main_taxes,
-    number,
     reference_flags,
     reference_rate,
     source_note,
@@ -30,7 +29,7 @@ from connector_tax.figures.style import (
     set_claim,
 )
 from connector_tax.figures.words import (
-    counted,
+    counted_sides,
     launches_behind,
     left_out,
     percent,
@@ -165,18 +164,12 @@ def _title(aggregate: Aggregate, taxes: Taxes) -> str:
 
 
 def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
-    sizes = [
-        int(n)
-        for found in taxes.values()
-        for row in found.values()
-        for k in ("n", "n_plain")
-        if (n := number(row.get(k)))
-    ]
+    shown = [row for found in taxes.values() for row in found.values()]
     flags = reference_flags(aggregate)
     behind = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
-        f"Bars with lines are {confidence_words(aggregate)} intervals; {counted(sizes)}.".replace(
+        f"Bars with lines are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.".replace(
             "Bars with lines", "Whiskers"
         ),
         *([behind] if behind else []),

@@ -29,7 +29,7 @@ from connector_tax.figures.lookup import (
 from connector_tax.figures.style import Drawn, Omitted, new_figure, percent_ticks, set_claim
 from connector_tax.figures.words import (
     clean,
-    counted,
+    counted_sides,
     interval_texts,
     left_out,
     listing,
@@ -196,13 +196,13 @@ def _place(
 
 def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str]) -> str:
     found = [row for grid in grids.values() for row in grid.values()]
-    sizes = [int(n) for row in found for k in ("n", "n_plain") if (n := number(row.get(k)))]
     queued = sum(bool(row.get("overloaded")) for row in found)
     return " ".join(
         [
             f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
+            _instead(aggregate),
             f"In brackets the {confidence_words(aggregate)} interval in percent, {_launches(grids)}; hatched where it covers zero{_dotted(found)}.",
-            f"{counted(sizes).replace('point', 'cell')}.",
+            f"{counted_sides(found, 'cell')}.",
             f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
             if queued
             else "",
@@ -210,6 +210,21 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             left_out(aggregate, "b"),
         ]
     ).replace("  ", " ")
+
+
+def _instead(aggregate: Aggregate) -> str:
+    """Of shapes whose cells have another tax than Phase B's."""
+    measured = tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b")
+    shapes = sorted(
+        {
+            f"{row.get('input_tokens')} x {row.get('output_tokens')}"
+            for row in measured
+            if standing_tax(aggregate, row).get("phase") != "b"
+        }
+    )
+    if not shapes:
+        return ""
+    return f"At {listing(shapes)} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place of Phase B's."
 
 
 def _dotted(found: list[Mapping[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 """Figure 8: do the taxes of two connectors add up when they are stacked?"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ from connector_tax.figures.lookup import (
     is_of_one_launch,
     label_of,
     main_taxes,
-    number,
     numbers_of,
     reference_rate,
     source_note,
@@ -33,7 +33,7 @@ from connector_tax.figures.style import (
 )
 from connector_tax.figures.words import (
     clean,
-    counted,
+    counted_sides,
     launches_behind,
     left_out,
     percent,
@@ -114,14 +114,9 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.grid(axis="x", visible=False)
     title = _title(aggregate, stack)
     set_claim(figure, title, source_note(aggregate))
-    sizes = [
-        int(n)
-        for c in (*stack.part_ids, stack.whole_id)
-        for k in ("n", "n_plain")
-        if (n := number(rows[c].get(k)))
-    ]
-    behind = launches_behind([rows[c] for c in (*stack.part_ids, stack.whole_id)])
-    return Drawn(figure, title, _caption(aggregate, sizes, behind), _rows(bars))
+    shown = [rows[c] for c in (*stack.part_ids, stack.whole_id)]
+    behind = launches_behind(shown)
+    return Drawn(figure, title, _caption(aggregate, shown, behind), _rows(bars))
 
 
 def _stack(
@@ -196,14 +191,14 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     return f"The two taxes {'add up' if outcome == 'supported' else refuted}: {sides}"
 
 
-def _caption(aggregate: Aggregate, sizes: list[int], behind: str) -> str:
+def _caption(aggregate: Aggregate, shown: list[Mapping[str, Any]], behind: str) -> str:
     at = reference_rate(aggregate, "ref_safe")
     return " ".join(
         [
             *([behind] if behind else []),
             f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
             f"Whiskers are {confidence_words(aggregate)} intervals;",
-            f"{counted(sizes).replace('point', 'bar')}.",
+            f"{counted_sides(shown, 'bar')}.",
             left_out(aggregate, "a"),
         ]
     )

@@ -240,8 +240,13 @@ def excluded_cells(aggregate: Aggregate, phase: str) -> list[str]:
     return [
         f"{c.get('config')} {c.get('cell_id')} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
         for c in all_cells(aggregate, phase)
-        if not usable(c)
+        if not usable(c) and is_recorded(c)
     ]
+
+
+def is_recorded(cell: Mapping[str, Any]) -> bool:
+    """Cells without the step recorder stand beside another of the same load, and are in no figure."""
+    return not str(cell.get("cell_id")).endswith("_unrecorded")
 
 
 def verdict_on(aggregate: Aggregate, hypothesis: str, subject: str) -> str:

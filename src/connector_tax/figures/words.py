@@ -133,6 +133,16 @@ def counted(counts: Sequence[int], of: str = "requests per point") -> str:
     return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + f" {of}"
 
 
+def counted_sides(taxes: Sequence[Mapping[str, Any]], of: str = "point") -> str:
+    """``counted`` where both sides are alike, else ``"n = 320 requests with the connector and 640 without per point"``."""
+    own, plain = ([int(n) for t in taxes if (n := number(t.get(k)))] for k in ("n", "n_plain"))
+    ends = [(min(side), max(side)) for side in (own, plain) if side]
+    if len(set(ends)) < 2:
+        return counted([*own, *plain], f"requests per {of}")
+    first, second = (f"{low:,}" + (f" to {high:,}" if high > low else "") for low, high in ends)
+    return f"n = {first} requests with the connector and {second} without per {of}"
+
+
 def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
     """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
     blocks = sorted({int(n) for row in chosen if (n := number(row.get("blocks"))) is not None})

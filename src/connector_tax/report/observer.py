@@ -1,8 +1,23 @@
 """What recording costs, as a table: the effect, and each tax with the recorder and without it."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
+from connector_tax.figures.claims import is_connector
+from connector_tax.figures.lookup import (
+    Aggregate,
+    all_cells,
+    configs,
+    in_order,
+    interval,
+    is_recorded,
+    label_of,
+    mapping,
+    number,
+    rows,
+    usable,
+    why_absent,
+)
 from connector_tax.figures.words import with_interval
 
 Text = dict[str, Any]
@@ -24,6 +39,32 @@ def observer_view(aggregate: Aggregate) -> list[Text]:
         }
         for row in in_order(aggregate, rows(aggregate.get("observer_effect")))
     ]
+
+
+def observer_lost(aggregate: Aggregate) -> list[str]:
+    """Of each configuration without a row, why; nothing in a campaign without unrecorded cells."""
+    pairs = [c for c in all_cells(aggregate) if not is_recorded(c)]
+    shown = {str(row.get("config")) for row in rows(aggregate.get("observer_effect"))}
+    lacking = [
+        c.id for c in configs(aggregate) if c.id not in shown and (c.id == "plain" or is_connector(c.id))
+    ]
+    return [_why_lost(aggregate, c, [p for p in pairs if p.get("config") == c]) for c in lacking if pairs]
+
+
+def _why_lost(aggregate: Aggregate, config: str, unrecorded: list[Mapping[str, Any]]) -> str:
+    """``NIXL (both): r4_256x16_unrecorded, its file is missing``."""
+    ids = {str(c.get("cell_id")).removesuffix("_unrecorded") for c in unrecorded}
+    lost = [
+        c
+        for c in all_cells(aggregate, "b")
+        if c.get("config") == config
+        and str(c.get("cell_id")).removesuffix("_unrecorded") in ids
+        and not usable(c)
+    ]
+    told = [
+        f"{c.get('cell_id')}, {'; '.join(map(str, c.get('reasons') or [])) or 'not usable'}" for c in lost
+    ]
+    return f"{label_of(aggregate, config)}: {'; '.join(told) or why_absent(aggregate, config)}"
 
 
 def _number(value: Any) -> Text:

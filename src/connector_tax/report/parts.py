@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, mapping, rows
+from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, main_taxes, mapping, rows
 from connector_tax.figures.words import clean, with_interval
-from connector_tax.report.tax_text import OF_ONE_LAUNCH, tokens
+from connector_tax.records.cell import is_phase
+from connector_tax.report.tax_text import OF_ONE_LAUNCH, phase_name, tokens
 
 Text = dict[str, Any]
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90", "step_p50_us": "median step"}
@@ -55,15 +56,29 @@ def two_parts_view(aggregate: Aggregate) -> list[Text]:
             "parts": [
                 _part(found := mapping(row.get(part)), str(row.get("unit")))
                 | {
-                    "n": f"n {tokens(found.get('n'))}, {kind}"
+                    "n": f"n {tokens(found.get('n'))}, {kind}{launch}"
                     if (kind := found.get("kind")) is not None
                     else ""
                 }
-                for part in ("total", "framework", "rest")
+                for part, launch in _launches(aggregate, row).items()
             ],
         }
         for row in in_order(aggregate, rows(aggregate.get("two_parts")))
     ]
+
+
+def _launches(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+    """By which phase's launch each of the parts is, where one of the two taxes is not by Phase A's."""
+    of_metric = main_taxes(aggregate, metric=str(row.get("metric")), reference="ref_safe")
+    whole, noop = (mapping(of_metric.get(c)) for c in (str(row.get("config")), "noop_connector"))
+    phases = [None if t.get("blocks") is not None else t.get("phase") for t in (whole, noop)]
+    own, other = (f"phase {phase_name(p)}'s" if is_phase(p) else "" for p in map(str, phases))
+    if set(phases) <= {"a", None}:
+        return dict.fromkeys(("total", "framework", "rest"), "")
+    rest = f" each, {own} less {other}" if own != other else f", by {own} launch"
+    return {
+        part: f", by {of} launch" if of else "" for part, of in (("total", own), ("framework", other))
+    } | {"rest": rest}
 
 
 def settings_view(aggregate: Aggregate) -> list[Text]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.figures.lookup import Interval, interval, is_of_one_launch, mapping, number
-from connector_tax.figures.words import with_interval
+from connector_tax.figures.words import PHASES, with_interval
 from connector_tax.records.cell import is_phase, phase_label
 from connector_tax.stats.outcomes import UNDETERMINED
 
@@ -67,12 +67,28 @@ def holds(row: Mapping[str, Any]) -> str:
     return f"holds {row['holds']}" if row.get("holds") else ""
 
 
+def phase_name(phase: str) -> str:
+    """``B'`` of ``b_prime``, ``R1`` of ``r1``."""
+    return PHASES.get(phase, phase_label(phase))
+
+
 def stands_in(row: Mapping[str, Any]) -> str:
     """Over how many blocks it was taken, or whose launch stands for Phase A's, which does not count; else nothing."""
     phase, blocks = str(row.get("phase")), number(row.get("blocks"))
     if blocks is not None:
         return f"over {blocks:.0f} blocks of launches"
-    return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_label(phase)}'s launch"
+    return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_name(phase)}'s launch"
+
+
+def in_place(text: Text, found: Mapping[str, Any], cell: Mapping[str, Any]) -> Text:
+    """``text`` of the tax ``found``, with whose tax it is in place of where it is not that of the launch of ``cell``."""
+    phase = str(cell.get("phase"))
+    if found.get("phase") == phase or not is_phase(phase):
+        return text
+    where = "n" if text["n"] else "range"
+    own = "by phase A's launch" if found.get("phase") == "a" and text["n"] else ""
+    note = f"in place of phase {phase_name(phase)}'s launch"
+    return text | {where: ", ".join(filter(None, (text[where], own, note)))}
 
 
 def shape_text(cell: Mapping[str, Any]) -> str:

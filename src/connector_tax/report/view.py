@@ -34,7 +34,7 @@ from connector_tax.report.device import device_banner, device_view
 from connector_tax.report.growth import growth_view
 from connector_tax.report.headline import headline
 from connector_tax.report.host import host_drift_view, host_view
-from connector_tax.report.observer import observer_view
+from connector_tax.report.observer import observer_lost, observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.prior import prior_sentences
 from connector_tax.report.processes import processes_view
@@ -43,6 +43,7 @@ from connector_tax.report.repeats import repeats_view
 from connector_tax.report.tax_text import (
     LATENCY_METRICS,
     OF_ONE_LAUNCH,
+    in_place,
     shape_text,
     stands_in,
     tax_text,
@@ -83,7 +84,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "decomposition": decomposition_view(aggregate),
         "two_parts": two_parts_view(aggregate),
         "settings": settings_view(aggregate),
-        "observer_effect": observer_view(aggregate),
+        "observer_effect": {"rows": observer_view(aggregate), "lost": observer_lost(aggregate)},
         "processes": processes_view(aggregate),
         "host": host_view(aggregate),
         "device": device_view(aggregate),
@@ -243,9 +244,10 @@ def _shape_taxes(aggregate: Aggregate) -> list[Text]:
 
 
 def _shape_tax(aggregate: Aggregate, row: Mapping[str, Any] | None) -> Text:
-    """The tax that stands at its rate and shape: at Phase A's shape it may be over blocks, or of Phase A's launch."""
-    found = None if row is None else standing_tax(aggregate, row)
-    return tax_text(found) if found is row else _main_tax(found, None)
+    """The tax that stands at its rate and shape: at Phase A's shape it may be over blocks, or of Phase A's launch, and says so."""
+    if row is None or (found := standing_tax(aggregate, row)) is row:
+        return tax_text(row)
+    return in_place(_main_tax(found, None), found, row)
 
 
 def _criterion(value: Mapping[str, Any]) -> Text:

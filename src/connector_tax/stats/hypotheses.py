@@ -343,7 +343,7 @@ def _trend(
             "averaged_over": list(trend.averaged_over),
             "left_out": {str(k): reason for k, reason in trend.left_out.items()},
         },
-        f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} changes by "
+        f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} by phase B's launches changes by "
         f"{_points(slope, evidence)} ({values_text(trend, lambda e: _percent(e, evidence))}), averaged over "
         f"{OTHER_LENGTH[length_name]} lengths {averaged_text(trend)}; growing: {outcome}{why}.{_caveat(trend, config)}",
         p_of_outcome(slope, evidence.confidence, grows, outcome),

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.parts import decomposition_view
+from connector_tax.figures.draw_all import FIGURES
+from connector_tax.figures.style import Drawn, drawing_style
+from connector_tax.figures.words import counted_sides, left_out
+from connector_tax.report.observer import observer_lost
+from connector_tax.report.parts import decomposition_view, two_parts_view
+from connector_tax.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
@@ -31,3 +36,93 @@ def test_a_tax_without_a_number_has_no_kind(aggregate: dict[str, Any]) -> None:
     assert found["kind"] == ""
     assert found["parts"][2]["range"].endswith("], over 5 blocks")
     assert "launch" not in found["parts"][3]["range"]
+
+
+def at_phase_as_shape(aggregate: dict[str, Any], **chosen: Any) -> dict[str, Any]:
+    """A tax of Phase B's at Phase A's rate and shape, for which ``chosen`` stands; the page's row of it."""
+    main = next(
+        t for t in aggregate["main_taxes"] if t["metric"] == "ttft_p90" and t["reference"] == "ref_safe"
+    )
+    own = {
+        **main,
+        "phase": "b",
+        "point": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+        "kind": "of one launch",
+        "headline": False,
+    }
+    aggregate["taxes"] = [own]
+    main |= {"phase": "a", "blocks": None, "kind": "of one launch", "available": True} | chosen
+    found: dict[str, Any] = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
+    return found
+
+
+def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str, Any]) -> None:
+    assert at_phase_as_shape(aggregate)["n"].endswith(", by phase A's launch, in place of phase B's launch")
+    several = at_phase_as_shape(aggregate, phase=None, blocks=4, kind="over 4 blocks")
+    assert several["n"].endswith(", over 4 blocks of launches, in place of phase B's launch")
+    lost = at_phase_as_shape(aggregate, point=None, low=None, high=None, reason="lost")
+    assert (lost["text"], lost["range"]) == ("not available", "lost, in place of phase B's launch")
+    aggregate["taxes"][0]["phase"] = "b_prime"
+    shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
+    assert shown["range"] == "lost, in place of phase B''s launch"
+    assert "in place" not in at_phase_as_shape(aggregate, phase="b", point=0.5, low=0.4, high=0.6)["n"]
+
+
+def test_figure_5_says_where_no_tax_of_phase_b_stands(aggregate: dict[str, Any]) -> None:
+    name = "fig5_shape_heatmaps"
+    at_phase_as_shape(aggregate)
+    shape = f"{aggregate['taxes'][0]['input_tokens']} x {aggregate['taxes'][0]['output_tokens']}"
+    with drawing_style(name):
+        found = FIGURES[name](aggregate)
+    assert isinstance(found, Drawn)
+    assert (
+        f"At {shape} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place"
+        in found.caption
+    )
+
+
+def test_two_parts_say_by_which_phases_launch_they_are(aggregate: dict[str, Any]) -> None:
+    part = {"point": 0.1, "low": 0.05, "high": 0.2, "n": 80, "kind": "of one launch"}
+    row = {"config": "nixl_both", "metric": "ttft_p90", "unit": "ratio"}
+    aggregate["two_parts"] = [row | dict.fromkeys(("total", "framework", "rest"), part)]
+    own = {
+        t["config"]: t
+        for t in aggregate["main_taxes"]
+        if (t["metric"], t["reference"]) == ("ttft_p90", "ref_safe")
+    }
+    assert all("phase" not in p["n"] for p in two_parts_view(aggregate)[0]["parts"])
+    own["nixl_both"]["phase"] = "b"
+    total, framework, rest = (p["n"] for p in two_parts_view(aggregate)[0]["parts"])
+    assert total.endswith(", of one launch, by phase B's launch")
+    assert framework.endswith(", of one launch, by phase A's launch")
+    assert rest.endswith(", of one launch each, phase B's less phase A's")
+    own["noop_connector"]["phase"] = "b"
+    assert two_parts_view(aggregate)[0]["parts"][2]["n"].endswith(", of one launch, by phase B's launch")
+
+
+def test_a_lost_pair_gives_its_reason_and_is_in_no_figures_caption(aggregate: dict[str, Any]) -> None:
+    assert observer_lost(aggregate) == []
+    twin = {
+        "phase": "b",
+        "verdict": "valid",
+        "usable": False,
+        "reasons": ["died"],
+        "cell_id": "r4_8x8_unrecorded",
+    }
+    aggregate["cells"] = [{"config": "nixl_both", **twin}]
+    aggregate["observer_effect"] = [{"config": c} for c in aggregate["configs"] if c != "nixl_both"]
+    label = aggregate["configs"]["nixl_both"]["label"]
+    assert observer_lost(aggregate) == [f"{label}: r4_8x8_unrecorded, died"]
+    assert "Excluded cells: none." in left_out(aggregate, "b")
+
+
+def test_both_sides_are_counted_by_themselves() -> None:
+    one, other = {"n": 320, "n_plain": 640}, {"n": 240, "n_plain": 640}
+    assert counted_sides([one]) == "n = 320 requests with the connector and 640 without per point"
+    assert counted_sides([one, other], "bar").startswith("n = 240 to 320 requests with")
+    assert (
+        counted_sides([{"n": n, "n_plain": n} for n in (80, 200)], "cell")
+        == "n = 80 to 200 requests per cell"
+    )

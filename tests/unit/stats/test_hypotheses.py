@@ -186,6 +186,7 @@ def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
     assert (found.outcome, found.numbers["averaged_over"]) == ("supported", [512, 4096])
     assert [n["point"] for n in found.numbers["by_length"].values()] == pytest.approx([0.01, 0.02, 0.03])
     assert "averaged over input lengths 512, 4096 (32768 left out: " in found.sentence
+    assert "the TPOT p90 tax of mooncake_both by phase B's launches changes by " in found.sentence
     assert "did not keep up at 1024" in found.numbers["left_out"]["32768"]
 
 
