@@ -92,7 +92,7 @@ def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]
     why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
     assert why in split["implementation"]["reason"]
     drawn = fig7_decomposition.draw(once)
-    assert isinstance(drawn, Drawn) and f"; noop_connector: {why}." in drawn.caption
+    assert isinstance(drawn, Drawn) and f"; {why}." in drawn.caption
     page = page_view(once, {}, None)
     rest = one(page["two_parts"], label="NIXL (both)", metric="TTFT p90")["parts"][2]
     assert (rest["text"], rest["range"]) == (
