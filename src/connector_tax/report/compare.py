@@ -107,12 +107,19 @@ class InNeither:
     """A configuration without a tax in A and in B.
 
     Attributes:
-        skipped: preflight took it out of both, so neither asked for its tax; else nobody can tell whether that rose.
+        skipped: preflight took it out of every campaign that planned it.
+        planned_in: the sides that planned it: ``("A", "B")``, ``("A",)`` or ``("B",)``.
     """
 
     config: str
     reason: str
     skipped: bool
+    planned_in: tuple[str, ...]
+
+    @property
+    def withholds(self) -> bool:
+        """Whether both campaigns asked for its tax, so that nobody can tell whether it rose."""
+        return len(self.planned_in) == 2 and not self.skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,7 @@ class Comparison:
         fail_above: a rise of a tax by more than this ratio is a regression, if the rise is told apart from zero.
         deciding: the metrics that may be one.
         only_in: (A or B, configuration, why it is not in the other).
-        in_neither: configurations that both campaigns planned and that have no tax in either.
+        in_neither: configurations that A or B planned and that have no tax in either.
         allow_missing: a tax that cannot be compared is no reason to withhold a verdict.
     """
 
@@ -171,7 +178,7 @@ class Comparison:
         """0: no regression, 1: at least one, 2: of some tax nobody can tell whether it rose."""
         if self.regressions:
             return 1
-        unknown = any(not absent.skipped for absent in self.in_neither)
+        unknown = any(absent.withholds for absent in self.in_neither)
         missing = (self.lost or self.gone or unknown) and not self.allow_missing
         return 2 if not self.decisive or self.unbounded or missing else 0
 
@@ -213,9 +220,12 @@ def compare(
         if len(there) == 1:
             other = b if there[0] is a else a
             only_in.append((there[0].name, config, why_absent(other.aggregate, config)))
-        if not there and all(config in own for own in planned):
-            skipped = all(own[config] == "skipped" for own in planned)
-            in_neither.append(InNeither(config, _why_in_neither(a, b, config), skipped))
+        if not there:
+            statuses = {
+                side.name: own[config] for side, own in zip((a, b), planned, strict=True) if config in own
+            }
+            skipped = set(statuses.values()) == {"skipped"}
+            in_neither.append(InNeither(config, _why_in_neither(a, b, config), skipped, tuple(statuses)))
         if len(there) == 2 and rate.per_s is not None:
             changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
     return Comparison(

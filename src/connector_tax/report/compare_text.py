@@ -38,7 +38,7 @@ def comparison_text(comparison: Comparison) -> str:
         lines += ["", "In one of the two only:"]
         lines += [f"  {config} (in {name}): {clean(why)}" for name, config, why in comparison.only_in]
     if comparison.in_neither:
-        lines += ["", "In the plan of both, and without a tax in either:"]
+        lines += ["", "Planned, and without a tax in A and in B:"]
         lines += [f"  {absent.config}: {clean(absent.reason)}" for absent in comparison.in_neither]
     # Names, dates and reasons are whatever somebody wrote; none moves a cursor or ends a line.
     return "\n".join(printable(line, MOST_CHARACTERS) for line in [*lines, "", sentence(comparison)])
@@ -151,15 +151,23 @@ def _missing(comparison: Comparison) -> str:
     if comparison.lost:
         words = [f"{METRIC_WORDS[c.metric]} of {c.config}" for c in comparison.lost]
         parts.append(f"{len(words)} could not be compared: {listing(words, MOST_NAMED)}")
-    skipped = [absent.config for absent in comparison.in_neither if absent.skipped]
+    in_both = [absent for absent in comparison.in_neither if len(absent.planned_in) == 2]
+    skipped = [absent.config for absent in in_both if absent.skipped]
     if skipped:
         parts.append(
             f"{listing(skipped, MOST_NAMED)} {'was' if len(skipped) == 1 else 'were'} skipped in both"
         )
-    failed = [absent.config for absent in comparison.in_neither if not absent.skipped]
+    failed = [absent.config for absent in in_both if not absent.skipped]
     if failed:
-        verb = "has a tax" if len(failed) == 1 else "have taxes"
-        parts.append(f"{listing(failed, MOST_NAMED)} {verb} in neither")
+        verb = "has" if len(failed) == 1 else "have"
+        parts.append(f"{listing(failed, MOST_NAMED)} {verb} no tax in A and none in B")
+    for name in ("A", "B"):
+        alone = [absent.config for absent in comparison.in_neither if absent.planned_in == (name,)]
+        if alone:
+            verb = "was" if len(alone) == 1 else "were"
+            parts.append(
+                f"{listing(alone, MOST_NAMED)} {verb} planned in {name} only, and not measured there"
+            )
     if comparison.only_in:
         words = [f"{config} is in {name} only" for name, config, _ in comparison.only_in]
         parts.append(listing(words, MOST_NAMED))
@@ -177,7 +185,8 @@ def _refusal(comparison: Comparison) -> str:
     reasons += [f"{c.config}: its change is {_change(c)}" for c in comparison.unbounded]
     reasons += [why for _, _, why in comparison.only_in]
     reasons += [
-        f"{absent.config} has a tax in neither: {clean(absent.reason)}" for absent in comparison.in_neither
+        f"{absent.config} has no tax in A and none in B: {clean(absent.reason)}"
+        for absent in comparison.in_neither
     ]
     if comparison.rate.per_s is None:
         reasons = [comparison.rate.sentence.rstrip(".")]

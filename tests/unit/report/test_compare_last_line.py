@@ -64,17 +64,18 @@ def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
     assert found.exit_code == 2
     said = sentence(found)
     assert said.startswith("No verdict: none of 10 taxes")
-    assert "; nixl_both has a tax in neither (--allow-missing makes it a pass)" in said
-    assert "In the plan of both, and without a tax in either:" in comparison_text(found)
+    assert "; nixl_both has no tax in A and none in B (--allow-missing makes it a pass)" in said
+    assert "Planned, and without a tax in A and in B:" in comparison_text(found)
     assert "nixl_both: nixl_both failed: the engine died" in comparison_text(found)
     assert comparison_json(found)["in_neither"][-1] == {
         "config": "nixl_both",
         "reason": "nixl_both failed: the engine died",
         "skipped": False,
+        "planned_in": ("A", "B"),
     }
     allowed = replace(found, allow_missing=True)
     assert allowed.exit_code == 0
-    assert "; nixl_both has a tax in neither." in sentence(allowed)
+    assert "; nixl_both has no tax in A and none in B." in sentence(allowed)
 
 
 def test_one_that_failed_in_one_and_was_skipped_in_the_other_has_both_reasons(
@@ -105,4 +106,8 @@ def test_what_one_campaign_planned_and_nobody_measured_withholds_nothing(
     for key in ("cells", "main_taxes"):
         pair[0][key] = [x for x in pair[0][key] if x["config"] != "nixl_both"]
     del pair[0]["configs"]["nixl_both"]
-    assert compared(*pair).exit_code == 0
+    found = compared(*pair)
+    assert found.exit_code == 0
+    assert "; nixl_both was planned in B only, and not measured there" in sentence(found)
+    why = "nixl_both: in A nixl_both is not part of this campaign; in B nixl_both failed: the engine died"
+    assert why in comparison_text(found)
