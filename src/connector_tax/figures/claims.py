@@ -16,16 +16,11 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import clean, listing, with_interval
-from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
+from connector_tax.records.connector import is_connector
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 # More of them are named, and the first alone has its number.
 MOST_NUMBERS = 2
-
-
-def is_connector(config: str) -> bool:
-    """Launches of plain are none, whatever their settings."""
-    return config not in ("plain", PLAIN_AGAIN) and not config.startswith(MATCHED)
 
 
 def of_connectors(found: Mapping[str, Interval]) -> dict[str, Interval]:

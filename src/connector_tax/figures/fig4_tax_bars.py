@@ -184,7 +184,7 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
     missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
     if "ref_load" in references and missing:
         parts.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
-    parts.append(left_out(aggregate, "a"))
+    parts.append(left_out(aggregate, "a", {c for r in references for m in METRICS for c in taxes[m, r]}))
     return " ".join(parts)
 
 

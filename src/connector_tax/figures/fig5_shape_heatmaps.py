@@ -207,7 +207,7 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             if queued
             else "",
             f"Not available: {listing(missing)}." if missing else "",
-            left_out(aggregate, "b"),
+            left_out(aggregate, "b", grids),
         ]
     ).replace("  ", " ")
 

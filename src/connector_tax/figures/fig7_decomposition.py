@@ -310,7 +310,7 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
-        left_out(aggregate, "a"),
+        left_out(aggregate, "a", {NOOP}.union(*stacks.values())),
     ]
     return " ".join(p for p in parts if p)
 

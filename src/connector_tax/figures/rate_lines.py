@@ -92,7 +92,7 @@ def draw_rate_lines(aggregate: Aggregate, *, quantity: str, name: str, axis_labe
     (strip or axes).set_xlabel("requested send rate (req/s)")
     title = _title(aggregate, lines, name)
     set_claim(figure, title, source_note(aggregate))
-    return Drawn(figure, title, _caption(aggregate, lines, cells, name), _rows(lines, quantity))
+    return Drawn(figure, title, _caption(aggregate, lines, name), _rows(lines, quantity))
 
 
 def _points(aggregate: Aggregate, config: ConfigView, quantity: str) -> list[Point]:
@@ -203,19 +203,20 @@ def _level(value: Interval) -> str:
 def _caption(
     aggregate: Aggregate,
     lines: Mapping[ConfigView, Sequence[Point]],
-    cells: Mapping[ConfigView, Sequence[Mapping[str, Any]]],
     name: str,
 ) -> str:
+    # A configuration without any point has no line, and its cells are named all the same.
+    cells = {c: valid_cells(aggregate, "a", c.id) for c in configs(aggregate)}
     shape = phase_a_shape(aggregate)
     sizes = [int(number(cell.get("n_window")) or 0) for points in lines.values() for cell, _ in points]
     lost = [
         f"{c.id} at {rate(float(cell['rate_per_s']))}"
-        for c, points in lines.items()
-        for cell in cells[c]
-        if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in points]
+        for c, found in cells.items()
+        for cell in found
+        if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in lines.get(c, [])]
     ]
     knees = [
-        f"{c.id} at {rate(knee)}" for c in lines if (knee := saturation_rate(aggregate, c.id)) is not None
+        f"{c.id} at {rate(knee)}" for c in cells if (knee := saturation_rate(aggregate, c.id)) is not None
     ]
     parts = [
         f"{name} p90 against the send rate, phase A"

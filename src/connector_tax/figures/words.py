@@ -1,12 +1,21 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, Interval, configs, excluded_cells, number
+from connector_tax.figures.lookup import (
+    Aggregate,
+    Interval,
+    all_cells,
+    configs,
+    excluded_cells,
+    number,
+    usable,
+)
 from connector_tax.intervals.texts import digits_apart, usual_decimals
 from connector_tax.opening import printable
+from connector_tax.records.connector import is_connector
 
 PHASES = {"b": "B", "b_prime": "B'"}
 METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -174,12 +183,21 @@ def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
     return f"{METRICS.get(metric, metric)} of {config} at {row.get('reference')}"
 
 
-def left_out(aggregate: Aggregate, phase: str) -> str:
-    """The caption's sentences on what is not in the picture: skipped configurations and invalid cells."""
+def left_out(aggregate: Aggregate, phase: str, drawn: Collection[str] | None = None) -> str:
+    """The caption's sentences on what is not in the picture: skipped configurations, those without a number, invalid cells.
+
+    Args:
+        drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
+    """
     absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in ("measured", "partial")]
     cells = excluded_cells(aggregate, phase)
     sentences = []
     if absent:
         sentences.append(f"Not in the picture: {listing(absent, 6)}.")
+    if drawn is not None:
+        measured = {str(cell.get("config")) for cell in all_cells(aggregate, phase) if usable(cell)}
+        silent = [c.id for c in configs(aggregate) if is_connector(c.id) and c.id in measured - set(drawn)]
+        if silent:
+            sentences.append(f"Measured, but without a number here: {listing(silent, 9)}.")
     sentences.append(f"Excluded cells: {listing(cells)}." if cells else "Excluded cells: none.")
     return " ".join(sentences)

@@ -85,3 +85,8 @@ class ConnectorSpec:
     ttft_is_no_tax: str | None = None
     copies_kv: str | None = None
     matches: str | None = None
+
+
+def is_connector(config: str) -> bool:
+    """Launches of plain are none, whatever their settings."""
+    return config not in ("plain", PLAIN_AGAIN) and not config.startswith(MATCHED)

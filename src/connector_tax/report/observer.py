@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.claims import is_connector
 from connector_tax.figures.lookup import (
     Aggregate,
     all_cells,
@@ -19,6 +18,7 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import with_interval
+from connector_tax.records.connector import is_connector
 
 Text = dict[str, Any]
 METRIC_WORDS = {

@@ -1,0 +1,41 @@
+"""A connector that was measured is in every figure of its phase, or the caption names it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from mutations import MUTATIONS
+
+from connector_tax.figures.draw_all import FIGURES
+from connector_tax.figures.style import Drawn, drawing_style
+
+
+def caption(name: str, aggregate: dict[str, object]) -> str:
+    with drawing_style(name):
+        drawn = FIGURES[name](aggregate)
+    assert isinstance(drawn, Drawn), name
+    return drawn.caption
+
+
+@pytest.mark.parametrize(
+    ("campaign", "config", "figures"),
+    [
+        ("huge taxes", "mooncake_both", ("fig4_tax_bars", "fig5_shape_heatmaps", "fig7_decomposition")),
+        ("hooks unheard", "nixl_both", ("fig9_attribution",)),
+        ("connector that fakes hits", "decode_bench", ("fig5_shape_heatmaps",)),
+    ],
+)
+def test_a_measured_connector_without_a_number_is_named(
+    campaign: str, config: str, figures: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    aggregate = MUTATIONS[campaign].made(tmp_path / "campaign")
+    for name in figures:
+        assert f"Measured, but without a number here: {config}." in caption(name, aggregate)
+    if campaign == "huge taxes":  # its cells do not keep up at any rate, so it has no line
+        for name in ("fig1_ttft_vs_rate", "fig2_tpot_vs_rate"):
+            said = caption(name, aggregate)
+            assert f"{config} at 4 req/s" in said.partition("No point, because")[2]
+            assert f"{config} at " in said.partition("Saturation begins for")[2].partition("No point")[0]
