@@ -65,7 +65,11 @@ class Figures(Lines):
         if len(present) == 2 and self.rates["ref_safe"] == self.rates["ref_load"]:
             present = ["ref_safe"]
         shown = [t for r in present for m in NAMES for t in taxes[m, r].values()]
-        words = ["/ percentile of plain - 1", self.launches_behind(shown), *self.left_out("a")]
+        words = [
+            "/ percentile of plain - 1",
+            self.launches_behind(shown),
+            *self.left_out("a", {c for r in present for m in NAMES for c in taxes[m, r]}),
+        ]
         if len(present) == 2:
             words.append("The gap between the two bars of a connector is a difference of two estimates")
         if flags := self.a["reference_rates"].get("flags"):
@@ -140,7 +144,7 @@ class Figures(Lines):
     def shapes_caption(self, s: Statement) -> Cell:
         grid = self.grid()
         rates = sorted({t["rate_per_s"] for t in grid.values()})
-        words = [self.at_rate("ref_safe", ""), *self.left_out("b")]
+        words = [self.at_rate("ref_safe", ""), *self.left_out("b", {c for c, *_ in grid})]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
         several = sorted({k[1:] for k, t in grid.items() if t.get("blocks") is not None})
         if several:
@@ -238,7 +242,7 @@ class Figures(Lines):
             f"At {self.at_rate('ref_safe', '')}:",
             "framework = tax of the no-op connector;",
             self.launches_behind(main),
-            *self.left_out("a"),
+            *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}),
         ]
         for head, fewer in (("in fewer", True), ("over other", False)):
             if named := self.unlike(fewer=fewer):

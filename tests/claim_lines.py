@@ -3,7 +3,7 @@
 All of it is worked out here from the aggregate; the room ``figures`` is not asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from claim_numbers import estimate, the
 from claim_rows import Cell, Entry, sign, usable
@@ -31,7 +31,7 @@ class Lines(Sentences):
     """Of one aggregate."""
 
     # What several figures say.
-    def left_out(self, phase: str) -> list[str]:
+    def left_out(self, phase: str, drawn: Collection[str] | None = None) -> list[str]:
         absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
         lost = [
             f"{c['config']} {c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
@@ -39,6 +39,14 @@ class Lines(Sentences):
             if c["phase"] == phase and not usable(c) and not str(c["cell_id"]).endswith("_unrecorded")
         ]
         found = [f"Not in the picture: {listing(absent, 6)}."] if absent else []
+        measured = [c["config"] for c in self.a["cells"] if c["phase"] == phase and usable(c)]
+        silent = [
+            c
+            for c in self.configs
+            if c in measured and not c.startswith(PLAINS) and drawn is not None and c not in drawn
+        ]
+        if silent:
+            found.append(f"Measured, but without a number here: {listing(silent, 9)}.")
         return [*found, f"Excluded cells: {listing(lost, 3)}." if lost else "Excluded cells: none."]
 
     def sound(self, config: str) -> list[Entry]:
@@ -86,11 +94,11 @@ class Lines(Sentences):
         lines = self.lines(s)
         lost = [
             f"{c} at {cell['rate_per_s']:g} req/s"
-            for c, points in lines.items()
+            for c in self.configs
             for cell in self.sound(c)
-            if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in points]
+            if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in lines.get(c, [])]
         ]
-        knees = [f"{c} at {k:g} req/s" for c in lines if (k := self.knee(c)) is not None]
+        knees = [f"{c} at {k:g} req/s" for c in self.configs if (k := self.knee(c)) is not None]
         shape = next((c for c in self.a["cells"] if c["phase"] == "a"), {})
         words = [
             f"Saturation begins for {'; '.join(knees)}."
@@ -225,6 +233,6 @@ class Lines(Sentences):
         counts = [e.get("n_steps") for e in self.splits().values()]
         words = [self.at_rate("ref_safe"), "without the slowest 0.1 %", "about 0.4 µs of the recorder each"]
         return said(
-            [*words, "of one launch", *self.left_out("a")],
+            [*words, "of one launch", *self.left_out("a", self.splits())],
             sizes(counts) + self.confidence,
         )
