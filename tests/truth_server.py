@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -59,7 +60,11 @@ async def answer_well(reply: Reply, request: dict[str, Any], number: int) -> Non
 
 
 @contextmanager
-def truth_server(script: Script = answer_well, metrics: Callable[[], str] | None = None):  # type: ignore[no-untyped-def]
+def truth_server(  # type: ignore[no-untyped-def]
+    script: Script = answer_well,
+    metrics: Callable[[], str] | None = None,
+    tls: ssl.SSLContext | None = None,
+):
     """Serve ``script(reply, request, number)`` on a free port, and what ``metrics`` says; yields the base URL."""
     loop = asyncio.new_event_loop()
     count = 0
@@ -87,12 +92,12 @@ def truth_server(script: Script = answer_well, metrics: Callable[[], str] | None
         finally:
             writer.close()
 
-    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, limit=2**24))
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, limit=2**24, ssl=tls))
     port = server.sockets[0].getsockname()[1]
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
     finally:
 
         async def close() -> None:

@@ -25,6 +25,7 @@ from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.ingest.steps import DECODE_ONLY, read_steps
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of
+from connector_tax.records.target import target_of
 from connector_tax.steptime import cut
 from connector_tax.summary.cell import in_window, latencies_ms
 
@@ -47,7 +48,7 @@ def launch(
         LaunchRequest(config.engine, config.connector(connector_id), folder, step_log)
     ) as engine:
         engine.wait_ready()
-        outcome = measure_cell(cell, engine.base_url, engine.model)
+        outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         time.sleep(1.0)
     window = outcome.window
     own = folder / "cell.jsonl"

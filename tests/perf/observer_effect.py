@@ -17,6 +17,7 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of
+from connector_tax.records.target import target_of
 
 # The recorder looks for its switch every half second.
 SETTLE_S = 0.8
@@ -45,7 +46,7 @@ def main() -> None:
         with running_engine(request) as engine:
             engine.wait_ready()
             with Slices(step_log.with_name(step_log.name + ".off"), args.slice, SETTLE_S) as slices:
-                outcome = measure_cell(cell, engine.base_url, engine.model)
+                outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
     print(f"recording {args.connector}: {paired(outcome.requests, slices)} of {args.slice:g} s")
 
 

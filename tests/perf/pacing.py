@@ -27,6 +27,7 @@ from connector_tax.loadgen.http_issuer import HttpIssuer
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.selftest import read_truth, truth_server
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import RequestForm, Target
 from connector_tax.timer import DeadlineFd, DeadlineTimer
 from connector_tax.workload.prompts import RequestRenderer
 
@@ -93,7 +94,7 @@ def thread(loop: asyncio.AbstractEventLoop, send: Send, t0_ns: int, n: int, endp
 
 async def load(pacer: Pacer, spec: CellSpec, port: int, n: int, endpoint: str) -> list[Flight]:
     loop = asyncio.get_running_loop()
-    renderer = RequestRenderer(spec, model="m", host="h")
+    renderer = RequestRenderer(spec, Target("127.0.0.1", port, "m"))
     payloads = {seq: renderer.render(seq) for seq in range(n)}  # the pacing is on trial, not the rendering
     flights: list[Flight] = []
     ended = asyncio.Event()
@@ -104,7 +105,7 @@ async def load(pacer: Pacer, spec: CellSpec, port: int, n: int, endpoint: str) -
         if not left[0]:
             ended.set()
 
-    issuer = HttpIssuer("127.0.0.1", port, spare_connections=16)
+    issuer = HttpIssuer(Target("127.0.0.1", port, "m"), RequestForm(), spare_connections=16)
     await issuer.start(on_end)
     t0_ns = time.monotonic_ns() + 2_000_000_000
 

@@ -23,6 +23,7 @@ from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of
 from connector_tax.records.cell import Shape
+from connector_tax.records.target import target_of
 
 SETTLE_S = 0.3
 
@@ -61,7 +62,7 @@ def toggle(
         with running_engine(request) as engine:
             engine.wait_ready()
             with Slices(off, slice_s, SETTLE_S) as slices:
-                outcome = measure_cell(cell, engine.base_url, engine.model)
+                outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         failed = sum(r.status != "ok" for r in outcome.requests)
         if failed:
             raise SystemExit(

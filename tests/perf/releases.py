@@ -34,6 +34,7 @@ from connector_tax.ingest.steps import KIND_NAMES, StepTable, read_steps
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.measure.preflight import run_preflight
 from connector_tax.plan import campaign_document, cells_of
+from connector_tax.records.target import target_of
 from connector_tax.steptime import cut
 from connector_tax.steptime.device_clock import cut_clock
 
@@ -96,7 +97,7 @@ def served(config: CampaignConfig, connector_id: str, folder: Path, duration_s: 
     step_log = folder / "steps" / "engine_step.jsonl"
     with running_engine(LaunchRequest(config.engine, connector, folder, step_log)) as engine:
         engine.wait_ready()
-        outcome = measure_cell(cell, engine.base_url, engine.model)
+        outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         time.sleep(1.5)  # both logs are written every half second
         logs = sorted(step_log.parent.glob("engine_step.*.jsonl"))
         settings = resolved_settings(logs, engine.log_text())

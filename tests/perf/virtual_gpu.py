@@ -31,6 +31,7 @@ from connector_tax.ingest.steps import DECODE_ONLY, read_steps
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of
 from connector_tax.records.connector import ConnectorSpec
+from connector_tax.records.target import target_of
 from connector_tax.steptime import cut
 from connector_tax.steptime.device_clock import clock_health, cut_clock
 from connector_tax.summary.cell import in_window, latencies_ms
@@ -89,7 +90,7 @@ def launch(
     step_log = folder / "steps" / "engine_step.jsonl"
     with running_engine(LaunchRequest(config.engine, connector, folder, step_log)) as engine:
         engine.wait_ready()
-        outcome = measure_cell(cell, engine.base_url, engine.model)
+        outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         time.sleep(1.0)
     window = outcome.window
     cut(

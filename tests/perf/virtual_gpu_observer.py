@@ -25,6 +25,7 @@ from connector_tax.config.checked import PROJECT_ROOT
 from connector_tax.engine.process import LaunchRequest, running_engine
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.plan import cells_of
+from connector_tax.records.target import target_of
 from connector_tax.steptime.device_clock import clock_health, cut_clock
 from connector_tax.summary.cell import in_window, latencies_ms
 
@@ -49,7 +50,7 @@ def tpot_p50_ms(
         LaunchRequest(config.engine, config.connector(connector_id), folder, step_log)
     ) as engine:
         engine.wait_ready()
-        outcome = measure_cell(cell, engine.base_url, engine.model)
+        outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         time.sleep(1.0)
     if recorded != any((folder / "steps").glob("engine_step.*.jsonl")):
         raise SystemExit(f"{folder}: step records are {'missing' if recorded else 'there'}")

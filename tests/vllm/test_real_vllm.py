@@ -23,6 +23,7 @@ from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.measure.warmup import ask
 from connector_tax.records.cell import CellSpec, CellWindow
+from connector_tax.records.target import target_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from step_rows import read_step_file
@@ -173,7 +174,7 @@ def test_conversations_hit_the_prefix_cache_as_agents_do(
     )
     with running_engine(LaunchRequest(config.engine, config.connector("plain"), tmp_path)) as engine:
         engine.wait_ready()
-        outcome = measure_cell(spec, engine.base_url, engine.model, should_abort=engine.death)
+        outcome = measure_cell(spec, target_of(engine.base_url, engine.model), should_abort=engine.death)
         hits = scrape_once(engine.base_url)["prefix_cache_hits"]
         assert_private_and_ours(engine)
     assert {r.status for r in outcome.requests} == {"ok"}, outcome.requests[0]

@@ -1,11 +1,9 @@
 """Measure one cell against any OpenAI-compatible server."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from connector_tax.errors import ConfigError
 from connector_tax.loadgen.health import health
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.result import SessionResult
@@ -14,11 +12,11 @@ from connector_tax.loadgen.session import (
     BenchmarkSession,
     Observe,
     Queue,
-    Target,
     unseen,
 )
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
+from connector_tax.records.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +31,15 @@ class CellOutcome:
 
 def measure_cell(
     spec: CellSpec,
-    base_url: str,
-    model: str,
+    target: Target,
     *,
     pool: WorkerPool | None = None,
     should_abort: Callable[[], str | None] = lambda: None,
     observe: Observe = NOTHING,
     should_stop: Callable[[], str | None] = lambda: None,
     queue: Queue = unseen,
-    authorization: str | None = None,
 ) -> CellOutcome:
-    """Load ``base_url`` as ``spec`` says and return what came of it; blocks until drained.
+    """Load ``target`` as ``spec`` says and return what came of it; blocks until drained.
 
     Args:
         pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
@@ -51,25 +47,21 @@ def measure_cell(
         should_stop: asked as often; a text ends sending, and what is in flight is waited for as at any end.
         queue: samples of the requests that wait in the engine, see ``measure.queue``; a cell behind a growing queue ends
             after ``duration_s`` and is flagged ``overloaded``.
-        authorization: the header of that name in every request, where the server asks for one.
 
     Raises:
-        ConfigError: ``base_url`` is not ``http://host:port``, or the load needs more file descriptors than there are.
+        ConfigError: the load needs more file descriptors than there are.
         EngineError: the workers would not start.
     """
-    target = replace(_target(base_url, model), authorization=authorization)
     if pool is None:
         with worker_pool(spec.workers or 1) as own:
             return measure_cell(
                 spec,
-                base_url,
-                model,
+                target,
                 pool=own,
                 should_abort=should_abort,
                 observe=observe,
                 should_stop=should_stop,
                 queue=queue,
-                authorization=authorization,
             )
     assert pool.n == (spec.workers or 1), "the pool is made for the campaign's number of workers"
     session = BenchmarkSession.start(
@@ -90,10 +82,3 @@ def measure_cell(
         raise
     result = session.result()
     return CellOutcome(result.window, result.requests, health(spec, result, pool.placement), result)
-
-
-def _target(base_url: str, model: str) -> Target:
-    url = urlsplit(base_url)
-    if url.scheme != "http" or not url.hostname:
-        raise ConfigError(f"base URL {base_url!r}: give http://host:port of an OpenAI-compatible server.")
-    return Target(url.hostname, url.port or 80, model)

@@ -15,13 +15,15 @@ import httptools
 
 from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.issuer import Flight
-from connector_tax.loadgen.sse import EventScanner, MalformedStream
+from connector_tax.loadgen.sse import EventScanner, MalformedStream, read_whole_answer
 from connector_tax.records.request import Status
 from connector_tax.redaction import excerpt
 
 MAX_ERROR_CHARS = 2000
 # Read so far, so that a secret at the end of what is kept is read whole, and known.
 MAX_ERROR_BODY = 8000
+# Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
+MAX_ANSWER = 1 << 26
 # Longest read that may be recognised by its frame; an event with more in it is worth parsing.
 MAX_FRAME = 4096
 
@@ -48,6 +50,7 @@ class Owner(Protocol):
 
     events: SampleEventHandler
     collect_ids: bool
+    stream: bool
 
     def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
 
@@ -89,6 +92,7 @@ class Connection(asyncio.Protocol):
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
         assert self._transport is not None
         self._flight = flight
+        flight.carrier = self
         self.payload = payload
         self._parser = httptools.HttpResponseParser(self)
         self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
@@ -113,6 +117,8 @@ class Connection(asyncio.Protocol):
         """Give up the flight without reporting it."""
         flight, self._flight = self._flight, None
         self._framed = False
+        if flight is not None:
+            flight.carrier = None
         return flight
 
     # asyncio.Protocol
@@ -150,7 +156,7 @@ class Connection(asyncio.Protocol):
         if flight is not None and self._answered:
             self._end_with_connection(exc)
             flight = None
-        self._flight = None
+        self.take_flight()
         self._transport = None
         self._owner.connection_lost(self, flight, untouched)
         # The parser holds methods of this connection: a ring, which nobody collects while a cell runs.
@@ -208,8 +214,22 @@ class Connection(asyncio.Protocol):
     def _end_unstreamed(self) -> None:
         if self._status_code != 200:
             self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
-        else:
+        elif self._owner.stream:
             self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
+        else:
+            self._finish_whole()
+
+    def _finish_whole(self) -> None:
+        """An answer in one piece has a last token and no first one: when that came nobody can tell."""
+        flight = self._flight
+        assert flight is not None
+        try:
+            answer = read_whole_answer(self._body)
+        except MalformedStream as error:
+            self._end(error.status, str(error))
+            return
+        flight.t_last_token_ns = self._now_ns
+        self._end_with_usage(flight, answer.get("usage"))
 
     def _take_bodies(self, data: bytes) -> None:
         """Look at what the parser has found in ``data`` and before, since the last time."""
@@ -220,7 +240,8 @@ class Connection(asyncio.Protocol):
         body = b"".join(self._bodies)
         self._bodies.clear()
         if self._status_code != 200 or not self._event_stream:
-            self._body = (self._body + body)[:MAX_ERROR_BODY]
+            wanted = self._status_code == 200 and not self._owner.stream
+            self._body = (self._body + body)[: MAX_ANSWER if wanted else MAX_ERROR_BODY]
             return
         try:
             tokens = self._scanner.feed(body)
@@ -251,12 +272,19 @@ class Connection(asyncio.Protocol):
         except MalformedStream as error:
             self._end(error.status, str(error))
             return
-        usage = self._scanner.usage
+        self._end_with_usage(flight, self._scanner.usage)
+
+    def _end_with_usage(self, flight: Flight, usage: object) -> None:
         if not _has_counts(usage):
-            self._end("malformed", f"no usage in the stream (usage: {json.dumps(usage)})")
+            self._end("malformed", f"no usage in the answer (usage: {json.dumps(usage)[:200]})")
             return
         flight.prompt_tokens = usage["prompt_tokens"]
         flight.completion_tokens = usage["completion_tokens"]
+        if self._streams and flight.t_first_token_ns is None and flight.completion_tokens:
+            self._end(
+                "malformed", f"{flight.completion_tokens} tokens of usage, and none of them in the stream"
+            )
+            return
         if self._scanner.output_ids is not None:
             flight.output_ids = self._scanner.output_ids
             if len(flight.output_ids) != flight.completion_tokens:

@@ -49,6 +49,8 @@ def files_needed(spec: CellSpec) -> int:
 
 def in_flight(spec: CellSpec) -> int:
     """The most requests that can be on their way at once; of conversations, those of the widest one each."""
+    if spec.arrival == "offline":
+        return spec.num_requests or 0
     if spec.arrival in OPEN_LOOP or spec.concurrency is None:
         return spec.inflight_cap
     if spec.sessions is None:

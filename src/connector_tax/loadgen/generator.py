@@ -40,7 +40,7 @@ class Workload(Protocol):
     Attributes:
         collects_ids: whether ``answered`` needs the answer's token ids.
 
-    ``lengths`` gives prompt and output tokens, None for a prompt whose length only the server knows; ``ended`` is called
+    ``lengths`` gives prompt and output tokens, None for one that is the server's to say; ``ended`` is called
     for every sample that was rendered, sent or not.
     """
 
@@ -49,7 +49,7 @@ class Workload(Protocol):
 
     def render(self, seq: int) -> bytes: ...
 
-    def lengths(self, seq: int) -> tuple[int | None, int]: ...
+    def lengths(self, seq: int) -> tuple[int | None, int | None]: ...
 
     def place(self, seq: int) -> tuple[int, int] | None: ...
 
@@ -64,7 +64,7 @@ class LoadGenerator:
     Args:
         counters: where in-flight requests of all workers are counted.
         on_batch: gets requests that ended; each exactly once.
-        on_stopped: called once, with the time from which on nothing was sent.
+        on_stopped: called once, with the time from which on nothing was sent, and whether that is since nothing was left.
         on_idle: called once, when after that nothing is in flight either.
     """
 
@@ -79,7 +79,7 @@ class LoadGenerator:
         *,
         stop_at_ns: int,
         on_batch: Callable[[list[Ended]], None],
-        on_stopped: Callable[[int], None],
+        on_stopped: Callable[[int, bool], None],
         on_idle: Callable[[], None],
         log: EventLog | None = None,
     ) -> None:
@@ -168,6 +168,9 @@ class LoadGenerator:
         while not self._stopped:
             now_ns = monotonic_ns()
             offset_ns = self._scheduler.next_due_ns()
+            if offset_ns is None and self._scheduler.exhausted:
+                self._end_sending(now_ns, exhausted=True)
+                return
             due_ns = self._stop_at_ns if offset_ns is None else self._t0_ns + offset_ns
             if due_ns >= self._stop_at_ns:
                 if now_ns < self._stop_at_ns:
@@ -248,11 +251,11 @@ class LoadGenerator:
         self._rendered.pop(seq, None)
         self._workload.ended(seq)
 
-    def _end_sending(self, now_ns: int) -> None:
+    def _end_sending(self, now_ns: int, *, exhausted: bool = False) -> None:
         # Woken late, it still has sent nothing that was due since the deadline: what was due before went out above.
         self._stopped = True
         self._timer.close()
-        self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns)
+        self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns, exhausted)
         self._if_idle()
 
     def _flight_ended(self, flight: Flight) -> None:
@@ -263,7 +266,7 @@ class LoadGenerator:
         if not self._stopped:
             before = self._scheduler.next_due_ns()
             self._over(flight)
-            if self._scheduler.next_due_ns() != before:
+            if self._scheduler.next_due_ns() != before or self._scheduler.exhausted:
                 # Not from here: this is called in the middle of a connection's work.
                 self._due_soon()
         self._if_idle()
@@ -280,12 +283,12 @@ class LoadGenerator:
         if flight.status != "ok":
             return
         wanted = self._workload.lengths(flight.seq)
-        found = (flight.prompt_tokens if wanted[0] is not None else None, flight.completion_tokens)
-        if found != wanted:
+        found = (flight.prompt_tokens, flight.completion_tokens)
+        if any(want is not None and have != want for have, want in zip(found, wanted, strict=True)):
             flight.status = "wrong_length"
             flight.error = (
                 f"{flight.prompt_tokens} prompt and {flight.completion_tokens} completion tokens; "
-                f"asked for {wanted[0] or 'any number'} and {wanted[1]}"
+                f"asked for {wanted[0] or 'any number'} and {wanted[1] or 'any number'}"
             )
 
     def _gather(self, flight: Flight) -> None:

@@ -83,7 +83,9 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
     }
     if spec.sessions is not None:
         figures["sessions"] = session_health(result.requests, read_sessions(Path(spec.sessions)))
-    return {**figures, "bottleneck": [*result.deaths, *_bottleneck(figures)]}
+    # All of an offline batch is due at T0, and no client sends it at once.
+    late = [] if spec.arrival == "offline" else _late(figures)
+    return {**figures, "bottleneck": [*result.deaths, *_bottleneck(figures), *late]}
 
 
 def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
@@ -136,6 +138,11 @@ def _bottleneck(figures: dict[str, Any]) -> list[str]:
             f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and TPOT are none; "
             "server or client waited for a core, or something between them gathers events"
         )
+    return reasons
+
+
+def _late(figures: dict[str, Any]) -> list[str]:
+    reasons = []
     for name in ("ttft_p50", "e2e_p50"):
         value = figures["send_to_schedule_difference"][name]
         if value is not None and value > MAX_DIFFERENCE_P50:

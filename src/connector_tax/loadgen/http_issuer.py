@@ -10,13 +10,18 @@ would double the load and hide the failure.
 
 import asyncio
 import errno
+import ssl
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic_ns
 
 from connector_tax.loadgen.connection import Connection
 from connector_tax.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
 from connector_tax.records.request import Status
+from connector_tax.records.target import RequestForm, Target
+from connector_tax.units import s_to_ns
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
@@ -24,6 +29,10 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, err
 RESEND_WITHIN_NS = 10_000_000
 # For each request that took one: a server that closes what it accepts is not asked in a storm.
 SPARES_AT_ONCE = 2
+# What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
+FIRST_WITHIN_S = 10.0
+# How late a request may be given up for want of time.
+TIMEOUT_GRAIN_S = 0.05
 
 
 class HttpIssuer(SampleIssuer):
@@ -31,18 +40,32 @@ class HttpIssuer(SampleIssuer):
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        target: Target,
+        form: RequestForm,
         events: SampleEventHandler = SILENT,
         *,
         collect_ids: bool = False,
         spare_connections: int = 8,
+        first_connections: int = 0,
     ) -> None:
-        self._host = host
-        self._port = port
+        """
+        Args:
+            spare_connections: idle ones that are kept open beyond those that the load has opened.
+            first_connections: idle ones to begin with, where that is more.
+        """
+        self._address = (target.host, target.port)
+        self._tls = _tls(target)
+        # The name that the certificate has to have, also where the address is resolved already.
+        self._server_name = target.host if target.tls else None
+        self.stream = form.stream
+        self._timeout_s = form.timeout_s
+        # Requests in the order in which their time is over, those that have ended meanwhile among them.
+        self._timed: deque[tuple[int, Flight]] = deque()
+        self._expiry: asyncio.TimerHandle | None = None
         self.events = events
         self.collect_ids = collect_ids
         self._spare_connections = spare_connections
+        self._first_connections = max(first_connections, spare_connections)
         self._opening: asyncio.Task[None] | None = None
         # As a stack, out of which one that dies can be taken.
         self._idle: dict[Connection, None] = {}
@@ -56,7 +79,9 @@ class HttpIssuer(SampleIssuer):
         A server that refuses them is not refused here: its requests will say so one by one.
         """
         self._on_end = on_end
-        await self._open_spares(self._spare_connections)
+        opening = self._open_spares(self._first_connections, self._first_connections)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(opening, FIRST_WITHIN_S)
 
     def issue(self, flight: Flight, payload: bytes) -> None:
         while self._idle:
@@ -66,8 +91,14 @@ class HttpIssuer(SampleIssuer):
                 break
         else:
             self._issue_on_new(flight, payload)
+        if self._timeout_s is not None:
+            self._timed.append((monotonic_ns() + s_to_ns(self._timeout_s), flight))
+            if self._expiry is None:
+                self._expire_in(self._timeout_s)
         if len(self._idle) < self._spare_connections and self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open_spares(SPARES_AT_ONCE))
+            self._opening = asyncio.get_running_loop().create_task(
+                self._open_spares(SPARES_AT_ONCE, self._spare_connections)
+            )
             self._opening.add_done_callback(self._opened)
 
     def abandon(self, status: Status, reason: str) -> None:
@@ -85,6 +116,9 @@ class HttpIssuer(SampleIssuer):
     def shutdown(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._timed.clear()
         for connection in list(self._open):
             connection.close()
         self._idle.clear()
@@ -110,14 +144,39 @@ class HttpIssuer(SampleIssuer):
         error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
         self._report(flight, "truncated", error, now_ns)
 
-    async def _open_spares(self, most: int) -> None:
+    async def _open_spares(self, most: int, wanted: int) -> None:
         """Tries are counted, not what is open: a server may close each at once, and would be asked without end."""
-        for _ in range(min(most, self._spare_connections - len(self._idle))):
+        for _ in range(min(most, wanted - len(self._idle))):
             try:
                 connection = await self._connect()
             except OSError:
                 return  # the request that needs one will say so
             self._idle[connection] = None
+
+    def _expire_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """End the requests whose time is over, and look again when that of the next one is."""
+        self._expiry = None
+        now_ns = monotonic_ns()
+        while self._timed and self._timed[0][0] <= now_ns:
+            _, flight = self._timed.popleft()
+            if flight.status is None:
+                self._time_out(flight, now_ns)
+        if self._timed:
+            self._expire_in(max((self._timed[0][0] - now_ns) / 1e9, TIMEOUT_GRAIN_S))
+
+    def _time_out(self, flight: Flight, now_ns: int) -> None:
+        if flight.carrier is not None:
+            carrier = flight.carrier
+            carrier.take_flight()
+            carrier.close()
+        else:
+            task = next(task for task, waiting in self._connecting.items() if waiting is flight)
+            del self._connecting[task]
+            task.cancel()
+        self._report(flight, "timeout", f"unfinished {self._timeout_s:g} s after it was sent", now_ns)
 
     def _opened(self, task: "asyncio.Task[None]") -> None:
         self._opening = None
@@ -144,7 +203,12 @@ class HttpIssuer(SampleIssuer):
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: Connection(self), self._host, self._port)
+        host, port = self._address
+        transport, connection = await loop.create_connection(
+            lambda: Connection(self), host, port, ssl=self._tls, server_hostname=self._server_name
+        )
+        # A name is resolved once: each look-up takes a thread and a round trip.
+        self._address = transport.get_extra_info("peername")[:2]
         self._open.add(connection)
         return connection
 
@@ -158,6 +222,16 @@ class HttpIssuer(SampleIssuer):
         if self.events.complete is not None:
             self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
+
+
+def _tls(target: Target) -> ssl.SSLContext | None:
+    if not target.tls:
+        return None
+    context = ssl.create_default_context(cafile=target.ca_file)
+    if not target.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _refusal(error: OSError) -> tuple[Status, str]:

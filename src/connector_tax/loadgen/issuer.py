@@ -3,13 +3,22 @@
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from connector_tax.records.request import Status
 
 # What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It is ``aborted``:
 # a ``connect_error`` would be the server's.
 NO_SOCKET = "the client has no socket left"
+
+
+class Carrier(Protocol):
+    """What a flight is on; it can be ended together with it."""
+
+    def take_flight(self) -> "Flight | None": ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -20,6 +29,7 @@ class Flight:
         output_ids: the answer's token ids, where the workload needs them.
         token_ns: time of every token, where someone asked for them (``events.keep_token_times``).
         resends: how often it went out once more, since its connection had been closed while it was idle.
+        carrier: the connection that it is on.
     """
 
     seq: int
@@ -36,6 +46,7 @@ class Flight:
     output_ids: list[int] | None = None
     token_ns: "array[int] | None" = None
     resends: int = 0
+    carrier: "Carrier | None" = field(default=None, repr=False, compare=False)
 
 
 class SampleIssuer(ABC):

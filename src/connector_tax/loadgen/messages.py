@@ -7,6 +7,7 @@ records come back in batches. Each message goes with the number of its cell, so 
 import msgspec
 
 from connector_tax.records.request import Status
+from connector_tax.records.target import Target
 
 
 class Job(msgspec.Struct, array_like=True, tag=1):
@@ -17,19 +18,15 @@ class Job(msgspec.Struct, array_like=True, tag=1):
         stop_at_ns: samples due from here on are not sent; ``Stop`` may bring it forward.
         token_times: keep the time of every token of every request.
         event_log: a file for this worker's sample events; None for none.
-        authorization: the header of that name in every request; None sends none.
     """
 
     spec: dict[str, object]
-    host: str
-    port: int
-    model: str
+    target: Target
     share_index: int
     share_of: int
     stop_at_ns: int
     token_times: bool = False
     event_log: str | None = None
-    authorization: str | None = None
 
 
 class Go(msgspec.Struct, array_like=True, tag=2):
@@ -90,9 +87,14 @@ class Batch(msgspec.Struct, array_like=True, tag=12):
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=13):
-    """Sending is over; nothing due at or after ``t_stop_ns`` was sent."""
+    """Sending is over; nothing due at or after ``t_stop_ns`` was sent.
+
+    Attributes:
+        exhausted: all that this worker had to send was sent, so it stopped before anybody told it to.
+    """
 
     t_stop_ns: int
+    exhausted: bool = False
 
 
 class Finished(msgspec.Struct, array_like=True, tag=14):

@@ -96,9 +96,9 @@ def never_sent(
 
 def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
     due: dict[int, int] = {}
-    while True:
-        scheduler.next_due_ns()
+    while scheduler.next_due_ns() is not None:
         sample = scheduler.take()
         if window.t0_ns + sample.offset_ns >= window.t_stop_ns:
-            return due
+            break
         due[sample.seq] = window.t0_ns + sample.offset_ns
+    return due

@@ -25,6 +25,7 @@ from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
+from connector_tax.records.target import target_of
 
 Array = NDArray[np.float64]
 CAPACITY_TOKENS = 64
@@ -217,7 +218,7 @@ def accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, Cos
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder) / "stamps.jsonl"
         with truth_server(ttft_ms, itl_ms, stamps) as url:
-            outcome = measure_cell(spec, url, "truth", observe=Observe(token_times=True))
+            outcome = measure_cell(spec, target_of(url, "truth"), observe=Observe(token_times=True))
         seen = seen_of(outcome.requests, dict(outcome.session.token_ns))
         events = len(seen) * spec.output_tokens
         cost = Cost(0.0, outcome.health["client_cpu_s"] * 1e6 / events)
@@ -233,7 +234,7 @@ def capacity(duration_s: float, workers: int) -> Cost:
         min_completed=1,
     )
     with tempfile.TemporaryDirectory() as folder, truth_server(0, 0, Path(folder) / "stamps") as url:
-        outcome = measure_cell(spec, url, "truth")
+        outcome = measure_cell(spec, target_of(url, "truth"))
     responses = len(seen_of(outcome.requests, {}))
     window = outcome.window
     return Cost(

@@ -31,6 +31,7 @@ from connector_tax.loadgen.outcome import lost_records, never_sent, record_of
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.result import SessionResult
 from connector_tax.records.cell import CellSpec, CellWindow
+from connector_tax.records.target import Target
 from connector_tax.traffic.protocol import CellProtocol, rule_of
 from connector_tax.traffic.schedulers import Share
 from connector_tax.units import s_to_ns
@@ -53,16 +54,6 @@ Queue = Callable[[], Iterable[tuple[int, float]]]
 def unseen() -> Iterable[tuple[int, float]]:
     """Nobody samples the engine's queue, so no cell is ended for it."""
     return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where the load goes; ``authorization`` is the header that the server asks for, if it does."""
-
-    host: str
-    port: int
-    model: str
-    authorization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +161,7 @@ class _Heard:
 
     ready: set[int] = field(default_factory=set)
     stopped: dict[int, int] = field(default_factory=dict)
+    exhausted: set[int] = field(default_factory=set)
     finished: dict[int, Finished] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
     # Left encoded: a cell of an hour keeps a hundred thousand of them.
@@ -225,6 +217,9 @@ class _Cell:
         log.note(SessionEvent.LOADGEN_STOP, t_stop_ns)
         self._drain_phase(t_stop_ns)
         drained_ns = monotonic_ns()
+        if self._spec.num_requests is not None:
+            # Of a fixed number what comes after the last send counts as well.
+            cpu_share = self._meter.shares()
         log.note(SessionEvent.TEST_ENDED, drained_ns)
         log.close()
         cpu_s = (thread_time_ns() - cpu_start_ns) / 1e9
@@ -236,15 +231,12 @@ class _Cell:
             log = self._observe.event_log
             job = Job(
                 self._spec.to_json(),
-                self._target.host,
-                self._target.port,
-                self._target.model,
+                self._target,
                 share_index=index,
                 share_of=self._pool.n,
                 stop_at_ns=monotonic_ns() + s_to_ns(READY_TIMEOUT_S + self._spec.max_cell_s),
                 token_times=self._observe.token_times,
                 event_log=None if log is None else str(log / f"events_worker{index}.jsonl"),
-                authorization=self._target.authorization,
             )
             self._pool.send(index, job)
         in_time = self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S)
@@ -265,8 +257,11 @@ class _Cell:
             now_ns = monotonic_ns()
             self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
-            # A worker that stopped before it was told to has failed and says so when it has finished.
-            failed = any(told_ns is None or at_ns < told_ns for at_ns in self._heard.stopped.values())
+            if not self._heard.dead and self._living() <= self._heard.exhausted:
+                return
+            # A worker that stopped before it was told to, with something left to send, has failed and says so when it has finished.
+            stopped = {i: at for i, at in self._heard.stopped.items() if i not in self._heard.exhausted}
+            failed = any(told_ns is None or at_ns < told_ns for at_ns in stopped.values())
             if self._aborted or self._interrupted or self._heard.dead or failed:
                 self._tell(Stop(now_ns))
                 return
@@ -339,6 +334,8 @@ class _Cell:
                 self._heard.ready.add(index)
             elif isinstance(message, Stopped):
                 self._heard.stopped[index] = message.t_stop_ns
+                if message.exhausted:
+                    self._heard.exhausted.add(index)
             elif isinstance(message, Finished):
                 self._heard.finished[index] = message
         self._heard.dead = {**self._pool.dead(), **self._heard.dead}

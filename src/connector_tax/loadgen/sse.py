@@ -173,14 +173,31 @@ class EventScanner:
                 self.output_ids += choices[0].get("token_ids") or []
 
 
+def read_whole_answer(body: bytes) -> dict[str, Any]:
+    """An answer that was not streamed.
+
+    Raises:
+        MalformedStream: no JSON object with choices.
+        StreamError: an error object in place of one.
+    """
+    answer = _decoded(body)
+    said = excerpt(body[:MAX_SAID], MAX_SAID_CHARS)
+    if answer.get("error") or answer.get("object") == "error":
+        raise StreamError(f"the server answered with an error: {said}")
+    if not isinstance(answer.get("choices"), list):
+        raise MalformedStream(f"an answer without choices: {said}")
+    return answer
+
+
 def _line_feeds(data: bytes) -> int:
     # Half the time of bytes.count, which looks at every byte.
     return len(data) - len(data.replace(b"\n", b""))
 
 
 def _is_role_only(choice: dict[str, Any]) -> bool:
+    """Whether a chat's first delta names who speaks and has nothing to say yet: no text, no reasoning, no call of a tool."""
     delta = choice.get("delta")
-    return isinstance(delta, dict) and "role" in delta and not delta.get("content")
+    return isinstance(delta, dict) and "role" in delta and not any(v for k, v in delta.items() if k != "role")
 
 
 def _decoded(payload: bytes) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from connector_tax.loadgen.prefix_hits import cache_counters, hits_between, said
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec, Shape
 from connector_tax.records.sessions import read_sessions
+from connector_tax.records.target import target_of
 from connector_tax.redaction import excerpt
 from connector_tax.seeds import derive_seed
 from connector_tax.summary.cell import summarise_cell
@@ -149,8 +150,7 @@ def bench(
                 counters = cache_counters(base_url)
                 outcome = measure_cell(
                     spec,
-                    base_url,
-                    model,
+                    target_of(base_url, model),
                     pool=pool,
                     observe=observe,
                     should_stop=interrupt.should_stop,

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from time import process_time_ns
 from typing import Any
@@ -20,7 +21,7 @@ import uvloop
 import zmq
 
 from connector_tax.loadgen.counters import Counters
-from connector_tax.loadgen.descriptors import raise_limit
+from connector_tax.loadgen.descriptors import in_flight, raise_limit
 from connector_tax.loadgen.events import EventLog, handler_for
 from connector_tax.loadgen.generator import LoadGenerator, Workload
 from connector_tax.loadgen.http_issuer import HttpIssuer
@@ -42,12 +43,15 @@ from connector_tax.loadgen.messages import (
 from connector_tax.loadgen.stalls import StallWatch
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.sessions import read_sessions
+from connector_tax.traffic.arrivals import OPEN_LOOP
 from connector_tax.traffic.schedulers import Scheduler, Share, scheduler_for
 from connector_tax.traffic.sessions import SessionScheduler
 from connector_tax.workload.conversations import ConversationRenderer
 from connector_tax.workload.datasets import DatasetRenderer, read_prompts
 from connector_tax.workload.prompts import RequestRenderer
 
+# Connections that are opened before T0, at most; each takes some 0.2 ms.
+MOST_FIRST = 4096
 # ``EX_SOFTWARE`` of sysexits.h.
 BROKEN = 70
 
@@ -139,16 +143,24 @@ class Worker:
         share = Share(job.share_index, job.share_of)
         scheduler, workload = _what_to_send(spec, share, job)
         events = handler_for(log, token_times=job.token_times)
+        # What is in flight at once from T0 on is not to wait for connections.
+        at_once = 0 if spec.arrival in OPEN_LOOP else min(ceil(in_flight(spec) / share.of), MOST_FIRST)
         generator = LoadGenerator(
             spec,
             share,
             scheduler,
-            HttpIssuer(job.host, job.port, events, collect_ids=workload.collects_ids),
+            HttpIssuer(
+                job.target,
+                spec.asked,
+                events,
+                collect_ids=workload.collects_ids,
+                first_connections=at_once,
+            ),
             workload,
             self._counters,
             stop_at_ns=job.stop_at_ns,
             on_batch=lambda ended: self.mailbox.send(Batch.of(ended)),
-            on_stopped=lambda at_ns: self.mailbox.send(Stopped(at_ns)),
+            on_stopped=lambda at_ns, exhausted: self.mailbox.send(Stopped(at_ns, exhausted)),
             on_idle=self._finish,
             log=log,
         )
@@ -179,23 +191,15 @@ def _end_if_failed(preparing: "asyncio.Task[None]") -> None:
 
 
 def _what_to_send(spec: CellSpec, share: Share, job: Job) -> tuple[Scheduler, Workload]:
-    host, key = f"{job.host}:{job.port}", job.authorization
     if spec.prompts is not None:
-        prompts = read_prompts(Path(spec.prompts))
-        return scheduler_for(spec, share), DatasetRenderer(
-            spec, prompts, model=job.model, host=host, authorization=key
-        )
+        return scheduler_for(spec, share), DatasetRenderer(spec, job.target, read_prompts(Path(spec.prompts)))
     if spec.sessions is None:
-        return scheduler_for(spec, share), RequestRenderer(
-            spec, model=job.model, host=host, authorization=key
-        )
+        return scheduler_for(spec, share), RequestRenderer(spec, job.target)
     sessions = read_sessions(Path(spec.sessions))
     scheduler = SessionScheduler(spec, share, sessions, cancel_on_failure=not spec.keep_failed_sessions)
     renderer = ConversationRenderer(
         spec,
-        model=job.model,
-        host=host,
-        authorization=key,
+        job.target,
         turn_of=scheduler.turn_of,
         session_of=scheduler.session,
     )

@@ -16,6 +16,7 @@ from typing import cast
 import uvloop
 
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import Target
 from connector_tax.timer import DeadlineTimer
 from connector_tax.workload.prompts import RequestRenderer
 
@@ -51,7 +52,7 @@ class _Client:
     """Sends requests 0 to ``n - 1`` each ``gap_ns``, or at any time as many as ``inflight``."""
 
     def __init__(self, spec: CellSpec, n: int, inflight: int) -> None:
-        renderer = RequestRenderer(spec, model="truth", host="127.0.0.1")
+        renderer = RequestRenderer(spec, Target("127.0.0.1", 80, "truth"))
         self._payloads = [renderer.render(seq) for seq in range(n if not inflight else 1)]
         self._n = n
         self._inflight = inflight

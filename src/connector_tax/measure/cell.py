@@ -22,6 +22,7 @@ from connector_tax.measure.priming import cache_flags, prime_cache
 from connector_tax.measure.queue import QueueTail, wait_idle
 from connector_tax.measure.verdict import judge, refused
 from connector_tax.records.cell import CellSpec, CellWindow
+from connector_tax.records.target import bearing, target_of
 from connector_tax.steptime import (
     NO_RECORD,
     ClockHealth,
@@ -72,12 +73,10 @@ def measure_one_cell(
     clock = read_clock_pair()
     outcome = measure_cell(
         spec,
-        engine.base_url,
-        engine.model,
+        target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
         pool=pool,
         should_abort=engine.death,
         queue=QueueTail(raw_metrics),
-        authorization=engine.headers.get("Authorization"),
     )
     if outcome.window.overloaded:
         # What was given up must be gone before the next cell begins.

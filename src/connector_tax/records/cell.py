@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from connector_tax.records.target import RequestForm
 from connector_tax.seeds import derive_seed
+
+DEFAULT_FORM = RequestForm()
+# What a file name may hold anywhere.
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 # One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once more.
 Phase = str
@@ -61,11 +68,13 @@ class CellSpec:
         nonce: makes prompts that no cell of the same seed has sent; the load generator alone uses it. None in a campaign, whose
             launches begin with empty caches.
         rate_per_s: requests per second; 0 for closed loops, which have none.
-        arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed loop).
+        arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed loop), ``offline``
+            (all ``num_requests`` due at T0).
         workers: load-generator processes that share the cell; None is one.
         gamma_shape: of the gaps, for ``gamma``; 1 is Poisson, above 1 more regular.
         concurrency: requests in flight, for ``concurrency``.
-        ramp_up_s: how long a closed loop takes to get there, linearly.
+        ramp_up_s: how long a closed loop takes to get there, or an open one from ``ramp_from_per_s`` to its rate, linearly.
+        ramp_from_per_s: the rate with which an open loop begins.
         sessions: a session file; rate and concurrency then count sessions, and lengths are the file's.
         sessions_sha256: of its content, where the cell belongs to a campaign.
         prompts: a file of prompts that requests are taken from, one after the other; lengths are the file's.
@@ -75,6 +84,11 @@ class CellSpec:
         max_completed: the last look, where there is such a rule; the first is ``min_completed``.
         cached_tokens: so many are brought into the prefix cache before T0, where it holds fewer; None leaves it as it is.
         keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
+        num_requests: the cell ends when so many requests (or sessions) were sent, and its window begins with ``warmup_s``; None
+            for a cell that ends by time and by completed requests.
+        input_lengths, output_lengths: distributions that lengths are drawn from, as ``workload.lengths`` reads them; None takes
+            ``input_tokens`` and ``output_tokens``.
+        form: how requests are put; None is a campaign's own form.
     """
 
     phase: Phase
@@ -104,6 +118,16 @@ class CellSpec:
     max_completed: int | None = None
     cached_tokens: int | None = None
     nonce: int | None = None
+    num_requests: int | None = None
+    ramp_from_per_s: float | None = None
+    input_lengths: str | None = None
+    output_lengths: str | None = None
+    form: RequestForm | None = None
+
+    @property
+    def asked(self) -> RequestForm:
+        """How requests are put, where nothing is said, too."""
+        return self.form if self.form is not None else DEFAULT_FORM
 
     @property
     def prompt_seed(self) -> int:
@@ -114,12 +138,23 @@ class CellSpec:
         """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c8_128x256_k50000``, ``r2_4096x256_unrecorded``."""
         if self.arrival == "max_throughput":
             load = "max"
+        elif self.arrival == "offline":
+            load = f"offline{self.num_requests}"
         elif self.arrival == "concurrency":
             load = f"c{self.concurrency}"
+        elif self.ramp_from_per_s is not None:
+            load = f"r{self.ramp_from_per_s:g}-{self.rate_per_s:g}"
         else:
             load = f"r{self.rate_per_s:g}"
         file = self.sessions or self.prompts
-        what = f"{self.input_tokens}x{self.output_tokens}" if file is None else Path(file).stem
+        lengths = "x".join(
+            text if drawn is None else _FILE_NAME.sub("-", drawn)
+            for drawn, text in (
+                (self.input_lengths, str(self.input_tokens)),
+                (self.output_lengths, str(self.output_tokens)),
+            )
+        )
+        what = lengths if file is None else _FILE_NAME.sub("-", Path(file).stem)
         cached = "" if self.cached_tokens is None else f"_k{self.cached_tokens}"
         return f"{load}_{what}{cached}" + ("_unrecorded" if self.recorded is False else "")
 
@@ -129,11 +164,13 @@ class CellSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Without the parameters that this load pattern does not have: a new one leaves old hashes alone."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "CellSpec":
-        return cls(**value)
+        form = value.get("form")
+        return cls(**{**value, "form": None if form is None else msgspec.convert(form, RequestForm)})
 
 
 @dataclass(frozen=True, slots=True)

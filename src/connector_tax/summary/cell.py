@@ -21,7 +21,7 @@ def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
     """TTFT, TPOT and E2E of each request in milliseconds; +infinity where it has none.
 
     Also TTFT and E2E from the actual send, to be shown beside. One-token outputs have no TPOT and
-    are left out of it.
+    are left out of it, and answers that were not streamed have neither TTFT nor TPOT.
     """
     out: dict[str, list[float]] = {
         k: [] for k in ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms", "e2e_from_send_ms")
@@ -29,9 +29,10 @@ def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
     for r in requests:
         ttft, e2e, tpot = r.ttft_ns, r.e2e_ns, r.tpot_ns
         late = r.t_send_ns - r.t_sched_ns if r.t_send_ns is not None else 0
-        out["ttft_ms"].append(INFINITE if ttft is None else ttft / NS_PER_MS)
+        if ttft is not None or r.status != "ok":
+            out["ttft_ms"].append(INFINITE if ttft is None else ttft / NS_PER_MS)
+            out["ttft_from_send_ms"].append(INFINITE if ttft is None else (ttft - late) / NS_PER_MS)
         out["e2e_ms"].append(INFINITE if e2e is None else e2e / NS_PER_MS)
-        out["ttft_from_send_ms"].append(INFINITE if ttft is None else (ttft - late) / NS_PER_MS)
         out["e2e_from_send_ms"].append(INFINITE if e2e is None else (e2e - late) / NS_PER_MS)
         if r.status != "ok":
             out["tpot_ms"].append(INFINITE)

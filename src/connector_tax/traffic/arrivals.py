@@ -6,12 +6,14 @@ them, so an engine that is slow, or a client that is, cannot hide by slowing the
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.records.cell import CellSpec
 from connector_tax.seeds import stream
-from connector_tax.units import NS_PER_S
+from connector_tax.units import NS_PER_S, s_to_ns
 
 # Gaps are drawn in blocks of this size, always from the start, so that reading one more arrival never
 # changes an earlier one.
@@ -38,6 +40,36 @@ def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offset
     return np.round(rng.gamma(shape, NS_PER_S / (rate_per_s * shape), BLOCK)).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A rate that goes linearly from one value to another, and stays there: a clock that runs at another speed.
+
+    Attributes:
+        from_per_s, to_per_s: requests per second, above 0.
+        over_ns: how long it takes.
+    """
+
+    from_per_s: float
+    to_per_s: float
+    over_ns: int
+
+    def warped(self, offsets: Offsets) -> Offsets:
+        """Arrivals of a process at ``to_per_s`` to those of one whose rate follows the ramp; shape (n,), ns.
+
+        Arrival k of the steady process comes when ``to_per_s * t`` arrivals are expected. The ramp's comes when as many are
+        expected of it (the inverse of its integrated rate; Cinlar 1975, time change of a Poisson process).
+        """
+        expected = offsets.astype(np.float64) * (self.to_per_s / NS_PER_S)
+        over_s = self.over_ns / NS_PER_S
+        slope = (self.to_per_s - self.from_per_s) / over_s
+        in_ramp = (self.from_per_s + self.to_per_s) / 2 * over_s
+        within = np.minimum(expected, in_ramp)
+        # The root of from * t + slope * t^2 / 2 = expected, in the form that stays exact where the slope is nearly 0.
+        root = np.sqrt(np.maximum(self.from_per_s**2 + 2 * slope * within, 0.0))
+        seconds = 2 * within / (self.from_per_s + root) + (expected - within) / self.to_per_s
+        return np.round(seconds * NS_PER_S).astype(np.int64)
+
+
 class Schedule:
     """Intended send times of one cell, drawn lazily block by block.
 
@@ -45,7 +77,15 @@ class Schedule:
     seed), however far and in whatever order it is read.
     """
 
-    def __init__(self, arrival: str, rate_per_s: float, seed: int, *, shape: float | None = None) -> None:
+    def __init__(
+        self,
+        arrival: str,
+        rate_per_s: float,
+        seed: int,
+        *,
+        shape: float | None = None,
+        ramp: Ramp | None = None,
+    ) -> None:
         blocks: dict[str, Callable[[], Offsets]] = {
             "fixed": self._fixed,
             "poisson": self._gamma,
@@ -55,11 +95,16 @@ class Schedule:
         self._rate_per_s = rate_per_s
         self._seed = seed
         self._shape = shape if arrival == "gamma" and shape is not None else 1.0
+        self._ramp = ramp
         self._offsets: list[int] = []
+        # Of the steady process; the offsets themselves unless there is a ramp.
+        self._last_steady = 0
 
     def __getitem__(self, k: int) -> int:
         while k >= len(self._offsets):
-            self._offsets.extend(self._next_block().tolist())
+            block = self._next_block()
+            self._last_steady = int(block[-1])
+            self._offsets.extend((block if self._ramp is None else self._ramp.warped(block)).tolist())
         return self._offsets[k]
 
     def count_before(self, offset_ns: int) -> int:
@@ -72,6 +117,13 @@ class Schedule:
         return fixed(self._rate_per_s, len(self._offsets), BLOCK)
 
     def _gamma(self) -> Offsets:
-        last = self._offsets[-1] if self._offsets else 0
         block = len(self._offsets) // BLOCK
-        return last + np.cumsum(gamma_gaps(self._rate_per_s, self._shape, block, self._seed))
+        return self._last_steady + np.cumsum(gamma_gaps(self._rate_per_s, self._shape, block, self._seed))
+
+
+def schedule_of(spec: CellSpec) -> Schedule:
+    """The arrivals of an open loop's cell."""
+    ramp = None
+    if spec.ramp_from_per_s is not None:
+        ramp = Ramp(spec.ramp_from_per_s, spec.rate_per_s, s_to_ns(spec.ramp_up_s or 0.0))
+    return Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape, ramp=ramp)

@@ -15,7 +15,7 @@ from connector_tax.summary.overload import (
     queue_not_told,
     queue_stands,
 )
-from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.traffic.arrivals import OPEN_LOOP, schedule_of
 from connector_tax.traffic.inflight import may_send
 from connector_tax.units import NS_PER_S, s_to_ns
 
@@ -68,6 +68,10 @@ class CellProtocol:
         self._overloaded = False
         self._unjudged = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
+        # Of a number of requests that is fixed, those before the first completion are a share that must not be lost.
+        self._finite = spec.num_requests is not None
+        if self._finite:
+            self._window_start_ns = self._warmup_end_ns
         self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
 
     @property
@@ -90,7 +94,8 @@ class CellProtocol:
         self._last_failure = failure
         if self._first_end_ns is None:
             self._first_end_ns = now_ns
-            self._window_start_ns = max(self._warmup_end_ns, now_ns)
+            if self._window_start_ns is None:
+                self._window_start_ns = max(self._warmup_end_ns, now_ns)
         if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
             self._failed_in_window += not ok
         if ok and self._window_start_ns is not None:
@@ -113,7 +118,7 @@ class CellProtocol:
         Waiting for more completions behind a growing queue buys nothing: how long they take depends on how long one waits.
         """
         start_ns = self._window_start_ns
-        over = self.t_stop_ns is not None
+        over = self.t_stop_ns is not None or self._finite
         if over or start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
             return self._overloaded
         self._overloaded = self._overloaded or self._queue.overloaded(self.t0_ns, start_ns, now_ns)
@@ -121,8 +126,8 @@ class CellProtocol:
 
     def end_ns(self) -> int | None:
         """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
-        completed ones."""
-        if self._window_start_ns is None or not self._knows_enough():
+        completed ones, or before the last of a fixed number is sent."""
+        if self._finite or self._window_start_ns is None or not self._knows_enough():
             return None
         return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
 
@@ -159,7 +164,12 @@ class CellProtocol:
         start_ns = self._window_start_ns
         # Asked before its time is up as well, so that looks are taken when they are due.
         enough = self._knows_enough()
-        done = enough and start_ns is not None and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
+        done = (
+            enough
+            and not self._finite
+            and start_ns is not None
+            and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
+        )
         if self.gives_up(now_ns) is not None or done or now_ns >= self.give_up_ns:
             self._unjudged = start_ns is not None and self._queue.unjudged(self.t0_ns, start_ns, now_ns)
             self.t_stop_ns = now_ns
@@ -186,7 +196,7 @@ class CellProtocol:
             window_start_ns=min(start_ns, self.t_stop_ns),
             t_stop_ns=self.t_stop_ns,
             drained_ns=max(drained_ns, self.t_stop_ns),
-            min_completed_reached=self._completed_in_window >= self.spec.min_completed,
+            min_completed_reached=self._finite or self._completed_in_window >= self.spec.min_completed,
             looks=None if self.rule is None else tuple(self.rule.taken),
             overloaded=self._overloaded,
             overload_unjudged=self._unjudged,
@@ -204,11 +214,9 @@ class _Queue:
         self._judged_ns = 0
         # Sessions have a rate, their requests have none; closed loops have no rate to fall behind.
         self._judged = spec.arrival in OPEN_LOOP and spec.sessions is None
-        # Chance puts more arrivals into a window than its rate says, or fewer; at fixed arrivals it is the rate itself.
-        random = self._judged and spec.arrival != "fixed"
-        self._schedule = (
-            Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape) if random else None
-        )
+        # Chance puts more arrivals into a window than its rate says, or fewer, and a ramp does; at fixed arrivals it is the rate itself.
+        random = self._judged and (spec.arrival != "fixed" or spec.ramp_from_per_s is not None)
+        self._schedule = schedule_of(spec) if random else None
 
     def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
         """Fewer completions than were sent, and a queue that grows or stands at the in-flight cap."""

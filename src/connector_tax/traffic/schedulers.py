@@ -9,13 +9,14 @@ samples ``seq`` each takes those with ``seq % of == index``, so nothing has to p
 """
 
 import heapq
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from connector_tax.records.cell import CellSpec
-from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.traffic.arrivals import OPEN_LOOP, schedule_of
 from connector_tax.units import s_to_ns
 
 # How many samples are known ahead, so that their prompts can be rendered before they are due.
@@ -82,7 +83,15 @@ class Scheduler(ABC):
         self._spec = spec
         self._share = share
         self._heap: list[Due] = []
+        # ``seq`` from here on there is none.
+        self._end_seq = sys.maxsize if spec.num_requests is None else spec.num_requests
+        self._next_seq = share.index
         self.on_cancelled: Callable[[int], None] = lambda seq: None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to send and nothing in flight can change that; never of a cell that ends by time."""
+        return not self._heap and self._next_seq >= self._end_seq
 
     @abstractmethod
     def _refill(self) -> None:
@@ -133,11 +142,10 @@ class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
 
     def __init__(self, spec: CellSpec, share: Share) -> None:
         super().__init__(spec, share)
-        self._schedule = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
-        self._next_seq = share.index
+        self._schedule = schedule_of(spec)
 
     def _refill(self) -> None:
-        while len(self._heap) < AHEAD:
+        while len(self._heap) < AHEAD and self._next_seq < self._end_seq:
             # Offsets never go back, so the heap stays ordered and a push costs nothing.
             heapq.heappush(self._heap, Due(self._schedule[self._next_seq], self._next_seq))
             self._next_seq += self._share.of
@@ -159,7 +167,6 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
         super().__init__(spec, share)
         target, ramp_ns = self._target(spec), s_to_ns(spec.ramp_up_s or 0.0)
         slots = range(share.index, target, share.of)
-        self._next_seq = share.index
         self._backoff = Backoff(len(slots))
         for slot in slots:
             self._open_slot((slot + 1) * ramp_ns // target)
@@ -170,6 +177,8 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
         return spec.concurrency
 
     def _open_slot(self, offset_ns: int) -> None:
+        if self._next_seq >= self._end_seq:
+            return
         heapq.heappush(self._heap, Due(offset_ns, self._next_seq))
         self._next_seq += self._share.of
 
@@ -181,16 +190,31 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
 
     def upcoming(self) -> list[int]:
         # When the next slot opens is not known, which sample it sends is.
-        next_ones = range(self._next_seq, self._next_seq + AHEAD * self._share.of, self._share.of)
+        end = min(self._next_seq + AHEAD * self._share.of, self._end_seq)
+        next_ones = range(self._next_seq, end, self._share.of)
         return [*super().upcoming(), *next_ones][:AHEAD]
 
 
 class MaxThroughput(ClosedLoop, load_pattern=("max_throughput",)):
-    """As fast as the in-flight cap allows: the offline case, everything due at once."""
+    """As fast as the in-flight cap allows, for as long as the cell lasts."""
 
     @staticmethod
     def _target(spec: CellSpec) -> int:
         return spec.inflight_cap
+
+
+class Offline(Scheduler, load_pattern=("offline",)):
+    """A finite batch, all of it due at T0; whoever waits, waits in the server."""
+
+    drops = False
+
+    def _refill(self) -> None:
+        while len(self._heap) < AHEAD and self._next_seq < self._end_seq:
+            heapq.heappush(self._heap, Due(0, self._next_seq))
+            self._next_seq += self._share.of
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        pass
 
 
 def scheduler_for(spec: CellSpec, share: Share = WHOLE) -> Scheduler:

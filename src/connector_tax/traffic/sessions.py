@@ -8,12 +8,13 @@ bounded by that number, and nothing of them is dropped.
 """
 
 import heapq
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.sessions import Session
-from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule
+from connector_tax.traffic.arrivals import OPEN_LOOP, Schedule, schedule_of
 from connector_tax.traffic.schedulers import AHEAD, Backoff, Due, Scheduler, Share
 from connector_tax.units import s_to_ns
 
@@ -55,7 +56,10 @@ class SessionScheduler(Scheduler):
         self._sessions = sessions
         self._cancel_on_failure = cancel_on_failure
         self._next_session = share.index
-        self._next_seq = share.index
+        # Of the sessions as of the samples of other patterns: from here on there is none.
+        self._end_session, self._end_seq = self._end_seq, sys.maxsize
+        if sessions[0].arrival_s is not None and spec.arrival in OPEN_LOOP:
+            self._end_session = min(self._end_session, len(sessions))
         self._arrivals: Schedule | None = None
         self._running: dict[int, _Running] = {}
         self._turn_of: dict[int, tuple[int, int]] = {}
@@ -65,14 +69,15 @@ class SessionScheduler(Scheduler):
         self.drops = spec.arrival in OPEN_LOOP
         self.on_over: Callable[[int], None] = lambda number: None
         if spec.arrival in OPEN_LOOP:
-            self._arrivals = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
+            self._arrivals = schedule_of(spec)
         else:
             assert spec.concurrency is not None, "checked where the specification is made"
             ramp_ns = s_to_ns(spec.ramp_up_s or 0.0)
             slots = range(share.index, spec.concurrency, share.of)
             self._backoff = Backoff(len(slots))
             for slot in slots:
-                self._start_session((slot + 1) * ramp_ns // spec.concurrency)
+                if self._next_session < self._end_session:
+                    self._start_session((slot + 1) * ramp_ns // spec.concurrency)
 
     def turn_of(self, seq: int) -> tuple[int, int]:
         """(session number, index of the turn) of a sample that is due, under way or ended."""
@@ -81,11 +86,18 @@ class SessionScheduler(Scheduler):
     def session(self, number: int) -> Session:
         return self._sessions[number % len(self._sessions)]
 
+    @property
+    def exhausted(self) -> bool:
+        return not self._running and self._next_session >= self._end_session
+
     def _refill(self) -> None:
-        while self._arrivals is not None and self._waiting_roots < AHEAD:
+        while (
+            self._arrivals is not None
+            and self._waiting_roots < AHEAD
+            and self._next_session < self._end_session
+        ):
+            # A trace ends; other lists begin again.
             trace_s = self.session(self._next_session).arrival_s
-            if trace_s is not None and self._next_session >= len(self._sessions):
-                return  # a trace ends; other lists begin again
             self._start_session(
                 s_to_ns(trace_s) if trace_s is not None else self._arrivals[self._next_session]
             )
@@ -128,7 +140,7 @@ class SessionScheduler(Scheduler):
         if running.over:
             del self._running[number]
             self.on_over(number)
-            if self._arrivals is None:
+            if self._arrivals is None and self._next_session < self._end_session:
                 self._start_session(offset_ns)
 
     def _push_ready(self, running: _Running, ended: int, offset_ns: int) -> None:

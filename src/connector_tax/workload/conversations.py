@@ -11,6 +11,7 @@ import numpy as np
 
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.sessions import BLOCK_TOKENS, Session, Turn
+from connector_tax.records.target import Target
 from connector_tax.workload.prompts import Ids, TokenSource, Wire
 
 # Streams of the token source: what one session says, and blocks that sessions share.
@@ -31,26 +32,22 @@ class ConversationRenderer:
     def __init__(
         self,
         spec: CellSpec,
+        target: Target,
         *,
-        model: str,
-        host: str,
         turn_of: Callable[[int], tuple[int, int]],
         session_of: Callable[[int], Session],
-        authorization: str | None = None,
     ) -> None:
         self._turn_of = turn_of
         self._session_of = session_of
         self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
-        self._wire = Wire(
-            spec, model=model, host=host, authorization=authorization, options={"return_token_ids": True}
-        )
+        self._wire = Wire(spec, target, options={"return_token_ids": True})
         # (session number, turn) -> prompt and answer.
         self._said: dict[tuple[int, int], Ids] = {}
         self._prompts: dict[int, Ids] = {}
 
-    def lengths(self, seq: int) -> tuple[int | None, int]:
+    def lengths(self, seq: int) -> tuple[int | None, int | None]:
         """Prompt and output tokens of a sample that was rendered."""
-        return self._prompts[seq].size, self._turn(seq).output_tokens
+        return self._prompts[seq].size, self._wire.wanted(self._turn(seq).output_tokens)
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return self._turn_of(seq)

@@ -1,19 +1,21 @@
 """(cell, arrival index) -> the bytes of one HTTP request.
 
 Prompts are lists of token ids, so their length is exact without a tokenizer. Ids are drawn anew for
-each request: no two prompts share a first block, and prefix caching never hits.
+each request: no two prompts share a first block, and prefix caching never hits. Chat endpoints take no token ids:
+their prompts are random words, as many as make the wanted number of tokens at this server.
 """
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import ENDPOINTS, RequestForm, Target
+from connector_tax.workload.lengths import Lengths, parse_lengths
 
-PATH = "/v1/completions"
 # So many different ids a cell uses: their texts stay in a core's first cache, where all 100,000 would not.
 VOCABULARY = 4096
 # A number, its comma and blanks in front, which JSON allows: one machine word, so that joining is a table look-up.
@@ -67,80 +69,134 @@ class TokenSource:
 
 
 class Wire:
-    """What all completion requests of one cell have in common, made once.
+    """What all requests of one cell have in common, made once.
 
     Args:
-        options: members of the body beside ``prompt``, the same for all.
-        authorization: the header of that name, where the server asks for one.
+        options: members of the body beside the prompt, the same for all.
     """
 
-    def __init__(
-        self,
-        spec: CellSpec,
-        *,
-        model: str,
-        host: str,
-        options: dict[str, Any],
-        authorization: str | None = None,
-    ) -> None:
-        body = {
-            "model": model,
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **options,
-        }
-        key = "" if authorization is None else f"Authorization: {authorization}\r\n"
+    def __init__(self, spec: CellSpec, target: Target, options: dict[str, Any] | None = None) -> None:
+        form = spec.asked
+        body: dict[str, Any] = {"model": target.model, "temperature": 0}
+        if not form.honor_eos:
+            body["ignore_eos"] = True
+        body["stream"] = form.stream
+        if form.stream:
+            body["stream_options"] = {"include_usage": True}
+        body |= {**(options or {}), **form.body}
+        accepted = "text/event-stream" if form.stream else "application/json"
+        headers = "".join(f"{name}: {value}\r\n" for name, value in target.headers)
         self._head = (
-            f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n"
-            f"Accept: text/event-stream\r\nX-Request-Id: {spec.prompt_seed:x}-"
+            f"POST {target.prefix}{ENDPOINTS[form.api]} HTTP/1.1\r\nHost: {target.authority}\r\n{headers}"
+            f"Content-Type: application/json\r\nAccept: {accepted}\r\nX-Request-Id: {spec.prompt_seed:x}-"
         ).encode()
         self._options = json.dumps(body, separators=(",", ":")).encode()[:-1]
+        self._prompt_key = b"messages" if form.api == "chat" else b"prompt"
+        self._honor_eos = form.honor_eos
+
+    def wanted(self, output_tokens: int) -> int | None:
+        """How many tokens an answer has to have; None where the model may end it."""
+        return None if self._honor_eos else output_tokens
 
     def request(self, seq: int, prompt: bytes, output_tokens: int) -> bytes:
-        """Head and body; ``prompt`` is JSON."""
-        before = b'%b,"max_tokens":%d,"prompt":' % (self._options, output_tokens)
+        """Head and body; ``prompt`` is JSON, of a chat endpoint the list of messages."""
+        before = b'%b,"max_tokens":%d,"%b":' % (self._options, output_tokens, self._prompt_key)
         length = len(before) + len(prompt) + 1
         return b"%b%d\r\nContent-Length: %d\r\n\r\n%b%b}" % (self._head, seq, length, before, prompt)
 
 
-class RequestRenderer:
-    """Renders the requests of one cell: independent, synthetic, all of one shape.
+class Prompts(Protocol):
+    """Synthetic prompts of any length, as JSON."""
 
-    Short prompts are drawn several at a time: to place the generator costs as much as to draw a thousand ids.
+    def prompt(self, seq: int, tokens: int) -> bytes: ...
+
+
+class IdPrompts:
+    """Lists of token ids. Those of one length are drawn several at a time where they are short: to place the generator costs
+    as much as to draw a thousand ids.
+
+    Args:
+        alike: the length of all of them; None where lengths differ.
     """
 
-    collects_ids = False
-
-    def __init__(self, spec: CellSpec, *, model: str, host: str, authorization: str | None = None) -> None:
-        self._shape = (spec.input_tokens, spec.output_tokens)
+    def __init__(self, spec: CellSpec, alike: int | None) -> None:
         self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
-        self._wire = Wire(spec, model=model, host=host, authorization=authorization, options={})
-        self._rows = max(1, SHEET_TOKENS // spec.input_tokens)
+        self._rows = 1 if alike is None else max(1, SHEET_TOKENS // alike)
         self._sheet_index, self._sheet = -1, b""
 
-    def token_ids(self, seq: int) -> Ids:
-        """The prompt of arrival ``seq``; shape (input_tokens,)."""
+    def ids(self, seq: int, tokens: int) -> Ids:
+        """The prompt of arrival ``seq``; shape (tokens,)."""
         sheet, row = divmod(seq, self._rows)
-        n = self._shape[0]
-        return self._source.ids(0, sheet, self._rows * n)[row * n : (row + 1) * n]
+        return self._source.ids(0, sheet, self._rows * tokens)[row * tokens : (row + 1) * tokens]
 
-    def render(self, seq: int) -> bytes:
-        """Head and body of arrival ``seq``; the same bytes for the same cell and index, always."""
-        input_tokens, output_tokens = self._shape
+    def prompt(self, seq: int, tokens: int) -> bytes:
         sheet, row = divmod(seq, self._rows)
         if sheet != self._sheet_index:
             self._sheet_index = sheet
-            self._sheet = self._source.drawn_text(0, sheet, self._rows * input_tokens)
-        start = row * input_tokens * WORD_BYTES
-        numbers = self._sheet[start : start + input_tokens * WORD_BYTES - 1]
-        return self._wire.request(seq, b"[%b]" % numbers, output_tokens)
+            self._sheet = self._source.drawn_text(0, sheet, self._rows * tokens)
+        start = row * tokens * WORD_BYTES
+        return b"[%b]" % self._sheet[start : start + tokens * WORD_BYTES - 1]
+
+
+class WordPrompts:
+    """Random words; how many make a token, and what the server's template adds, was measured beforehand."""
+
+    def __init__(self, spec: CellSpec) -> None:
+        form = spec.asked
+        self._seed = spec.prompt_seed
+        self._tokens_per_word, self._template = form.tokens_per_word, form.template_tokens
+        self._before, self._after = (
+            (b'[{"role":"user","content":"', b'"}]') if form.api == "chat" else (b'"', b'"')
+        )
+
+    def prompt(self, seq: int, tokens: int) -> bytes:
+        n = max(1, round((tokens - self._template) / self._tokens_per_word))
+        return b"%b%b%b" % (self._before, words(self._seed, seq, n), self._after)
+
+
+def prompts_of(spec: CellSpec) -> Prompts:
+    """Token ids wherever the endpoint takes them."""
+    if takes_ids(spec.asked):
+        return IdPrompts(spec, spec.input_tokens if spec.input_lengths is None else None)
+    return WordPrompts(spec)
+
+
+def takes_ids(form: RequestForm) -> bool:
+    return form.api == "completions" and not form.words
+
+
+class RequestRenderer:
+    """Renders the requests of one cell: independent and synthetic."""
+
+    collects_ids = False
+
+    def __init__(self, spec: CellSpec, target: Target) -> None:
+        self._shape = (spec.input_tokens, spec.output_tokens)
+        self._drawn = tuple(
+            None if text is None else Lengths(parse_lengths(text), spec.seed, name)
+            for name, text in (("input", spec.input_lengths), ("output", spec.output_lengths))
+        )
+        self._prompts = prompts_of(spec)
+        self._exact = takes_ids(spec.asked)
+        self._wire = Wire(spec, target)
+
+    def render(self, seq: int) -> bytes:
+        """Head and body of arrival ``seq``; the same bytes for the same cell and index, always."""
+        input_tokens, output_tokens = self._asked(seq)
+        return self._wire.request(seq, self._prompts.prompt(seq, input_tokens), output_tokens)
+
+    def _asked(self, seq: int) -> tuple[int, int]:
+        drawn_in, drawn_out = self._drawn
+        n_in, n_out = self._shape
+        return n_in if drawn_in is None else drawn_in.of(seq), n_out if drawn_out is None else drawn_out.of(
+            seq
+        )
 
     # What a workload of independent requests has to say about itself; see ``loadgen.generator.Workload``.
 
-    def lengths(self, seq: int) -> tuple[int | None, int]:
-        return self._shape
+    def lengths(self, seq: int) -> tuple[int | None, int | None]:
+        input_tokens, output_tokens = self._asked(seq)
+        return input_tokens if self._exact else None, self._wire.wanted(output_tokens)
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return None
@@ -148,6 +204,28 @@ class RequestRenderer:
     def answered(self, seq: int, output_ids: list[int]) -> None: ...
 
     def ended(self, seq: int) -> None: ...
+
+
+def words(seed: int, item: int, n: int) -> bytes:
+    """``n`` random English words, a blank between two: each is one token of most vocabularies."""
+    rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, item, 0, 0]))
+    return _WORDS[rng.integers(0, _WORDS.size, n)].tobytes()[:-1]
+
+
+_WORDS = np.frombuffer(
+    (
+        b"able also area away baby back ball bank base bear beat been best bill bird blue boat body book born both call came card care "
+        b"case city cold come cook cool cost dark data date days dead deal deep desk door down draw drop each east easy edge even ever "
+        b"face fact fall farm fast feel feet felt fill film find fine fire fish five food foot form four free full game gave girl give "
+        b"glad goal goes gold gone good gray grew grow hair half hall hand hang hard have head hear heat held help here high hill hold "
+        b"home hope hour huge idea inch into iron item join jump just keep kept kind king knew know lack lady lake land last late lead "
+        b"left less life like line list live long look loss lost love made mail main make many mark mean meet mile milk mind mine miss "
+        b"moon more most move much must name near neck need news next nice nine none nose note once only open over page pain pair park "
+        b"part pass past path plan play poor post pull push race rain rate read real rest rice rich ride ring rise road rock role room "
+        b"root rule safe said sale salt same sand save seat seed seek seem self sell send ship shop show side sign sing site size skin "
+    ),
+    dtype="S5",
+)
 
 
 @cache

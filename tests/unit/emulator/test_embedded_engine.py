@@ -15,6 +15,7 @@ from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.sampler import scrape_once
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import target_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
@@ -122,7 +123,7 @@ def test_plain_has_no_worker_file(tmp_path: Path) -> None:
 def test_faults_on_demand_are_seen_as_what_they_are(tmp_path: Path, fault: str, status: str) -> None:
     with launch(tmp_path, fault=fault) as engine:
         engine.wait_ready()
-        outcome = measure_cell(spec(), engine.base_url, engine.model)
+        outcome = measure_cell(spec(), target_of(engine.base_url, engine.model))
     bad = {r.seq for r in outcome.requests if r.status == status}
     assert bad == {r.seq for r in outcome.requests if r.seq % 3 == 2}
     assert {r.status for r in outcome.requests} == {"ok", status}
@@ -131,7 +132,7 @@ def test_faults_on_demand_are_seen_as_what_they_are(tmp_path: Path, fault: str, 
 def test_an_engine_that_dies_under_load_is_noticed(tmp_path: Path) -> None:
     with launch(tmp_path, fault="die_after:10") as engine:
         engine.wait_ready()
-        outcome = measure_cell(spec(), engine.base_url, engine.model, should_abort=engine.death)
+        outcome = measure_cell(spec(), target_of(engine.base_url, engine.model), should_abort=engine.death)
         assert engine.death() is not None
     assert outcome.health["aborted"]
     assert {r.status for r in outcome.requests} <= {"ok", "truncated", "connect_error", "aborted"}
@@ -140,7 +141,7 @@ def test_an_engine_that_dies_under_load_is_noticed(tmp_path: Path) -> None:
 def test_an_engine_that_hangs_ends_in_timeouts(tmp_path: Path) -> None:
     with launch(tmp_path, fault="hang_after:10") as engine:
         engine.wait_ready()
-        outcome = measure_cell(spec(), engine.base_url, engine.model)
+        outcome = measure_cell(spec(), target_of(engine.base_url, engine.model))
     assert outcome.requests[-1].status == "timeout"
     assert outcome.requests[0].status == "ok"
 
@@ -152,7 +153,9 @@ def test_latencies_are_those_of_the_model(tmp_path: Path) -> None:
     """
     with launch(tmp_path) as engine:
         engine.wait_ready()
-        outcome = measure_cell(spec(rate_per_s=10.0, duration_s=1.0), engine.base_url, engine.model)
+        outcome = measure_cell(
+            spec(rate_per_s=10.0, duration_s=1.0), target_of(engine.base_url, engine.model)
+        )
     ttft_ms = min((r.ttft_ns or 0) / 1e6 for r in outcome.requests)
     tpot_ms = min((r.tpot_ns or 0) / 1e6 for r in outcome.requests)
     expected_ttft_ms = 2.0 + 0.03 * spec().input_tokens

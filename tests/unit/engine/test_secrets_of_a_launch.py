@@ -25,6 +25,7 @@ from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.outputs import collect_outputs
 from connector_tax.measure.warmup import ask
+from connector_tax.records.target import bearing, target_of
 from connector_tax.redaction import BLANKED, CONFIG_VARIABLE
 
 
@@ -68,7 +69,8 @@ def test_an_engine_that_asks_for_a_key_is_asked_with_it(
         assert "token_ids" in answers[0]
         cell = cell_spec(rate_per_s=20, duration_s=0.2, warmup_s=0, min_completed=2, max_cell_s=5)
         outcome = measure_cell(
-            cell, engine.base_url, engine.model, authorization=engine.headers["Authorization"]
+            cell,
+            target_of(engine.base_url, engine.model, headers=bearing(engine.headers["Authorization"])),
         )
         assert {r.status for r in outcome.requests} == {"ok"}
     assert "planted-key-1" not in "".join(p.read_text() for p in tmp_path.glob("vllm_*.log"))

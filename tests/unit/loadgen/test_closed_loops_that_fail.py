@@ -17,6 +17,7 @@ from truth_server import Reply, answer_well, truth_server
 
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
+from connector_tax.records.target import target_of
 
 LOOP = {
     "arrival": "concurrency",
@@ -37,7 +38,7 @@ def test_a_closed_loop_that_is_refused_ends_and_keeps_few_records() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     start = time.monotonic()
-    outcome = measure_cell(cell_spec(**LONG, workers=2), f"http://127.0.0.1:{port}", "m")
+    outcome = measure_cell(cell_spec(**LONG, workers=2), target_of(f"http://127.0.0.1:{port}", "m"))
     assert time.monotonic() - start < 30
     assert {r.status for r in outcome.requests} == {"connect_error"}
     assert 40 <= len(outcome.requests) < 60
@@ -56,7 +57,7 @@ def test_sessions_that_fail_at_once_end_the_cell_too(tmp_path: Path) -> None:
         reply.end()
 
     with truth_server(unready) as url:
-        outcome = measure_cell(cell_spec(**LONG, sessions=str(path)), url, "m")
+        outcome = measure_cell(cell_spec(**LONG, sessions=str(path)), target_of(url, "m"))
     assert {r.status for r in outcome.requests} == {"http_error"}
     assert len(outcome.requests) < 60
     assert "the last as http_error (HTTP 503: loading)" in outcome.health["given_up"]
@@ -80,7 +81,7 @@ def test_sessions_in_a_closed_loop_are_not_dropped_for_the_cap(tmp_path: Path) -
 
     spec = cell_spec(**{**LOOP, "concurrency": 12, "inflight_cap": 10}, sessions=str(path))
     with truth_server(in_50_ms) as url:
-        outcome = measure_cell(spec, url, "m")
+        outcome = measure_cell(spec, target_of(url, "m"))
     assert {r.status for r in outcome.requests} == {"ok"}
     assert outcome.health["max_inflight"] == 12
     assert outcome.health["given_up"] is None
@@ -123,7 +124,7 @@ def test_a_callback_that_raises_ends_the_cell_by_name(
     )
     start = time.monotonic()
     with truth_server(answer_well) as url:
-        outcome = measure_cell(spec, url, "m")
+        outcome = measure_cell(spec, target_of(url, "m"))
     assert time.monotonic() - start < 25
     assert "worker 0: the load generator failed: KeyError: 30" in outcome.health["bottleneck"]
     assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
@@ -139,4 +140,4 @@ def test_a_worker_that_cannot_get_ready_is_not_waited_for(
         truth_server(answer_well) as url,
         pytest.raises(EngineError, match="worker 0 ended with exit code 70 before the cell began"),
     ):
-        measure_cell(cell_spec(rate_per_s=100.0), url, "m")
+        measure_cell(cell_spec(rate_per_s=100.0), target_of(url, "m"))

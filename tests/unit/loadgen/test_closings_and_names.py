@@ -13,6 +13,7 @@ from connector_tax.loadgen.connection import Connection
 from connector_tax.loadgen.http_issuer import HttpIssuer
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner
+from connector_tax.records.target import RequestForm, Target
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":2}}\n\n'
@@ -57,7 +58,11 @@ def exchange(script: Script, flights: int = 1) -> tuple[list[Flight], Server]:
     async def run() -> tuple[list[Flight], Server]:
         server = Server(script)
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=2**20)
-        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=0)
+        issuer = HttpIssuer(
+            Target("127.0.0.1", listening.sockets[0].getsockname()[1], "m"),
+            RequestForm(),
+            spare_connections=0,
+        )
         ended: asyncio.Queue[Flight] = asyncio.Queue()
         await issuer.start(ended.put_nowait)
         done = []
@@ -146,7 +151,11 @@ def test_idle_connections_that_died_are_no_spares() -> None:
             writer.close()
 
         listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=2)
+        issuer = HttpIssuer(
+            Target("127.0.0.1", listening.sockets[0].getsockname()[1], "m"),
+            RequestForm(),
+            spare_connections=2,
+        )
         await issuer.start(lambda flight: None)
         await asyncio.sleep(0.1)
         issuer.issue(Flight(0, 0, 0), REQUEST)
@@ -309,7 +318,11 @@ def test_a_server_that_closes_at_once_is_not_asked_for_spares_without_end() -> N
             writer.close()
 
         listening = await asyncio.start_server(close, "127.0.0.1", 0)
-        issuer = HttpIssuer("127.0.0.1", listening.sockets[0].getsockname()[1], spare_connections=8)
+        issuer = HttpIssuer(
+            Target("127.0.0.1", listening.sockets[0].getsockname()[1], "m"),
+            RequestForm(),
+            spare_connections=8,
+        )
         await asyncio.wait_for(issuer.start(lambda flight: None), 10)
         await asyncio.sleep(0.05)
         issuer.shutdown()

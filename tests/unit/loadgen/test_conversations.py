@@ -17,6 +17,7 @@ from connector_tax.loadgen.session_health import session_health
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
 from connector_tax.records.sessions import linear, read_sessions
+from connector_tax.records.target import target_of
 
 TURN = {"new_tokens": 4, "output_tokens": 2, "after": [0], "history": 0, "wait_s": 0.05}
 SESSION = {"turns": [{"new_tokens": 9, "output_tokens": 3}, TURN, {**TURN, "after": [1], "history": 1}]}
@@ -60,7 +61,7 @@ def measure(tmp_path: Path, server: Server, workers: int = 1, **changes: Any) ->
     )
     assert spec.cell_id == "r20_chat"
     with worker_pool(workers) as pool, truth_server(server) as url:
-        return measure_cell(spec, url, "m", pool=pool)
+        return measure_cell(spec, target_of(url, "m"), pool=pool)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -17,6 +17,7 @@ from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.descriptors import check_limit, files_needed
 from connector_tax.loadgen.pool import worker_pool
+from connector_tax.records.target import target_of
 
 FAN = (
     '{"turns": [{"new_tokens": 9, "output_tokens": 3}, {"new_tokens": 4, "output_tokens": 2, "after": [0]}, '
@@ -83,7 +84,7 @@ def test_a_client_that_runs_out_of_files_says_so_and_does_not_blame_the_server()
         pool.revive()
         room = len(os.listdir(f"/proc/{pool.pid(0)}/fd")) + 14
         resource.prlimit(pool.pid(0), resource.RLIMIT_NOFILE, (room, room))
-        outcome = measure_cell(spec, url, "m", pool=pool)
+        outcome = measure_cell(spec, target_of(url, "m"), pool=pool)
     assert {r.status for r in outcome.requests} == {"ok", "aborted"}
     unsent = [r for r in outcome.requests if r.status == "aborted"]
     assert all((r.error or "").startswith("the client has no socket left: ") for r in unsent)

@@ -10,6 +10,7 @@ import pytest
 from connector_tax.loadgen.connection import Connection
 from connector_tax.loadgen.http_issuer import HttpIssuer
 from connector_tax.loadgen.issuer import Flight
+from connector_tax.records.target import RequestForm, Target
 
 
 class Wire(asyncio.WriteTransport):
@@ -32,7 +33,7 @@ class Issuer(HttpIssuer):
     """Connects at once, or fails at once."""
 
     def __init__(self, error: OSError | None = None) -> None:
-        super().__init__("nowhere", 0, spare_connections=0)
+        super().__init__(Target("nowhere", 0, "m"), RequestForm(), spare_connections=0)
         self.error = error
         self.wires: list[Wire] = []
 

@@ -17,6 +17,7 @@ from truth_server import DONE, Reply, answer_well, token_event, truth_server, us
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import target_of
 
 
 def spec(**changes: Any) -> CellSpec:
@@ -34,7 +35,7 @@ def spec(**changes: Any) -> CellSpec:
 
 def measure(script: Any = answer_well, **changes: Any) -> CellOutcome:
     with truth_server(script) as base_url:
-        return measure_cell(spec(**changes), base_url, "m")
+        return measure_cell(spec(**changes), target_of(base_url, "m"))
 
 
 def statuses(outcome: CellOutcome) -> set[str]:
@@ -149,7 +150,7 @@ def test_a_refused_connection_is_said_of_every_request() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    outcome = measure_cell(spec(max_cell_s=0.4), f"http://127.0.0.1:{port}", "m")
+    outcome = measure_cell(spec(max_cell_s=0.4), target_of(f"http://127.0.0.1:{port}", "m"))
     assert statuses(outcome) == {"connect_error"}
 
 
@@ -212,8 +213,7 @@ def test_a_dead_engine_ends_the_cell_at_once() -> None:
     with truth_server(silent) as base_url:
         outcome = measure_cell(
             spec(max_cell_s=60, drain_timeout_s=60),
-            base_url,
-            "m",
+            target_of(base_url, "m"),
             should_abort=lambda: "engine died" if gone.is_set() else None,
         )
     assert time.monotonic() - start < 20
@@ -233,8 +233,7 @@ def test_a_cell_that_is_told_to_stop_sends_no_more_and_waits_for_what_it_sent() 
     with truth_server(slow) as base_url:
         outcome = measure_cell(
             spec(duration_s=30.0, max_cell_s=60.0, drain_timeout_s=10.0),
-            base_url,
-            "m",
+            target_of(base_url, "m"),
             should_stop=lambda: "enough" if asked.is_set() else None,
         )
     assert statuses(outcome) == {"ok"}
@@ -244,8 +243,8 @@ def test_a_cell_that_is_told_to_stop_sends_no_more_and_waits_for_what_it_sent() 
 
 
 def test_a_base_url_of_another_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="give http://host:port"):
-        measure_cell(spec(), "127.0.0.1:8000", "m")
+    with pytest.raises(ConfigError, match="Give http://host:port"):
+        measure_cell(spec(), target_of("127.0.0.1:8000", "m"))
 
 
 async def token_by_token(reply: Reply, request: dict[str, Any], number: int) -> None:
@@ -318,7 +317,7 @@ def test_a_cell_behind_a_growing_queue_ends_and_gives_up_what_is_in_flight() -> 
         own = spec(
             inflight_cap=1000, duration_s=1.0, min_completed=500, max_cell_s=60.0, drain_timeout_s=60.0
         )
-        outcome = measure_cell(own, base_url, "m", queue=growing)
+        outcome = measure_cell(own, target_of(base_url, "m"), queue=growing)
     assert outcome.window.overloaded
     assert outcome.window.flags == ("overloaded",)
     assert statuses(outcome) == {"ok", "aborted"}
@@ -346,5 +345,5 @@ def test_a_queue_that_grows_until_the_planned_end_is_overload(again: int) -> Non
 
     with truth_server(slower_and_slower) as base_url:
         own = spec(rate_per_s=40.0, warmup_s=0.1, duration_s=1.0, min_completed=1, drain_timeout_s=2.0)
-        outcome = measure_cell(own, base_url, "m", queue=growing)
+        outcome = measure_cell(own, target_of(base_url, "m"), queue=growing)
     assert outcome.window.overloaded

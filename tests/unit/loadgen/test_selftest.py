@@ -25,6 +25,7 @@ from connector_tax.loadgen.selftest import (
 from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
+from connector_tax.records.target import target_of
 
 MS = 1_000_000
 SPEC = CellSpec("a", 50, 16, 3, "fixed", 0.1, 0.3, 5, 5, 5, 64, 0xAB, 100, 200)
@@ -84,7 +85,7 @@ def test_every_request_is_matched_with_what_the_server_wrote(
 ) -> None:
     stamps = tmp_path / "stamps.jsonl"
     with truth_server(20, 4, stamps) as url:
-        outcome = measure_cell(SPEC, url, "truth", observe=Observe(token_times=True))
+        outcome = measure_cell(SPEC, target_of(url, "truth"), observe=Observe(token_times=True))
     truth = read_truth(stamps)
     assert len(truth) == len(outcome.requests) >= 15
     for true in truth.values():

@@ -25,6 +25,7 @@ from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.session import NOTHING, Observe
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import target_of
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
 
@@ -34,7 +35,7 @@ def measure(
 ) -> CellOutcome:
     spec = replace(SPEC, workers=pool.n, **changes)
     with truth_server(script) as url:
-        return measure_cell(spec, url, "m", pool=pool, observe=observe)
+        return measure_cell(spec, target_of(url, "m"), pool=pool, observe=observe)
 
 
 def after(seconds: float, act: Any) -> None:
@@ -168,7 +169,7 @@ def test_arrivals_between_the_ends_of_two_workers_have_records(monkeypatch: pyte
         with truth_server(at_request(60, answer_well, lambda: (suspend(pid, 0.8), stop.set()))) as url:
             outcome = measure_cell(
                 replace(SPEC, workers=2, duration_s=20, max_cell_s=60),
-                *(url, "m"),
+                target_of(url, "m"),
                 pool=pool,
                 should_abort=lambda: "enough" if stop.is_set() else None,
             )

@@ -10,6 +10,7 @@ import pytest
 from connector_tax.errors import ConfigError
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.sessions import Session, Turn, fan_out_and_in, linear, read_sessions
+from connector_tax.records.target import Target
 from connector_tax.workload.conversations import ConversationRenderer
 
 SPEC = CellSpec("a", 1, 0, 0, "fixed", 1, 1, 1, 9, 1, 9, 7, 1000, 9000)
@@ -45,7 +46,7 @@ def test_a_mooncake_trace_keeps_its_times_lengths_and_shared_blocks(tmp_path: Pa
     assert first.turns == (Turn(1300, 5, blocks=(46, 47)),)
     assert second.turns == (Turn(600, 1, blocks=(46,)),)
     renderer = ConversationRenderer(
-        SPEC, model="m", host="h", turn_of=lambda seq: (seq, 0), session_of=lambda n: (first, second)[n]
+        SPEC, Target("h", 80, "m"), turn_of=lambda seq: (seq, 0), session_of=lambda n: (first, second)[n]
     )
     prompts = [prompt_of(renderer.render(seq)) for seq in (0, 1)]
     assert [len(p) for p in prompts] == [1300, 600]
@@ -95,7 +96,7 @@ def test_a_turn_begins_with_what_was_said_before() -> None:
     """Prompt of the second = prompt of the first, its answer, and then tokens of its own."""
     session = linear(3, first_tokens=1000, next_tokens=4, output_tokens=3, wait_s=0)
     renderer = ConversationRenderer(
-        SPEC, model="m", host="h", turn_of=lambda seq: (5, seq), session_of=lambda n: session
+        SPEC, Target("h", 80, "m"), turn_of=lambda seq: (5, seq), session_of=lambda n: session
     )
     first = prompt_of(renderer.render(0))
     renderer.answered(0, [11, 12, 999_999])
@@ -117,7 +118,7 @@ def test_who_sends_a_session_does_not_change_its_words() -> None:
 
     def words(seq: int) -> list[int]:
         renderer = ConversationRenderer(
-            SPEC, model="m", host="h", turn_of=lambda seq: (8, 0), session_of=lambda n: session
+            SPEC, Target("h", 80, "m"), turn_of=lambda seq: (8, 0), session_of=lambda n: session
         )
         return prompt_of(renderer.render(seq))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.traffic.arrivals import BLOCK, Schedule
+from connector_tax.traffic.arrivals import BLOCK, Ramp, Schedule
 
 
 def test_fixed_arrivals_lie_on_an_exact_grid() -> None:
@@ -38,3 +38,27 @@ def test_arrivals_never_go_back() -> None:
     schedule = Schedule("poisson", 1000.0, seed=0)
     offsets = [schedule[k] for k in range(3 * BLOCK)]
     assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize(("low", "high"), [(2.0, 20.0), (20.0, 2.0), (5.0, 5.0)])
+def test_a_ramp_has_at_every_time_as_many_arrivals_as_its_rate_adds_up_to(low: float, high: float) -> None:
+    """Fixed arrivals: arrival k comes when the integral of the rate is k; the integral by small steps, over the ramp and beyond."""
+    over_s, step_s = 10.0, 0.001
+    times = np.arange(0.0, 14.0, step_s) + step_s / 2
+    rates = np.where(times < over_s, low + (high - low) * times / over_s, high)
+    expected = np.cumsum(rates) * step_s
+    schedule = Schedule("fixed", high, seed=1, ramp=Ramp(low, high, round(over_s * 1e9)))
+    for k in range(1, int(expected[-1])):
+        at_s = schedule[k] / 1e9
+        assert abs(at_s - times[np.searchsorted(expected, k)]) < 2 * step_s
+
+
+def test_random_arrivals_follow_a_ramp_too() -> None:
+    """Seconds 0 to 10 rise from 10 to 100 per second: their count up to 4.53 s is Poisson, with the integral as its mean."""
+    counts = []
+    for seed in range(40):
+        schedule = Schedule("poisson", 100.0, seed=seed, ramp=Ramp(10.0, 100.0, 10_000_000_000))
+        counts.append(schedule.count_before(4_530_000_000))
+    # 10 t + 4.5 t^2 at 4.53 s.
+    expected = 10 * 4.53 + 4.5 * 4.53**2
+    assert np.mean(counts) == pytest.approx(expected, abs=4 * np.sqrt(expected / 40))

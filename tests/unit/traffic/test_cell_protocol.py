@@ -150,3 +150,20 @@ def test_an_open_loop_goes_on_whatever_fails() -> None:
     for k in range(1000):
         cell.ended(k, ok=False, now_ns=k)
     assert cell.gives_up(1000) is None
+
+
+def test_of_a_fixed_number_every_request_after_warm_up_is_in_the_window() -> None:
+    """Whatever completed first: those sent before it are a share of the number that must not be lost."""
+    cell = CellProtocol(spec(num_requests=50, warmup_s=0.0), t0_ns=5)
+    cell.ended(5, ok=True, now_ns=17 * S)
+    assert cell.end_ns() is None and not cell.stopped(100 * S)
+    cell.stop(110 * S)
+    window = cell.window(120 * S)
+    assert window.window_start_ns == 5
+    assert window.flags == ()
+
+
+def test_a_fixed_number_ends_at_the_time_limit_all_the_same() -> None:
+    cell = CellProtocol(spec(num_requests=50, max_cell_s=20.0), t0_ns=0)
+    assert not cell.stopped(19 * S)
+    assert cell.stopped(20 * S)

@@ -25,7 +25,8 @@ def first(scheduler: Scheduler, count: int) -> list[tuple[int, int]]:
 
 
 def test_every_pattern_is_known_by_name() -> None:
-    assert sorted(Scheduler.patterns) == ["concurrency", "fixed", "gamma", "max_throughput", "poisson"]
+    known = ["concurrency", "fixed", "gamma", "max_throughput", "offline", "poisson"]
+    assert sorted(Scheduler.patterns) == known
 
 
 def test_an_open_loop_takes_no_notice_of_the_server() -> None:
@@ -153,3 +154,43 @@ def test_what_a_closed_loop_opens_with_is_known() -> None:
     loop = scheduler_for(replace(CLOSED, concurrency=10, ramp_up_s=5.0))
     assert loop.starting(1_400 * MS) == [0, 1]
     assert scheduler_for(CLOSED).starting(1) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("spec", [OPEN, CLOSED, replace(OPEN, rate_per_s=0.0, arrival="offline")])
+@pytest.mark.parametrize("of", [1, 3])
+def test_a_fixed_number_is_sent_once_each_and_then_nothing(spec: CellSpec, of: int) -> None:
+    sent: list[int] = []
+    for index in range(of):
+        scheduler = scheduler_for(replace(spec, num_requests=10), Share(index, of))
+        while scheduler.next_due_ns() is not None:
+            due = scheduler.take()
+            sent.append(due.seq)
+            assert set(scheduler.upcoming()) <= set(range(10))
+            scheduler.ended(due.seq, True, due.offset_ns)
+        assert scheduler.exhausted
+    assert sorted(sent) == list(range(10))
+
+
+def test_a_closed_loop_that_waits_for_its_slots_is_not_exhausted() -> None:
+    scheduler = scheduler_for(replace(CLOSED, num_requests=6))
+    for _ in range(4):
+        scheduler.take()
+    assert scheduler.next_due_ns() is None and not scheduler.exhausted
+    scheduler.ended(0, True, MS)
+    scheduler.ended(1, True, MS)
+    assert [scheduler.take().seq for _ in range(2)] == [4, 5]
+    assert scheduler.exhausted, "what is in flight opens no slot any more"
+
+
+def test_offline_everything_is_due_at_once_and_nothing_is_dropped() -> None:
+    scheduler = scheduler_for(replace(OPEN, rate_per_s=0.0, arrival="offline", num_requests=100))
+    assert first(scheduler, 100) == [(0, k) for k in range(100)]
+    assert not scheduler.drops
+
+
+def test_a_cell_that_ends_by_time_is_never_exhausted() -> None:
+    assert not scheduler_for(OPEN).exhausted
+    scheduler = scheduler_for(CLOSED)
+    for _ in range(4):
+        scheduler.take()
+    assert scheduler.next_due_ns() is None and not scheduler.exhausted

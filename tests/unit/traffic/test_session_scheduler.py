@@ -179,3 +179,30 @@ def test_sessions_that_fail_one_after_the_other_begin_later_and_later() -> None:
         waits.append(due_ms)
         scheduler.ended(seq, False, 0)
     assert waits == [0, 0, 0, 0, 10, 10, 20, 20]
+
+
+@pytest.mark.parametrize("pattern", [{}, {"arrival": "concurrency", "concurrency": 2}])
+@pytest.mark.parametrize("of", [1, 2])
+def test_a_fixed_number_of_sessions_is_over_when_their_last_turn_has_ended(
+    pattern: dict[str, object], of: int
+) -> None:
+    sessions: list[tuple[int, int]] = []
+    for index in range(of):
+        spec = replace(SPEC, num_requests=3, **pattern)  # type: ignore[arg-type]
+        scheduler = SessionScheduler(spec, Share(index, of), (CHAIN,))
+        while not scheduler.exhausted:
+            assert scheduler.next_due_ns() is not None
+            due = scheduler.take()
+            sessions.append(scheduler.turn_of(due.seq))
+            scheduler.ended(due.seq, True, due.offset_ns)
+    assert sorted(sessions) == [(number, turn) for number in range(3) for turn in range(3)]
+
+
+def test_a_trace_is_exhausted_when_its_last_session_is_over() -> None:
+    trace = tuple(replace(Session((Turn(1, 1),)), arrival_s=float(k)) for k in range(2))
+    scheduler = SessionScheduler(SPEC, Share(), trace)
+    assert [next_one(scheduler)[0] for _ in range(2)] == [0, 1000]
+    assert scheduler.next_due_ns() is None and not scheduler.exhausted
+    scheduler.ended(0, True, 0)
+    scheduler.ended(1, False, 0)
+    assert scheduler.exhausted

@@ -7,8 +7,10 @@ import pytest
 
 from connector_tax.errors import ConfigError
 from connector_tax.records.cell import CellSpec
+from connector_tax.records.target import Target
 from connector_tax.workload.datasets import DatasetRenderer, read_prompts
 
+TARGET = Target("h", 80, "m")
 SPEC = CellSpec("a", 1.0, 0, 0, "fixed", 1, 1, 1, 10, 1, 4, 7, 5, 1000, prompts="p.jsonl")
 
 
@@ -23,7 +25,7 @@ def test_arrivals_take_the_lines_in_turn(tmp_path: Path) -> None:
         "",
         '{"prompt": [7, 8, 9], "output_tokens": 2}',
     ]
-    renderer = DatasetRenderer(SPEC, read_prompts(written(tmp_path / "p", *lines)), model="m", host="h")
+    renderer = DatasetRenderer(SPEC, TARGET, read_prompts(written(tmp_path / "p", *lines)))
     bodies = [json.loads(renderer.render(seq).partition(b"\r\n\r\n")[2]) for seq in range(3)]
     assert [b["prompt"] for b in bodies] == ['zw\u00f6lf "x"', [7, 8, 9], 'zw\u00f6lf "x"']
     assert [b["max_tokens"] for b in bodies] == [3, 2, 3]
@@ -32,7 +34,7 @@ def test_arrivals_take_the_lines_in_turn(tmp_path: Path) -> None:
 
 def test_content_length_counts_bytes(tmp_path: Path) -> None:
     prompts = read_prompts(written(tmp_path / "p", '{"prompt": "\u00e4\u00f6", "output_tokens": 3}'))
-    head, _, body = DatasetRenderer(SPEC, prompts, model="m", host="h").render(0).partition(b"\r\n\r\n")
+    head, _, body = DatasetRenderer(SPEC, TARGET, prompts).render(0).partition(b"\r\n\r\n")
     assert int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]) == len(body)
 
 
