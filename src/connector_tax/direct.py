@@ -18,9 +18,20 @@ _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 class Client(httpx.Client):
     """Keeps its connection from one question to the next."""
 
-    def __init__(self, *, timeout_s: float, base_url: str = "", headers: Headers = None) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        base_url: str = "",
+        headers: Headers = None,
+        verify: ssl.SSLContext | None = None,
+    ) -> None:
         super().__init__(
-            base_url=base_url, timeout=timeout_s, headers=headers, trust_env=False, verify=_NO_CERTIFICATES
+            base_url=base_url,
+            timeout=timeout_s,
+            headers=headers,
+            trust_env=False,
+            verify=verify or _NO_CERTIFICATES,
         )
 
 

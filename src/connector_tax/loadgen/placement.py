@@ -1,7 +1,7 @@
 """Who runs on which CPU: the host's topology -> a plan that keeps client and engine off each other's cores.
 
-The client gets the fastest physical cores, one for the coordinator and one for each worker, starting on the
-NUMA node of the fastest core and spilling over to the next best node; the engine gets all others. A hyper-thread
+The client gets the fastest physical cores, one for each worker and then one for the coordinator, which stamps nothing,
+starting on the NUMA node of the fastest core and spilling over to the next best node; the engine gets all others. A hyper-thread
 is never split from its sibling: two busy threads on one core slow each other by a third or so.
 Where there are too few cores nothing is pinned, and the plan says so in words.
 """
@@ -60,20 +60,24 @@ def discover(sysfs: Path = SYSFS, allowed: set[int] | None = None) -> tuple[Core
     return tuple(cores.values())
 
 
-def place(cores: tuple[Core, ...], n_workers: int) -> Placement:
-    """Client on the fastest cores, engine on the rest; nothing pinned where that leaves the engine too few."""
-    needed = 1 + n_workers + ENGINE_CORES
+def place(cores: tuple[Core, ...], n_workers: int, *, engine_cores: int = ENGINE_CORES) -> Placement:
+    """Client on the fastest cores, engine on the rest; nothing pinned where that leaves the engine too few.
+
+    Args:
+        engine_cores: what the engine is to have at least; 0 where it runs on another host.
+    """
+    needed = 1 + n_workers + engine_cores
     if len(cores) < needed:
         warning = (
             f"client and engine share cores: {len(cores)} physical cores, {needed} wanted "
-            f"({n_workers + 1} for the client, {ENGINE_CORES} for the engine)"
+            f"({n_workers + 1} for the client, {engine_cores} for the engine)"
         )
         return Placement((), ((),) * n_workers, (), warning)
     ordered = _by_node_then_speed(cores)
     client, engine = ordered[: n_workers + 1], ordered[n_workers + 1 :]
     return Placement(
-        coordinator=client[0].cpus,
-        workers=tuple(core.cpus for core in client[1:]),
+        coordinator=client[-1].cpus,
+        workers=tuple(core.cpus for core in client[:-1]),
         engine=tuple(sorted(cpu for core in engine for cpu in core.cpus)),
         warning=None,
     )

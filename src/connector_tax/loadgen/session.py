@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
+from typing import Protocol
 
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cpu_clock import CpuMeter
@@ -19,6 +20,7 @@ from connector_tax.loadgen.events import SessionEvent, session_log
 from connector_tax.loadgen.messages import (
     Abandon,
     Batch,
+    Ended,
     Finished,
     Go,
     Job,
@@ -56,12 +58,21 @@ def unseen() -> Iterable[tuple[int, float]]:
     return ()
 
 
+class Watcher(Protocol):
+    """Told how a cell is going, on the coordinator's thread."""
+
+    def ended(self, request: Ended) -> None: ...
+
+    def tick(self, sent: int) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """What is kept beside the records: every token's time, a log of every event. Both cost."""
+    """What is kept beside the records: every token's time, a log of every event. Both cost. ``watcher`` sees requests end."""
 
     token_times: bool = False
     event_log: Path | None = None
+    watcher: Watcher | None = None
 
 
 NOTHING = Observe()
@@ -321,6 +332,8 @@ class _Cell:
             if isinstance(message, Batch):
                 self._heard.batches.append(bytes(message.ended))
                 for ended in decode_ended(message.ended):
+                    if self._observe.watcher is not None:
+                        self._observe.watcher.ended(ended)
                     if self._rule is not None:
                         self._rule.note(ended)
                     end_ns = ended.t_end_ns if ended.t_end_ns is not None else ended.t_sched_ns
@@ -339,6 +352,8 @@ class _Cell:
             elif isinstance(message, Finished):
                 self._heard.finished[index] = message
         self._heard.dead = {**self._pool.dead(), **self._heard.dead}
+        if self._observe.watcher is not None:
+            self._observe.watcher.tick(sum(map(self._pool.counters.taken, range(self._pool.n))))
 
     def _listen_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         deadline_ns = monotonic_ns() + s_to_ns(timeout_s)

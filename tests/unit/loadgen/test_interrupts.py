@@ -45,7 +45,8 @@ def interrupted_bench(
             assert "interrupted; sending has stopped" in process.stderr.readline()
         said, rest = process.communicate(timeout=60)
     done = subprocess.CompletedProcess(command, process.returncode, said, rest)
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
+    summary = {cell["cell_id"]: cell for cell in cells}
     lines = (tmp_path / "out" / "requests_r50_8x4.jsonl").read_text().splitlines()
     return done, summary, [json.loads(line) for line in lines]
 

@@ -37,17 +37,18 @@ def test_two_sockets_with_hyper_threads_are_eight_cores(tmp_path: Path) -> None:
     assert [c.performance for c in found] == [200.0 if n == 5 else 166.0 for n in range(8)]
 
 
-def test_the_client_starts_on_the_fastest_core_and_stays_on_its_node(tmp_path: Path) -> None:
+def test_those_who_stamp_are_on_the_fastest_core_and_the_client_stays_on_its_node(tmp_path: Path) -> None:
     plan = place(discover(fake_sysfs(tmp_path), ALL), n_workers=2)
-    assert plan.coordinator == (5, 13)
-    assert plan.workers == ((4, 12), (6, 14))
+    assert plan.workers == ((5, 13), (4, 12))
+    assert plan.coordinator == (6, 14)
     assert plan.engine == (0, 1, 2, 3, 7, 8, 9, 10, 11, 15)
     assert plan.warning is None
 
 
 def test_workers_spill_over_to_the_next_node(tmp_path: Path) -> None:
     plan = place(discover(fake_sysfs(tmp_path), ALL), n_workers=5)
-    assert plan.workers == ((4, 12), (6, 14), (7, 15), (0, 8), (1, 9))
+    assert plan.workers == ((5, 13), (4, 12), (6, 14), (7, 15), (0, 8))
+    assert plan.coordinator == (1, 9)
     assert plan.engine == (2, 3, 10, 11)
 
 
@@ -83,3 +84,8 @@ def test_a_host_that_tells_little_is_still_understood(tmp_path: Path) -> None:
 
 def test_this_host_is_understood() -> None:
     assert sum(len(core.cpus) for core in discover()) >= 1
+
+
+def test_an_engine_on_another_host_needs_no_core_of_this_one() -> None:
+    plan = place((Core(0, (0,), 1.0), Core(0, (1,), 2.0)), n_workers=1, engine_cores=0)
+    assert (plan.coordinator, plan.workers, plan.engine, plan.warning) == ((0,), ((1,),), (), None)

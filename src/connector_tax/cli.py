@@ -1,0 +1,40 @@
+"""``connector-tax``: one command, its subcommands by name."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from connector_tax import __version__
+from connector_tax.doors import run_door
+from connector_tax.load.arguments import EXAMPLES, add_arguments, load_of
+from connector_tax.load.run import run
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line, for help and completion as well."""
+    whole = argparse.ArgumentParser(prog="connector-tax", description=__doc__)
+    whole.add_argument("--version", action="version", version=f"connector-tax {__version__}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    load = commands.add_parser(
+        "load",
+        help="load any OpenAI-compatible server and say how it answers",
+        description="Load any OpenAI-compatible server, open or closed loop, and say how it answers, with intervals.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(load)
+    load.set_defaults(run=lambda args: run(load_of(args)))
+    return whole
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script; exits."""
+    run_door(
+        partial(_main, sys.argv[1:] if argv is None else argv), interrupted="what was measured is in --out"
+    )
+
+
+def _main(argv: Sequence[str]) -> None:
+    args = parser().parse_args(argv)
+    sys.exit(args.run(args))

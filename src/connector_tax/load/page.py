@@ -1,0 +1,129 @@
+"""One self-contained HTML page of a load run: numbers with intervals, the latency of every request over time, distributions."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from matplotlib.axes import Axes
+
+from connector_tax.figures.style import drawing_style, new_figure, plain_log_axis
+from connector_tax.load.results import LATENCIES, LoadCell
+from connector_tax.load.sweep import Found
+from connector_tax.load.table import NAMES, level_text
+from connector_tax.records.cell import CellWindow
+from connector_tax.records.request import RequestRecord
+from connector_tax.summary.cell import in_window, latencies_ms
+
+FOLDER = Path(__file__).parent
+STYLE = Path(__file__).parents[1] / "report" / "report.css"
+COLOURS = {"ttft_ms": "#0072B2", "e2e_ms": "#D55E00", "tpot_ms": "#009E73"}
+# More points than this are drawn as many, evenly chosen; the page says so.
+MOST_POINTS = 4000
+
+
+def page(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    cells: Sequence[LoadCell],
+    pictures: Sequence[str],
+    found: Found | None,
+) -> str:
+    """
+    Args:
+        facts: what the run was: name and value.
+        pictures: data URLs, one per cell.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("load.html.j2").render(
+        title=title,
+        facts=facts,
+        style=STYLE.read_text(),
+        found=found,
+        cells=[_view(cell, picture) for cell, picture in zip(cells, pictures, strict=True)],
+        percentiles=[q.removeprefix("p") for q in cells[0].latencies["e2e_ms"]] if cells else [],
+    )
+
+
+def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
+    """Latencies over time and their distributions, as the data URL of a PNG."""
+    window = CellWindow.from_json(cell.window)
+    chosen = in_window(requests, window)
+    with drawing_style(cell.cell_id):
+        figure = new_figure(9.0, 3.0)
+        over_time, spread = figure.subplots(1, 2)
+        _over_time(over_time, chosen, window)
+        _spread(spread, chosen)
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png", metadata={"Software": None})
+    return "data:image/png;base64," + b64encode(buffer.getvalue()).decode()
+
+
+def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:
+    shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1] if chosen else []
+    for name in ("e2e_ms", "ttft_ms"):
+        points = [
+            ((r.t_sched_ns - window.window_start_ns) / 1e9, values[0])
+            for r in shown
+            if (values := latencies_ms([r])[name]) and np.isfinite(values[0])
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), ".", markersize=2.5, color=COLOURS[name], label=NAMES[name])
+    failed = [(r.t_sched_ns - window.window_start_ns) / 1e9 for r in shown if r.status != "ok"]
+    if failed:
+        axes.plot(
+            failed,
+            [axes.get_ylim()[0] or 1.0] * len(failed),
+            "x",
+            markersize=4,
+            color="#A02020",
+            label="failed",
+        )
+    axes.set_xlabel("scheduled, seconds after the window's start")
+    axes.set_ylabel("latency, ms")
+    if axes.lines:
+        plain_log_axis(axes)
+        axes.legend(loc="best", markerscale=3)
+
+
+def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
+    found = latencies_ms(chosen)
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        values = np.sort(np.asarray(found[name], dtype=np.float64))
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            # Requests that failed keep their share: the curve ends below 100 %.
+            axes.step(
+                finite,
+                np.arange(1, finite.size + 1) / values.size * 100,
+                where="post",
+                color=COLOURS[name],
+                label=NAMES[name],
+            )
+    axes.set_xlabel("latency, ms")
+    axes.set_ylabel("% of requests, at most")
+    axes.set_ylim(0, 102)
+    if axes.lines:
+        axes.set_xscale("log")
+        axes.legend(loc="best")
+
+
+def _view(cell: LoadCell, drawn: str) -> dict[str, Any]:
+    without = {
+        v.reason for name in LATENCIES for v in cell.latencies[name].values() if v.low is None and v.reason
+    }
+    return {
+        "cell": cell,
+        "picture": drawn,
+        "failed": {status: n for status, n in cell.requests.items() if status not in ("window", "ok")},
+        "rows": [(NAMES[name], [level_text(v) for v in cell.latencies[name].values()]) for name in LATENCIES],
+        "without": sorted(without),
+        "share": None if cell.goodput is None else level_text(cell.goodput.share, 100),
+        "late_us": cell.health["dispatch_lateness_us"],
+        "thinned": cell.requests["window"] > MOST_POINTS,
+    }

@@ -1,0 +1,285 @@
+"""Loads a server as asked, cell by cell, and writes what came of it: records, ``summary.json``, ``summary.csv``, ``load.html``."""
+
+import csv
+import io
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from connector_tax import __version__
+from connector_tax.files import append_lines, write_json, write_text
+from connector_tax.load import page as pages
+from connector_tax.load.live import LiveLine
+from connector_tax.load.plan import (
+    Content,
+    Load,
+    cell_of,
+    cells_of,
+    check_out,
+    contents_of,
+    placement_for,
+    workers_for,
+)
+from connector_tax.load.results import LoadCell, result_of
+from connector_tax.load.server import measure_words, reach
+from connector_tax.load.sweep import Found, Judged, find_rate, judge_cell
+from connector_tax.load.table import cell_text, summary_table
+from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.descriptors import check_limit
+from connector_tax.loadgen.interrupt import Interrupt, heed_interrupts
+from connector_tax.loadgen.placement import discover
+from connector_tax.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.loadgen.prefix_hits import cache_counters, hits_between
+from connector_tax.loadgen.session import Observe
+from connector_tax.records.cell import CellSpec
+from connector_tax.records.request import RequestRecord
+from connector_tax.records.target import RequestForm, Target
+from connector_tax.workload.prompts import takes_ids
+
+# The redactor knows secrets of the environment by their names; a key that came under any other name is put there under this one.
+KNOWN_AS = "CONNECTOR_TAX_LOAD_API_KEY"
+SCHEMA = 1
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """``summary.json``.
+
+    Attributes:
+        search: what ``--find-rate`` came to; None without.
+    """
+
+    schema: int
+    version: str
+    started_utc: str
+    base_url: str
+    model: str
+    api: str
+    nonce: int
+    workers: int
+    cells: tuple[LoadCell, ...]
+    search: Found | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run under way."""
+
+    load: Load
+    target: Target
+    pool: WorkerPool
+    interrupt: Interrupt
+    started_utc: str
+    cells: list[LoadCell] = field(default_factory=list)
+    pictures: list[str] = field(default_factory=list)
+    search: Found | None = None
+
+    def measure(self, spec: CellSpec) -> LoadCell:
+        """One cell, written and said."""
+        load = self.load
+        with self.interrupt.measuring(), _live(spec) as live:
+            counters = cache_counters(self.target.base_url)
+            outcome = measure_cell(
+                spec,
+                self.target,
+                pool=self.pool,
+                observe=Observe(load.token_times, load.out if load.event_log else None, live),
+                should_stop=self.interrupt.should_stop,
+                should_abort=self.interrupt.should_abort,
+            )
+            hits = hits_between(counters, cache_counters(self.target.base_url))
+            limits = {limit.q for limit in load.slo}
+            cell = result_of(
+                spec,
+                outcome,
+                percentiles=tuple(sorted({*load.percentiles, *limits})),
+                limits=load.goodput,
+                hits=hits,
+            )
+            self.cells.append(cell)
+            self._write(spec, cell, outcome.requests)
+        print(cell_text(cell), flush=True)
+        self.interrupt.raise_if_asked()
+        return cell
+
+    def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:
+        path = self.load.out / f"requests_{spec.cell_id}.jsonl"
+        path.unlink(missing_ok=True)
+        append_lines(path, [r.to_line() for r in requests])
+        self.pictures.append(pages.picture(cell, requests))
+        self.write_summary()
+
+    def write_summary(self) -> None:
+        load, out = self.load, self.load.out
+        summary = Summary(
+            schema=SCHEMA,
+            version=__version__,
+            started_utc=self.started_utc,
+            base_url=self.target.base_url,
+            model=self.target.model,
+            api=load.form.api,
+            nonce=load.nonce,
+            workers=self.pool.n,
+            cells=tuple(self.cells),
+            search=self.search,
+        )
+        write_json(out / "summary.json", msgspec.to_builtins(summary))
+        write_text(out / "summary.csv", csv_of(self.cells))
+        title = f"Load on {self.target.model} at {self.target.base_url}"
+        write_text(
+            out / "load.html",
+            pages.page(title, _facts(summary, load), self.cells, self.pictures, self.search),
+        )
+
+
+def run(load: Load) -> int:
+    """Measure everything that is asked for; returns the exit code: 1 where a cell is not to be believed.
+
+    Raises:
+        ConfigError: the server, a file or a setting is not as said.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; what was measured until then is written.
+    """
+    target = reach(load.access)
+    check_out(load.out)
+    for name, value in target.headers:
+        if name.lower() == "authorization":
+            os.environ[KNOWN_AS] = value.partition(" ")[2] or value
+    contents = contents_of(load)
+    form = load.form
+    if load.prompts is None and load.sessions is None and load.trace is None and not takes_ids(form):
+        form = measure_words(target, form, load.seed)
+        print(
+            f"a word is {form.tokens_per_word:.3g} prompt tokens at this server, and a prompt {form.template_tokens:.3g} more"
+        )
+    cells = list(cells_of(load, contents, form))
+    here, cores = is_here(target), discover()
+    workers = workers_for(load, cells, cores, here=here)
+    specs = [replace(spec, workers=workers if workers > 1 else None) for spec, _ in cells]
+    for spec in specs:
+        check_limit(spec)
+    if load.prompts is None:
+        print(f"prompts of nonce {load.nonce}: --nonce sends the same ones again, --seed the same schedule")
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    placement = placement_for(cores, workers, here=here)
+    with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
+        running = _Run(load, target, pool, interrupt, started)
+        if load.sweep is not None:
+            _search(running, contents[0], form, workers)
+        else:
+            for spec in specs:
+                running.measure(spec)
+    if len(running.cells) > 1:
+        print(f"\n{summary_table(running.cells)}")
+    if running.search is not None:
+        print(f"\n{found_text(running.search)}")
+    print(f"{load.out / 'load.html'}", flush=True)
+    return 1 if any(cell.not_believed for cell in running.cells) else 0
+
+
+def _search(running: _Run, content: Content, form: RequestForm, workers: int) -> None:
+    load = running.load
+    assert load.sweep is not None
+
+    def judge(rate_per_s: float) -> Judged | None:
+        spec = cell_of(load, content, rate_per_s, form)
+        spec = replace(spec, workers=workers if workers > 1 else None)
+        check_limit(spec)
+        cell = running.measure(spec)
+        return None if cell.not_believed else judge_cell(cell, rate_per_s, load.slo)
+
+    running.search = find_rate(load.sweep, judge)
+    running.write_summary()
+
+
+def found_text(found: Found) -> str:
+    """What a search came to, in two or three lines."""
+    if found.highest_per_s is None:
+        answer = "no rate that was measured holds the limits"
+    else:
+        above = "the highest asked for" if found.fails_per_s is None else f"{found.fails_per_s:g} does not"
+        answer = f"{found.highest_per_s:g} requests/s is the highest rate that holds the limits; {above}"
+    lines = [answer]
+    unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure]
+    if unsure:
+        lines.append(
+            f"not for sure, since an interval reaches across a limit: at {', '.join(unsure)} requests/s"
+        )
+    if not found.monotonic:
+        lines.append(
+            "a higher rate held although a lower one did not: chance decides here, longer cells tell more"
+        )
+    if found.stopped is not None:
+        lines.append(f"the search ended early: {found.stopped}")
+    return "\n".join(lines)
+
+
+def csv_of(cells: list[LoadCell]) -> str:
+    """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in the quantity's name."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n"])
+    for cell in cells:
+        start = [cell.cell_id, cell.rate_per_s]
+        for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s"):
+            writer.writerow(
+                [*start, name, "", getattr(cell.throughput, name), "", "", cell.requests["window"]]
+            )
+        if cell.goodput is not None:
+            share = cell.goodput.share
+            writer.writerow([*start, "goodput_per_s", "", cell.goodput.per_s, "", "", share.n])
+            writer.writerow([*start, "good_share", "", share.point, share.low, share.high, share.n])
+        for name, levels in cell.latencies.items():
+            for q, level in levels.items():
+                writer.writerow([*start, name, q, level.point, level.low, level.high, level.n])
+    return buffer.getvalue()
+
+
+def is_here(target: Target) -> bool:
+    """Whether the server's address is a loopback one; of a name that is not known, no."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+
+def _facts(summary: Summary, load: Load) -> list[tuple[str, str]]:
+    facts: list[tuple[str, Any]] = [
+        ("server", summary.base_url),
+        ("model", summary.model),
+        ("endpoint", summary.api + ("" if load.form.stream else ", answers in one piece")),
+        ("started", summary.started_utc),
+        ("load-generator processes", summary.workers),
+        ("prompts", load.prompts or load.sessions or load.trace or f"synthetic, nonce {summary.nonce}"),
+        (
+            "answers",
+            "end where the model ends them" if load.form.honor_eos else "of the length that was asked for",
+        ),
+        ("limits of a cell", ", ".join(map(str, load.slo)) or "none"),
+        ("connector-tax", summary.version),
+    ]
+    return [(name, str(value)) for name, value in facts]
+
+
+@contextmanager
+def _live(spec: CellSpec) -> Iterator[LiveLine]:
+    line = LiveLine(spec.cell_id)
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+def read_summary(path: Path) -> Summary:
+    """
+    Raises:
+        msgspec.ValidationError: not a summary of this schema.
+    """
+    return msgspec.json.decode(path.read_bytes(), type=Summary)

@@ -1,0 +1,168 @@
+"""What a server is asked before it is loaded: whether it is there, what it serves, how many tokens it makes of words."""
+
+import os
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from connector_tax import direct
+from connector_tax.errors import ConfigError
+from connector_tax.records.target import ENDPOINTS, RequestForm, Target, target_of
+from connector_tax.redaction import excerpt
+from connector_tax.workload.prompts import words
+
+ASK_WITHIN_S = 30.0
+# Words of the two prompts whose lengths are compared.
+FEW, MANY = 50, 450
+DEFAULT_KEY = "OPENAI_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a person says where a server is."""
+
+    base_url: str
+    model: str | None
+    api_key_env: str | None = None
+    headers: tuple[str, ...] = ()
+    ca_file: str | None = None
+    insecure: bool = False
+
+
+def reach(access: Access) -> Target:
+    """The server that is meant, asked for its models.
+
+    Raises:
+        ConfigError: no server answers there, it does not serve the model, or it refuses the key.
+    """
+    headers = tuple(_header(text) for text in access.headers)
+    key = _key(access.api_key_env)
+    if key is not None and not any(name.lower() == "authorization" for name, _ in headers):
+        headers = (*headers, ("Authorization", f"Bearer {key}"))
+    target = target_of(
+        access.base_url,
+        access.model or "",
+        headers=headers,
+        ca_file=access.ca_file,
+        verify=not access.insecure,
+    )
+    served = _models(target, access.base_url)
+    if access.model is None:
+        if len(served) != 1:
+            raise ConfigError(
+                f"--model is missing: {access.base_url} serves {', '.join(served) or 'nothing'}."
+            )
+        return _with_model(target, served[0])
+    if access.model not in served:
+        raise ConfigError(
+            f"--model {access.model}: {access.base_url} serves {', '.join(served) or 'nothing'}."
+        )
+    return target
+
+
+def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
+    """``form`` with how many tokens this server makes of a word: two prompts of random words are sent, and their usage is read.
+
+    Raises:
+        ConfigError: the server does not say how long prompts are.
+    """
+    few, many = (_prompt_tokens(target, form, seed, n) for n in (FEW, MANY))
+    per_word = (many - few) / (MANY - FEW)
+    if per_word <= 0:
+        raise ConfigError(
+            f"{target.base_url}: {FEW} words are {few} prompt tokens and {MANY} words are {many}, by its usage: prompts of a "
+            "wanted length cannot be made. Give --prompts."
+        )
+    template = max(few - per_word * FEW, 0.0)
+    return RequestForm(
+        api=form.api,
+        stream=form.stream,
+        honor_eos=form.honor_eos,
+        body=form.body,
+        timeout_s=form.timeout_s,
+        words=form.words,
+        tokens_per_word=per_word,
+        template_tokens=template,
+    )
+
+
+def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
+    text = words(seed, n, n).decode()
+    prompt: dict[str, Any] = {"prompt": text}
+    if form.api == "chat":
+        prompt = {"messages": [{"role": "user", "content": text}]}
+    body = {"model": target.model, "max_tokens": 1, "temperature": 0, **form.body, **prompt, "stream": False}
+    try:
+        with _client(target) as client:
+            answer = client.post(f"{target.base_url}{ENDPOINTS[form.api]}", json=body)
+            answer.raise_for_status()
+            found = answer.json()["usage"]["prompt_tokens"]
+            if type(found) is not int or found < 1:
+                raise ValueError(f"prompt_tokens is {found!r}")
+            return found
+    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage ({excerpt(str(error), 200)}). Prompts of a "
+            "wanted length cannot be made; give --prompts, or mend the server."
+        ) from error
+
+
+def _models(target: Target, said: str) -> list[str]:
+    try:
+        with _client(target) as client:
+            answer = client.get(f"{target.base_url}/v1/models")
+        if answer.status_code in (401, 403):
+            raise ConfigError(
+                f"--base-url {said}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "
+                "variable that holds it by --api-key-env."
+            )
+        answer.raise_for_status()
+        served = direct.served_models(answer)
+        if served is None:
+            raise ValueError(f"not a list of models: {excerpt(answer.text, 80)!r}")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise ConfigError(
+            f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "
+            f"({error or type(error).__name__}). Start it first, or give its http://host:port."
+        ) from error
+    return served
+
+
+def _client(target: Target) -> direct.Client:
+    verify: ssl.SSLContext | None = None
+    if target.tls:
+        try:
+            verify = ssl.create_default_context(cafile=target.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"--ca-file {target.ca_file}: no certificates can be read from it ({error})."
+            ) from error
+        if not target.verify:
+            verify.check_hostname = False
+            verify.verify_mode = ssl.CERT_NONE
+    return direct.Client(timeout_s=ASK_WITHIN_S, headers=dict(target.headers), verify=verify)
+
+
+def _with_model(target: Target, model: str) -> Target:
+    return target_of(
+        target.base_url, model, headers=target.headers, ca_file=target.ca_file, verify=target.verify
+    )
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise ConfigError("--header: give NAME:VALUE; one of them has no colon.")
+    return name.strip(), value.strip()
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return os.environ.get(DEFAULT_KEY) or None
+    if not os.environ.get(variable):
+        raise ConfigError(
+            f"--api-key-env {variable}: that environment variable is not set. Export the server's key as {variable}."
+        )
+    return os.environ[variable]

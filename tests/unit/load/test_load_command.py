@@ -1,0 +1,412 @@
+"""The load generator by itself, as a person uses it: ``connector-tax load`` and ``scripts/bench_loop.py``."""
+
+import asyncio
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from truth_server import DONE, Reply, answer_well, token_event, truth_server, usage_event
+
+ROOT = Path(__file__).parents[3]
+SHORT = ("--duration", "0.4", "--warmup", "0.1", "--min-completed", "5")
+
+
+async def streamed(reply: Reply, request: dict[str, Any], number: int) -> None:
+    """Tokens one by one, so that nothing is wrong with the client or the stream."""
+    await asyncio.sleep(0.05)
+    reply.head()
+    for _ in range(request["max_tokens"]):
+        reply.body(token_event())
+        await asyncio.sleep(0.01)
+    reply.body(usage_event(len(request["prompt"]), request["max_tokens"]) + DONE)
+    reply.end()
+
+
+def load(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    import os
+
+    command = [sys.executable, "scripts/bench_loop.py", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+def cells_in(out: Path) -> dict[str, dict[str, Any]]:
+    return {cell["cell_id"]: cell for cell in json.loads((out / "summary.json").read_text())["cells"]}
+
+
+def test_rates_are_measured_and_written_down(tmp_path: Path) -> None:
+    with truth_server(streamed) as url:
+        done = load("--base-url", url, "--rates", "20,40", "--shape", "16,4", "--out", str(tmp_path), *SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = cells_in(tmp_path)
+    assert list(cells) == ["r20_16x4", "r40_16x4"]
+    cell = cells["r40_16x4"]
+    assert cell["requests"] == {"window": cell["requests"]["window"], "ok": cell["requests"]["window"]}
+    assert "dispatch_lateness_us" in cell["health"]
+    lines = (tmp_path / "requests_r20_16x4.jsonl").read_text().splitlines()
+    assert len(lines) == cells["r20_16x4"]["n_scheduled"]
+    assert "r40_16x4: " in done.stdout and "TTFT" in done.stdout
+    rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
+    (row,) = (
+        r for r in rows if (r["cell_id"], r["quantity"], r["percentile"]) == ("r40_16x4", "ttft_ms", "p90")
+    )
+    assert float(row["value"]) == cell["latencies"]["ttft_ms"]["p90"]["point"] > 50
+    page = (tmp_path / "load.html").read_text()
+    assert "r40_16x4" in page and "<script" not in page and 'http-equiv="Content-Security-Policy"' in page
+
+
+def test_percentiles_are_those_of_the_records(tmp_path: Path) -> None:
+    """By hand from the JSONL: every request scheduled in the window, from its intended send."""
+    import numpy as np
+
+    with truth_server(streamed) as url:
+        load("--base-url", url, "--rate", "40", "--shape", "16,4", "--out", str(tmp_path), *SHORT)
+    cell = cells_in(tmp_path)["r40_16x4"]
+    start, stop = cell["window"]["window_start_ns"], cell["window"]["t_stop_ns"]
+    requests = [json.loads(line) for line in (tmp_path / "requests_r40_16x4.jsonl").read_text().splitlines()]
+    chosen = [r for r in requests if start <= r["t_sched_ns"] < stop]
+    ttft = [(r["t_first_token_ns"] - r["t_sched_ns"]) / 1e6 for r in chosen]
+    tpot = [(r["t_last_token_ns"] - r["t_first_token_ns"]) / 3e6 for r in chosen]
+    for name, values in (("ttft_ms", ttft), ("tpot_ms", tpot)):
+        for q in (50, 90, 99):
+            level = cell["latencies"][name][f"p{q}"]
+            assert level["point"] == pytest.approx(np.percentile(values, q))
+            assert level["low"] <= level["point"] <= level["high"]
+    done = [r for r in requests if start <= r["t_last_token_ns"] < stop]
+    seconds = (stop - start) / 1e9
+    assert cell["throughput"]["requests_per_s"] == pytest.approx(len(done) / seconds)
+    assert cell["throughput"]["output_tokens_per_s"] == pytest.approx(4 * len(done) / seconds)
+    assert cell["throughput"]["total_tokens_per_s"] == pytest.approx(20 * len(done) / seconds)
+
+
+def test_prompts_are_new_in_each_run_and_the_nonce_repeats_them(tmp_path: Path) -> None:
+    """One seed is one schedule; a server that keeps what it was sent hits nothing, until it is asked to."""
+    runs: list[list[str]] = []
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        runs[-1].append(json.dumps(request["prompt"]))
+        await streamed(reply, request, number)
+
+    def metrics() -> str:
+        every = [prompt for run in runs for prompt in run]
+        hits, queries = (16 * n for n in (len(every) - len(set(every)), len(every)))
+        return (
+            f"# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total {hits}\n"
+            f"# TYPE vllm:prefix_cache_queries counter\nvllm:prefix_cache_queries_total {queries}\n"
+        )
+
+    def run(out: Path, *arguments: str) -> tuple[dict[str, Any], int, list[int], str]:
+        runs.append([])
+        with truth_server(script, metrics) as url:
+            done = load(
+                *("--base-url", url, "--rate", "40", "--shape", "16,4", "--out", str(out)),
+                *("--duration", "0.2", "--warmup", "0.1", "--min-completed", "2", "--arrival", "poisson"),
+                *arguments,
+            )
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = (out / "requests_r40_16x4.jsonl").read_text().splitlines()
+        cell = cells_in(out)["r40_16x4"]
+        due = [json.loads(line)["t_sched_ns"] - cell["window"]["t0_ns"] for line in lines]
+        return cell, json.loads((out / "summary.json").read_text())["nonce"], due, done.stdout
+
+    first, nonce, due, said = run(tmp_path / "1")
+    second, another, due_again, _ = run(tmp_path / "2")
+    n = min(len(due), len(due_again))
+    assert due[:n] == due_again[:n] and nonce != another
+    assert not set(runs[0]) & set(runs[1])
+    assert first["flags"] == second["flags"] == [] and second["prefix_cache"]["hit_tokens"] == 0
+    assert f"prompts of nonce {nonce}: " in said and "prefix cache" not in said
+    third, same, _, said = run(tmp_path / "3", "--nonce", str(nonce))
+    assert set(runs[2]) & set(runs[0]) and same == nonce
+    assert third["flags"] == ["prefix_cache_hits"] and third["prefix_cache"]["hit_tokens"] > 0
+    assert "prompt tokens were in it (" in said and "TTFT is not that of new prompts" in said
+
+
+def test_several_shapes_at_one_rate(tmp_path: Path) -> None:
+    with truth_server(streamed) as url:
+        done = load("--base-url", url, "--rate", "40", "--shapes", "8x4,16x2", "--out", str(tmp_path), *SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(cells_in(tmp_path)) == ["r40_8x4", "r40_16x2"]
+
+
+def test_a_closed_loop_has_a_concurrency_for_a_name(tmp_path: Path) -> None:
+    with truth_server(streamed) as url:
+        done = load(
+            *("--base-url", url, "--concurrency", "4", "--shape", "8,4", "--out", str(tmp_path), *SHORT),
+            *("--ramp-up", "0.1", "--event-log"),
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    cell = cells_in(tmp_path)["c4_8x4"]
+    assert cell["rate_per_s"] is None
+    assert cell["health"]["max_inflight"] == 4
+    assert (tmp_path / "events_session.jsonl").exists()
+
+
+def test_an_offline_batch_has_one_makespan_and_no_intervals(tmp_path: Path) -> None:
+    with truth_server(streamed) as url:
+        done = load(
+            "--base-url", url, "--offline", "--num-prompts", "20", "--shape", "8,4", "--out", str(tmp_path)
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    cell = cells_in(tmp_path)["offline20_8x4"]
+    assert cell["requests"] == {"window": 20, "ok": 20}
+    lines = (tmp_path / "requests_offline20_8x4.jsonl").read_text().splitlines()
+    last = max(json.loads(line)["t_last_token_ns"] for line in lines)
+    assert cell["throughput"]["over_s"] == pytest.approx((last - cell["window"]["t0_ns"]) / 1e9)
+    assert cell["throughput"]["requests_per_s"] == pytest.approx(20 / cell["throughput"]["over_s"])
+    level = cell["latencies"]["ttft_ms"]["p90"]
+    assert level["point"] > 50 and level["low"] is None and "one observation" in level["reason"]
+
+
+def test_prompts_of_a_file_are_sent_in_turn(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        asked.append((request["prompt"], request["max_tokens"]))
+        await streamed(reply, {**request, "prompt": request["prompt"].split()}, number)
+
+    path = tmp_path / "mine.jsonl"
+    path.write_text(
+        "".join(json.dumps({"prompt": f"say {k}", "output_tokens": k + 2}) + "\n" for k in range(3))
+    )
+    with truth_server(script) as url:
+        done = load(
+            *("--base-url", url, "--rate", "50", "--prompts", str(path), "--num-prompts", "6"),
+            *("--out", str(tmp_path / "out")),
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(asked) == sorted([(f"say {k}", k + 2) for k in range(3)] * 2)
+
+
+def test_goodput_counts_the_requests_that_met_every_limit(tmp_path: Path) -> None:
+    """Every second request waits 300 ms: half of them are good."""
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        if number % 2:
+            await asyncio.sleep(0.3)
+        await streamed(reply, request, number)
+
+    with truth_server(script) as url:
+        done = load(
+            *(
+                "--base-url",
+                url,
+                "--rate",
+                "40",
+                "--shape",
+                "8,4",
+                "--num-prompts",
+                "40",
+                "--out",
+                str(tmp_path),
+            ),
+            *("--goodput", "ttft=200ms,e2e=5s"),
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (cell,) = cells_in(tmp_path).values()
+    assert 0.4 <= cell["goodput"]["share"]["point"] <= 0.5
+    assert cell["goodput"]["per_s"] == pytest.approx(
+        cell["goodput"]["share"]["point"] * cell["throughput"]["requests_per_s"]
+    )
+    assert "of requests have ttft <= 200 ms and e2e <= 5000 ms" in done.stdout
+
+
+def test_the_highest_rate_within_limits_is_found(tmp_path: Path) -> None:
+    """A server that takes 20 ms a request, one after the other: it holds below 50 req/s and not above."""
+    turn = None
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        nonlocal turn
+        turn = turn or asyncio.Lock()
+        async with turn:
+            await asyncio.sleep(0.02)
+        await streamed(reply, request, number)
+
+    with truth_server(script) as url:
+        done = load(
+            *("--base-url", url, "--find-rate", "10:200", "--slo", "ttft_p90=400ms", "--precision", "20%"),
+            *(
+                "--shape",
+                "8,2",
+                "--out",
+                str(tmp_path),
+                "--duration",
+                "2",
+                "--warmup",
+                "0.2",
+                "--min-completed",
+                "5",
+            ),
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    search = json.loads((tmp_path / "summary.json").read_text())["search"]
+    assert 20 <= search["highest_per_s"] <= 52
+    assert search["fails_per_s"] <= search["highest_per_s"] * 1.2 * 1.001
+    assert "requests/s is the highest rate that holds the limits" in done.stdout
+
+
+def test_a_run_without_a_success_ends_with_1_and_says_why(tmp_path: Path) -> None:
+    def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        reply.raw(b"HTTP/1.1 500 Oops\r\nContent-Length: 7\r\n\r\nno room")
+
+    with truth_server(script) as url:
+        done = load(
+            "--base-url", url, "--rate", "20", "--num-prompts", "5", "--shape", "8,4", "--out", str(tmp_path)
+        )
+    assert done.returncode == 1
+    assert "no request succeeded: the first failed as http_error (HTTP 500: no room)" in done.stdout
+
+
+def test_a_client_that_is_the_bottleneck_ends_with_1(tmp_path: Path) -> None:
+    """Answers that come whole, all tokens at one instant, have no TPOT: something between gathers events."""
+    with truth_server(answer_well) as url:
+        done = load(
+            "--base-url", url, "--rate", "20", "--num-prompts", "9", "--shape", "8,9", "--out", str(tmp_path)
+        )
+    assert done.returncode == 1
+    assert "not streamed: 100% of the answers came whole" in done.stdout
+
+
+def test_a_key_of_the_environment_is_sent_and_kept_nowhere(tmp_path: Path) -> None:
+    """Under whatever name, and also where the server repeats it in an error."""
+    key, heads = "zq81-planted-77x", []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            heads.append(head)
+            if head.startswith(b"GET /v1/models"):
+                body = b'{"data": [{"id": "m"}]}'
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                continue
+            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            said = f"the key {key} may not do this".encode()
+            writer.write(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
+
+    async def main() -> "subprocess.CompletedProcess[str]":
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        done = await asyncio.to_thread(
+            load,
+            *(
+                "--base-url",
+                url,
+                "--rate",
+                "20",
+                "--num-prompts",
+                "3",
+                "--shape",
+                "8,4",
+                "--out",
+                str(tmp_path),
+            ),
+            *("--api-key-env", "MINE", "--event-log"),
+            MINE=key,
+        )
+        server.close()
+        return done
+
+    done = asyncio.run(main())
+    posts = [h for h in heads if h.startswith(b"POST")]
+    assert len(posts) == 3 and all(f"Authorization: Bearer {key}".encode() in h for h in posts)
+    written = b"".join(p.read_bytes() for p in tmp_path.iterdir())
+    assert b"403" in written
+    assert key.encode() not in written and key not in done.stdout + done.stderr
+
+
+def test_chats_are_measured_with_prompts_of_the_wanted_length(tmp_path: Path) -> None:
+    """The server makes 1.5 tokens of a word and adds 9: prompts of 69 tokens have 40 words."""
+    words: list[int] = []
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        n = len(request["messages"][0]["content"].split())
+        usage = {"prompt_tokens": round(1.5 * n) + 9, "completion_tokens": request["max_tokens"]}
+        if request["stream"] is False:
+            body = json.dumps({"choices": [{}], "usage": usage}).encode()
+            reply.head(content_type="application/json")
+            reply.body(body)
+        else:
+            words.append(n)
+            await asyncio.sleep(0.05)
+            reply.head()
+            for k in range(request["max_tokens"]):
+                delta = {"role": "assistant", "content": "x"} if k == 0 else {"content": "x"}
+                reply.body(
+                    b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+                )
+                await asyncio.sleep(0.01)
+            reply.body(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n" + DONE)
+        reply.end()
+
+    with truth_server(script) as url:
+        done = load(
+            *("--base-url", f"{url}/v1", "--api", "chat", "--rate", "40", "--num-prompts", "8"),
+            *("--shape", "69,4", "--out", str(tmp_path)),
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(words) == {40}
+    (cell,) = cells_in(tmp_path).values()
+    assert cell["prompt_tokens_mean"] == 69
+
+
+def test_nobody_listening_is_said_at_once(tmp_path: Path) -> None:
+    done = load("--base-url", "http://127.0.0.1:9", "--model", "m", "--out", str(tmp_path), "--rate", "1")
+    assert done.returncode == 2
+    assert "no OpenAI-compatible server answers /v1/models there" in done.stderr
+
+
+def test_a_model_that_is_not_served_is_named(tmp_path: Path) -> None:
+    with truth_server() as url:
+        done = load("--base-url", url, "--out", str(tmp_path), "--rate", "1", "--model", "other")
+    assert done.returncode == 2
+    assert f"--model other: {url} serves m." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rates", "1,fast"], "give numbers separated by commas"),
+        (["--rates", "-1"], "must be above 0"),
+        (["--rate", "1", "--shapes", "8by4"], "give INPUTxOUTPUT in tokens"),
+        (["--rate", "1", "--gamma-shape", "2"], "goes with --arrival gamma"),
+        (["--rate", "1", "--arrival", "gamma", "--gamma-shape", "0"], "it has to be above 0"),
+        (["--rate", "1", "--ramp-up", "2"], "goes with --concurrency"),
+        (["--rate", "1", "--ramp-from", "2"], "goes with --ramp-up"),
+        (["--rate", "1", "--workers", "0"], "it has to be 1 or more"),
+        (["--rate", "1", "--workers", "many"], "is no whole number"),
+        (["--concurrency", "0"], "it has to be 1 or more"),
+        (["--rate", "1", "--duration", "nan"], "it has to be 0 or more"),
+        (["--rate", "1", "--max-seconds", "0"], "it has to be above 0"),
+        (["--offline"], "needs --num-prompts"),
+        (["--find-rate", "1:8"], "needs --slo"),
+        (["--find-rate", "8:1", "--slo", "ttft_p90=1s"], "0 < LOW < HIGH"),
+        (["--rate", "1", "--slo", "ttft_p90=500"], "give times with their unit"),
+        (["--rate", "1", "--slo", "ttft_p0=5ms"], "no percentile of a latency"),
+        (["--rate", "1", "--goodput", "itl=5ms"], "no latency of a request"),
+        (["--rate", "1", "--percentiles", "0,50"], "between 0 and 100"),
+        (["--rate", "1", "--extra-body", "[1]"], "not a JSON object"),
+        (["--rate", "1", "--extra-body", '{"stream": false}'], "use --no-stream"),
+        (["--rate", "1", "--input-length", "uniform:9,5"], "two whole numbers"),
+        (["--rate", "1", "--output-length", "zipf:1"], "give one of constant, uniform"),
+        (["--rate", "1", "--no-stream", "--slo", "ttft_p90=1s"], "no TTFT"),
+        (["--rate", "1", "--api", "chat", "--sessions", "x.jsonl"], "which only completions take"),
+        (["--rate", "1", "--header", "x"], "has no colon"),
+        (["--rate", "1", "--header", "Host: x"], "the client writes that one itself"),
+        (["--rate", "1", "--api-key-env", "NOT_SET_ANYWHERE"], "not set"),
+        (["--rate", "1", "--base-url", "127.0.0.1:9"], "Give http://host:port"),
+        (["--rate", "1", "--concurrency", "2"], "not allowed with"),
+    ],
+)
+def test_a_bad_flag_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = load("--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), *arguments)
+    assert done.returncode == 2
+    assert message.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
