@@ -1,0 +1,130 @@
+"""The search for the highest rate within limits: what it measures, what it answers, and what it admits."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from connector_tax.errors import ConfigError
+from connector_tax.load.plan import Sweep
+from connector_tax.load.results import Level, LoadCell, Throughput
+from connector_tax.load.slo import CellLimit, RequestLimit, parse_goodput, parse_slo
+from connector_tax.load.sweep import Judged, find_rate, judge_cell
+
+
+@dataclass
+class Server:
+    """Holds every rate up to ``border``."""
+
+    border: float
+    asked: list[float] = field(default_factory=list)
+
+    def __call__(self, rate_per_s: float) -> Judged | None:
+        self.asked.append(rate_per_s)
+        return Judged(rate_per_s, rate_per_s <= self.border, True, ())
+
+
+@pytest.mark.parametrize("border", [1.0, 1.7, 7.3, 63.0])
+@pytest.mark.parametrize("precision", [0.02, 0.2])
+def test_the_border_is_found_as_precisely_as_asked(border: float, precision: float) -> None:
+    server = Server(border)
+    found = find_rate(Sweep(1.0, 64.0, precision), server)
+    assert found.highest_per_s is not None and found.fails_per_s is not None
+    assert found.highest_per_s <= border < found.fails_per_s
+    assert found.fails_per_s / found.highest_per_s <= 1 + precision + 0.001
+    assert len(server.asked) <= 16 and len(set(server.asked)) == len(server.asked)
+    assert found.monotonic and found.stopped is None
+
+
+def test_a_server_that_holds_everything_is_asked_up_to_the_highest_rate() -> None:
+    found = find_rate(Sweep(1.0, 10.0, 0.05), Server(99.0))
+    assert (found.highest_per_s, found.fails_per_s) == (10.0, None)
+
+
+def test_a_server_that_fails_at_the_lowest_rate_is_asked_once() -> None:
+    server = Server(0.5)
+    found = find_rate(Sweep(1.0, 10.0, 0.05), server)
+    assert (found.highest_per_s, found.fails_per_s, server.asked) == (None, 1.0, [1.0])
+
+
+def test_a_cell_that_does_not_count_ends_the_search_with_what_is_known() -> None:
+    server = Server(5.0)
+    found = find_rate(Sweep(1.0, 64.0, 0.05), lambda rate: None if 4 < rate < 8 else server(rate))
+    assert (found.highest_per_s, found.fails_per_s) == (4.0, 8.0)
+    assert found.stopped == "a cell at the next rate does not count"
+
+
+def cell(served: float, p90: Level, flags: tuple[str, ...] = ()) -> LoadCell:
+    return LoadCell(
+        cell_id="c",
+        spec={},
+        requests={"window": 100, "ok": 100},
+        n_scheduled=100,
+        rate_per_s=10.0,
+        throughput=Throughput(served, 0.0, 0.0, 10.0),
+        latencies={"ttft_ms": {"p90": p90}},
+        goodput=None,
+        prompt_tokens_mean=None,
+        output_tokens_mean=None,
+        prefix_cache=None,
+        flags=flags,
+        not_believed=(),
+        health={},
+        window={},
+    )
+
+
+LIMIT = (CellLimit("ttft", 90.0, 500.0),)
+
+
+@pytest.mark.parametrize(
+    ("served", "level", "flags", "holds", "sure"),
+    [
+        (10.0, Level(400.0, 380.0, 430.0, 100), (), True, True),
+        (10.0, Level(480.0, 450.0, 530.0, 100), (), True, False),
+        (10.0, Level(480.0, 450.0, None, 100), (), True, False),
+        (10.0, Level(520.0, 490.0, 560.0, 100), (), False, False),
+        (10.0, Level(620.0, 590.0, 660.0, 100), (), False, True),
+        (10.0, Level(None, reason="p90 falls on requests that failed"), (), False, True),
+        (9.0, Level(400.0, 380.0, 430.0, 100), (), False, True),
+        (10.0, Level(400.0, 380.0, 430.0, 100), ("overloaded",), False, True),
+    ],
+)
+def test_a_cell_holds_its_limits_by_its_numbers_and_is_sure_by_their_intervals(
+    served: float, level: Level, flags: tuple[str, ...], holds: bool, sure: bool
+) -> None:
+    judged = judge_cell(cell(served, level, flags), 10.0, LIMIT)
+    assert (judged.holds, judged.sure) == (holds, sure)
+    assert bool(judged.why) == (not holds or not sure)
+
+
+def test_a_level_is_read_back_as_it_was_written() -> None:
+    level = Level(1.0, None, 2.0, 5, "why")
+    assert msgspec.json.decode(msgspec.json.encode(level), type=Level) == level
+
+
+def test_limits_are_read_with_their_units() -> None:
+    assert parse_slo("ttft_p90=0.5s, tpot_p99.9=50ms") == (
+        CellLimit("ttft", 90.0, 500.0),
+        CellLimit("tpot", 99.9, 50.0),
+    )
+    assert parse_goodput("ttft=500us,e2e=10s") == (RequestLimit("ttft", 0.5), RequestLimit("e2e", 10_000.0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ttft_p90",
+        "ttft_p90=",
+        "ttft_p90=0ms",
+        "ttft=5ms",
+        "ttft_p100=5ms",
+        "x_p90=5ms",
+        "ttft_p90=5ms,ttft_p90=6ms",
+        "ttft_p90=5 min",
+    ],
+)
+def test_what_is_no_limit_is_said(text: str) -> None:
+    with pytest.raises(ConfigError, match="--slo"):
+        parse_slo(text)
