@@ -26,7 +26,7 @@ venv:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -c 'import snakemake, numpy, uvloop'
-	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "connector_tax.pth").write_text(str(pathlib.Path("src").resolve()) + "\n")'
+	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch .venv/.complete
 
 demo: env  ## the whole study on the embedded engine, about four minutes
@@ -55,7 +55,7 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/python scripts/simulate_fleet.py --root $(ROOT) --fleet $(FLEET)
 
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
-TIMED := tests/unit/loadgen tests/emulated tests/vllm
+TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/vllm
 UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%)
 
 test: lint  ## everything that CI runs

@@ -9,11 +9,12 @@ from typing import Any
 import jinja2
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 
 from connector_tax.figures.style import drawing_style, new_figure, plain_log_axis
 from connector_tax.load.results import LATENCIES, LoadCell
 from connector_tax.load.sweep import Found
-from connector_tax.load.table import NAMES, level_text
+from connector_tax.load.table import NAMES, level_text, summary_rows
 from connector_tax.records.cell import CellWindow
 from connector_tax.records.request import RequestRecord
 from connector_tax.summary.cell import in_window, latencies_ms
@@ -46,6 +47,7 @@ def page(
         style=STYLE.read_text(),
         found=found,
         cells=[_view(cell, picture) for cell, picture in zip(cells, pictures, strict=True)],
+        summary=summary_rows(cells),
         percentiles=[q.removeprefix("p") for q in cells[0].latencies["e2e_ms"]] if cells else [],
     )
 
@@ -110,6 +112,8 @@ def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
     axes.set_ylim(0, 102)
     if axes.lines:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}" if f"{v:.0e}"[0] in "25" else ""))
         axes.legend(loc="best")
 
 

@@ -31,7 +31,7 @@ from connector_tax.load.plan import (
 from connector_tax.load.results import LoadCell, result_of
 from connector_tax.load.server import measure_words, reach
 from connector_tax.load.sweep import Found, Judged, find_rate, judge_cell
-from connector_tax.load.table import cell_text, summary_table
+from connector_tax.load.table import cell_text, columns, summary_rows
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.descriptors import check_limit
 from connector_tax.loadgen.interrupt import Interrupt, heed_interrupts
@@ -176,7 +176,7 @@ def run(load: Load) -> int:
             for spec in specs:
                 running.measure(spec)
     if len(running.cells) > 1:
-        print(f"\n{summary_table(running.cells)}")
+        print("", *columns(summary_rows(running.cells)), sep="\n")
     if running.search is not None:
         print(f"\n{found_text(running.search)}")
     print(f"{load.out / 'load.html'}", flush=True)

@@ -94,17 +94,18 @@ def _found(judged: list[Judged], stopped: str | None) -> Found:
 def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...]) -> Judged:
     """Whether a cell holds every limit, and was served: in an overloaded one latencies say how long it was."""
     why: list[str] = []
-    holds = sure = True
-    asked = cell.throughput.requests_per_s / rate_per_s
-    if "overloaded" in cell.flags or asked < MIN_THROUGHPUT_RATIO:
+    share = cell.throughput.requests_per_s / rate_per_s
+    served = "overloaded" not in cell.flags and share >= MIN_THROUGHPUT_RATIO
+    if not served:
         why.append(f"served {cell.throughput.requests_per_s:.3g} of {rate_per_s:g} requests/s")
-        holds = False
+    holds, fails_for_sure, open_ = served, not served, False
     for limit in limits:
         level = cell.latencies[f"{limit.metric}_ms"][f"p{limit.q:g}"]
         kept = level.point is not None and level.point <= limit.limit_ms
         holds = holds and kept
         reaches = _reaches(level, limit.limit_ms)
-        sure = sure and not reaches
+        fails_for_sure = fails_for_sure or not (kept or reaches)
+        open_ = open_ or reaches
         if not kept or reaches:
             found = level.reason or "unavailable" if level.point is None else f"{level.point:.4g} ms"
             ends = (
@@ -113,7 +114,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
                 else f" [{_end(level.low)}, {_end(level.high)}]"
             )
             why.append(f"{limit}: {found}{ends}")
-    return Judged(rate_per_s, holds, sure, tuple(why))
+    return Judged(rate_per_s, holds, fails_for_sure or not open_, tuple(why))
 
 
 def _reaches(level: Level, limit_ms: float) -> bool:

@@ -76,8 +76,8 @@ def _cache_text(cell: LoadCell) -> str | None:
     return f"prefix cache: {found:.0f} of {asked:.0f} prompt tokens were in it{share}{stored}; TTFT is not that of new prompts"
 
 
-def summary_table(cells: Sequence[LoadCell]) -> str:
-    """One row per cell."""
+def summary_rows(cells: Sequence[LoadCell]) -> list[list[str]]:
+    """A header and one row per cell."""
     header = ["cell", "n", "ok", "req/s", "tokens/s", "TTFT p50", "p90", "TPOT p50", "p90", "E2E p50", "p90"]
     if any(cell.goodput is not None for cell in cells):
         header.append("good req/s")
@@ -97,7 +97,7 @@ def summary_table(cells: Sequence[LoadCell]) -> str:
         if len(header) == 12:
             row.append(UNKNOWN if cell.goodput is None else f"{cell.goodput.per_s:,.2f}")
         rows.append(row)
-    return "\n".join(columns([header, *rows]))
+    return [header, *rows]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:

@@ -87,6 +87,7 @@ LIMIT = (CellLimit("ttft", 90.0, 500.0),)
         (10.0, Level(620.0, 590.0, 660.0, 100), (), False, True),
         (10.0, Level(None, reason="p90 falls on requests that failed"), (), False, True),
         (9.0, Level(400.0, 380.0, 430.0, 100), (), False, True),
+        (9.0, Level(480.0, 450.0, 530.0, 100), (), False, True),
         (10.0, Level(400.0, 380.0, 430.0, 100), ("overloaded",), False, True),
     ],
 )
@@ -96,6 +97,7 @@ def test_a_cell_holds_its_limits_by_its_numbers_and_is_sure_by_their_intervals(
     judged = judge_cell(cell(served, level, flags), 10.0, LIMIT)
     assert (judged.holds, judged.sure) == (holds, sure)
     assert bool(judged.why) == (not holds or not sure)
+    assert not judged.why or served == 10.0 or "served 9 of 10 requests/s" in judged.why
 
 
 def test_a_level_is_read_back_as_it_was_written() -> None:
