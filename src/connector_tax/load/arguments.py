@@ -18,6 +18,8 @@ from connector_tax.units import is_number, ratio_of
 from connector_tax.workload.lengths import parse_lengths
 
 NONCE_BITS = 32
+# Of seven digits, as the renderer writes them.
+MOST_TOKEN_ID = 10_000_000
 # Members of the body that the client has to know of; each has an option of its own.
 OWN_MEMBERS = {
     "model": "--model",
@@ -265,6 +267,8 @@ def parse_rates(text: str) -> tuple[float, ...]:
         raise ConfigError(f"rates {text!r}: give numbers separated by commas, such as 0.5,1,2.") from error
     if not all(0 < rate < math.inf for rate in rates):
         raise ConfigError(f"rates {text!r}: every rate must be above 0 requests per second.")
+    if len({f"{rate:g}" for rate in rates}) < len(rates):
+        raise ConfigError(f"rates {text!r}: one of them stands there twice.")
     return rates
 
 
@@ -305,6 +309,10 @@ def _check_combinations(args: argparse.Namespace) -> None:
             "--ramp-up: goes with --concurrency, or with --ramp-from and a rate.",
         ),
         (args.arrival != "fixed" and not open_loop, f"--arrival {args.arrival}: goes with a rate."),
+        (
+            (args.max_throughput or args.offline) and args.sessions is not None,
+            "--sessions: give --rate or --concurrency, in sessions.",
+        ),
         (args.offline and args.num_prompts is None, "--offline: needs --num-prompts."),
         (
             bool(args.find_rate) != bool(args.slo and args.find_rate),
@@ -428,6 +436,8 @@ def _token_range(text: str) -> tuple[int, int]:
     numbers = text.split(",")
     if len(numbers) != 2 or not all(is_number(n) for n in numbers) or int(numbers[0]) >= int(numbers[1]):
         raise ConfigError(f"token ids {text!r}: give LOW,HIGH with LOW below HIGH, such as 1000,100000.")
+    if int(numbers[1]) > MOST_TOKEN_ID:
+        raise ConfigError(f"token ids {text!r}: {MOST_TOKEN_ID} is the highest that HIGH may be.")
     return int(numbers[0]), int(numbers[1])
 
 

@@ -113,7 +113,9 @@ def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
     if axes.lines:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axes.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}" if f"{v:.0e}"[0] in "25" else ""))
+        axes.xaxis.set_minor_formatter(
+            FuncFormatter(lambda v, _: f"{v:,.10g}" if f"{v:.0e}"[0] in "25" else "")
+        )
         axes.legend(loc="best")
 
 

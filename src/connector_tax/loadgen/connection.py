@@ -24,6 +24,9 @@ MAX_ERROR_CHARS = 2000
 MAX_ERROR_BODY = 8000
 # Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
 MAX_ANSWER = 1 << 26
+# Bytes of a head, or of a trailer, without an end. And of a whole answer: a stream is not followed for ever.
+MOST_HEAD_BYTES = 1 << 21
+MOST_ANSWER_BYTES = 1 << 28
 # Longest read that may be recognised by its frame; an event with more in it is worth parsing.
 MAX_FRAME = 4096
 
@@ -39,6 +42,8 @@ FRAMES = _frames()
 NO_FRAME = b"\n"
 # Answers that another one follows; 101 is followed by another protocol.
 INTERIM = frozenset({*range(100, 200)} - {101})
+# Of a body as it is, or in chunks.
+PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
 # Ends of a flight that leave something of its answer in the socket.
 # Of one request; more is nonsense, and no 64-bit record may hold it.
 MOST_TOKENS = 2**31
@@ -53,6 +58,8 @@ class Owner(Protocol):
     stream: bool
 
     def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
+
+    def connection_free(self, connection: "Connection") -> None: ...
 
     def connection_lost(self, connection: "Connection", flight: Flight | None, untouched: bool) -> None: ...
 
@@ -76,7 +83,14 @@ class Connection(asyncio.Protocol):
         self._body = b""
         self._now_ns = 0
         self._answered = False
-        self.flights = 0
+        self._in_head = False
+        self._coding = ""
+        # Bytes since the parser last told of something, and of the whole answer.
+        self._untold_bytes = self._answer_bytes = 0
+        # The answer is whole, and the end of its message is still to come.
+        self._finishing = False
+        # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
+        self.was_idle = False
         # Of the flight under way or the last one: it may have to be sent again.
         self.payload = b""
 
@@ -86,7 +100,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._transport.is_closing() and not self._finishing
 
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
@@ -101,7 +115,8 @@ class Connection(asyncio.Protocol):
         self._framed = False
         self._answered = False
         self._status_code = 0
-        self.flights += 1
+        self._coding = ""
+        self._untold_bytes = self._answer_bytes = 0
         now_ns = monotonic_ns()
         if flight.t_send_ns is None:
             flight.t_send_ns = now_ns
@@ -133,18 +148,33 @@ class Connection(asyncio.Protocol):
                 self._owner.events.non_first_chunk(flight, now_ns)
             return
         self._now_ns = now_ns
-        if self._flight is None:
+        if self._flight is None and not self._finishing:
             self.close()  # a server that talks without being asked
             return
         self._answered = True
+        self._untold_bytes += len(data)
+        self._answer_bytes += len(data)
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            # Ours and not the server's; the loop's handler ends the cell and names it.
+            raise error.__context__ or error from None
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._end("malformed", f"not HTTP: {error}")
             self.close()  # also where the flight had ended: what is left over is no answer to the next one
         else:
             self._take_bodies(data)
+            self._check_size()
+
+    def _check_size(self) -> None:
+        if self._untold_bytes > MOST_HEAD_BYTES:
+            self._end("malformed", f"a head or trailer without an end after {MOST_HEAD_BYTES >> 20} MiB")
+        elif self._answer_bytes > MOST_ANSWER_BYTES:
+            self._end("malformed", f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
+        else:
+            return
+        self.close()
 
     def eof_received(self) -> bool:
         return False
@@ -168,8 +198,10 @@ class Connection(asyncio.Protocol):
         if self._status_code >= 200 and not self._streams:
             self._end_unstreamed()
             return
-        if self._scanner.done and self._streams:
-            self._finish_stream()
+        if self._streams:
+            self._finish_stream(
+                f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
+            )
         self._end(
             "truncated", f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
         )
@@ -177,35 +209,50 @@ class Connection(asyncio.Protocol):
     # httptools
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"content-type":
+        if not self._in_head:
+            return  # a trailer says nothing of what came before it
+        name = name.lower()
+        if name == b"content-type":
             self._event_stream = value.lower().startswith(b"text/event-stream")
+        elif name in (b"content-encoding", b"transfer-encoding"):
+            codings = {coding.strip() for coding in value.lower().split(b",")}
+            self._coding = b", ".join(sorted(codings - PLAIN_CODINGS)).decode("latin-1") or self._coding
 
     def on_message_begin(self) -> None:
         self._event_stream = False
+        self._in_head = True
         if self._flight is None:
             self.close()  # a second answer to one request
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         self._status_code = self._parser.get_status_code()
+        self._in_head = False
+        self._untold_bytes = 0
 
     def on_message_complete(self) -> None:
         if self._status_code in INTERIM:
             return  # the answer itself is still to come
         self._take_bodies(b"")
+        assert self._parser is not None
+        # Before the end is reported: what is closing takes no further request, and what is not yet written belongs to this one.
+        if not self._parser.should_keep_alive() or self._unwritten or self._status_code == 413:
+            self.close()
+        if self._finishing:
+            self._finishing = False
+            self._owner.connection_free(self)
         if self._flight is None:
             return
-        assert self._parser is not None
-        if not self._parser.should_keep_alive():
-            self.close()  # before the end is reported: what is closing takes no further request
         if self._owner.events.response_completed is not None:
             self._owner.events.response_completed(self._flight, self._now_ns)
         if not self._streams:
             self._end_unstreamed()
-        elif not self._scanner.done:
-            self._end("truncated", "the stream ended without [DONE]")
         else:
             self._finish_stream()
+
+    @property
+    def _unwritten(self) -> bool:
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     @property
     def _streams(self) -> bool:
@@ -223,6 +270,9 @@ class Connection(asyncio.Protocol):
         """An answer in one piece has a last token and no first one: when that came nobody can tell."""
         flight = self._flight
         assert flight is not None
+        if self._coding:
+            self._end("malformed", f"the answer is compressed ({self._coding}), which was not asked for")
+            return
         try:
             answer = read_whole_answer(self._body)
         except MalformedStream as error:
@@ -234,12 +284,17 @@ class Connection(asyncio.Protocol):
     def _take_bodies(self, data: bytes) -> None:
         """Look at what the parser has found in ``data`` and before, since the last time."""
         flight = self._flight
-        if not self._bodies or flight is None:
+        if not self._bodies:
             return
+        if flight is None:
+            self._bodies.clear()
+            self.close()  # more of an answer that was whole, or none of ours
+            return
+        self._untold_bytes = 0
         last = self._bodies[-1]
         body = b"".join(self._bodies)
         self._bodies.clear()
-        if self._status_code != 200 or not self._event_stream:
+        if self._status_code != 200 or not self._event_stream or self._coding:
             wanted = self._status_code == 200 and not self._owner.stream
             self._body = (self._body + body)[: MAX_ANSWER if wanted else MAX_ERROR_BODY]
             return
@@ -250,6 +305,11 @@ class Connection(asyncio.Protocol):
             return
         if tokens:
             self._note_tokens(flight, tokens)
+        if self._scanner.done and data:
+            # The end of the message may take its time, or never come; the answer is whole.
+            self._finishing = True
+            self._finish_stream()
+            return
         self._framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
 
     def _note_tokens(self, flight: Flight, tokens: int) -> None:
@@ -264,19 +324,30 @@ class Connection(asyncio.Protocol):
             for _ in range(tokens):
                 events.non_first_chunk(flight, now_ns)
 
-    def _finish_stream(self) -> None:
+    def _finish_stream(self, without: str = "the stream ended without [DONE]") -> None:
+        """
+        Args:
+            without: what went wrong where it did not end as it should.
+        """
         flight = self._flight
-        assert flight is not None
+        if flight is None:
+            return
+        if self._coding:
+            self._end("malformed", f"the answer is compressed ({self._coding}), which was not asked for")
+            return
         try:
             self._scanner.finish()
         except MalformedStream as error:
             self._end(error.status, str(error))
             return
+        if not self._scanner.done:
+            self._end("truncated", without)
+            return
         self._end_with_usage(flight, self._scanner.usage)
 
     def _end_with_usage(self, flight: Flight, usage: object) -> None:
         if not _has_counts(usage):
-            self._end("malformed", f"no usage in the answer (usage: {json.dumps(usage)[:200]})")
+            self._end("malformed", f"no usage in the answer (usage: {excerpt(json.dumps(usage), 200)})")
             return
         flight.prompt_tokens = usage["prompt_tokens"]
         flight.completion_tokens = usage["completion_tokens"]

@@ -62,13 +62,15 @@ def keep_token_times(flight: Flight, now_ns: int) -> None:
 class EventLog:
     """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written when ``flush`` is called and never in between.
 
-    Further cells go on in the same file.
+    Further cells go on in the same file. A log that cannot be written any more is given up, and says why in ``failure``: a full
+    disk must not end the cell.
     """
 
     def __init__(self, path: Path, cell_id: str) -> None:
         self._cell_id = cell_id
         self._stream: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the log
         self._rows: list[tuple[int, str, int | None]] = []
+        self.failure: str | None = None
 
     def note(self, event: SessionEvent | SampleEvent, t_ns: int, seq: int | None = None) -> None:
         self._rows.append((t_ns, event.value, seq))
@@ -79,17 +81,27 @@ class EventLog:
         return lambda flight, t_ns: rows.append((t_ns, name, flight.seq))
 
     def flush(self) -> None:
-        for t_ns, event, seq in self._rows:
-            row = {"t_ns": t_ns, "cell": self._cell_id, "event": event} | (
-                {} if seq is None else {"seq": seq}
+        rows = [
+            json.dumps(
+                {"t_ns": t_ns, "cell": self._cell_id, "event": event} | ({} if seq is None else {"seq": seq})
             )
-            self._stream.write(json.dumps(row) + "\n")
+            for t_ns, event, seq in self._rows
+        ]
         self._rows.clear()
-        self._stream.flush()
+        if self.failure is not None or not rows:
+            return
+        try:
+            self._stream.write("\n".join([*rows, ""]))
+            self._stream.flush()
+        except OSError as error:
+            self.failure = f"the event log ends early: {error}"
 
     def close(self) -> None:
         self.flush()
-        self._stream.close()
+        try:
+            self._stream.close()
+        except OSError as error:
+            self.failure = self.failure or f"the event log ends early: {error}"
 
 
 def handler_for(log: EventLog | None, *, token_times: bool) -> SampleEventHandler:
@@ -123,6 +135,8 @@ def _all(hooks: tuple[Hook, ...]) -> Hook | None:
 
 
 class _NoLog:
+    failure: str | None = None
+
     def note(self, event: SessionEvent, t_ns: int) -> None: ...
 
     def close(self) -> None: ...

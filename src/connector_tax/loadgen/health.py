@@ -21,6 +21,7 @@ from connector_tax.records.request import RequestRecord
 from connector_tax.records.sessions import read_sessions
 from connector_tax.summary.cell import in_window, latencies_ms
 from connector_tax.summary.percentiles import percentile
+from connector_tax.traffic.arrivals import OPEN_LOOP
 
 # TTFT from the intended and from the actual send may differ by this much before the cell is marked.
 LIMIT_P50 = 0.01
@@ -35,6 +36,8 @@ MAX_DIFFERENCE_P50 = 0.15
 MAX_WHOLE_SHARE = 0.1
 WHOLE_FROM_TOKENS = 8
 STALL_US = 10_000
+# Before its time by more than that a request was sent too early; clocks of two cores differ by less.
+EARLY_NS = 1_000_000
 # Fewer requests tell nothing about a trend.
 MIN_FOR_RATE = 20
 
@@ -55,7 +58,13 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
             **({f"p{q}": float(np.percentile(late_us, q)) for q in (50, 90, 99)} if late_us.size else {}),
             "max": float(late_us.max()) if late_us.size else None,
         },
-        "dispatch_rate_error": dispatch_rate_error(result.requests),
+        # A closed loop has no rate: its requests are due when others end.
+        "dispatch_rate_error": dispatch_rate_error(in_window(result.requests, result.window))
+        if spec.arrival in OPEN_LOOP
+        else None,
+        "sent_early": sum(
+            r.t_send_ns is not None and r.t_send_ns < r.t_sched_ns - EARLY_NS for r in result.requests
+        ),
         "send_to_schedule_difference": difference,
         "client_limited": any(
             value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
@@ -119,9 +128,15 @@ def _bottleneck(figures: dict[str, Any]) -> list[str]:
     reasons = []
     error = figures["dispatch_rate_error"]
     if error is not None and abs(error) > MAX_RATE_ERROR:
-        what, how = ("fell behind", "slower") if error > 0 else ("sent too fast", "faster")
+        what, how = (
+            ("fell behind", "slower") if error > 0 else ("caught up with what it was late by", "faster")
+        )
         reasons.append(
             f"client {what}: it sent {abs(error):.1%} {how} than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
+        )
+    if figures["sent_early"]:
+        reasons.append(
+            f"client sent too fast: {figures['sent_early']} requests went out before they were due"
         )
     share = max(figures["worker_cpu_share"], default=0.0)
     if share > MAX_WORKER_CPU_SHARE:

@@ -30,7 +30,7 @@ RESEND_WITHIN_NS = 10_000_000
 # For each request that took one: a server that closes what it accepts is not asked in a storm.
 SPARES_AT_ONCE = 2
 # What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
-FIRST_WITHIN_S = 10.0
+FIRST_WITHIN_S = 5.0
 # How late a request may be given up for want of time.
 TIMEOUT_GRAIN_S = 0.05
 
@@ -53,7 +53,7 @@ class HttpIssuer(SampleIssuer):
             spare_connections: idle ones that are kept open beyond those that the load has opened.
             first_connections: idle ones to begin with, where that is more.
         """
-        self._address = (target.host, target.port)
+        self._named = self._address = (target.host, target.port)
         self._tls = _tls(target)
         # The name that the certificate has to have, also where the address is resolved already.
         self._server_name = target.host if target.tls else None
@@ -127,8 +127,16 @@ class HttpIssuer(SampleIssuer):
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         if connection.usable:
-            self._idle[connection] = None
+            self._put_by(connection)
         self._end(flight)
+
+    def connection_free(self, connection: Connection) -> None:
+        if connection.usable and connection in self._open:
+            self._put_by(connection)
+
+    def _put_by(self, connection: Connection) -> None:
+        connection.was_idle = True
+        self._idle[connection] = None
 
     def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
         self._open.discard(connection)
@@ -137,7 +145,7 @@ class HttpIssuer(SampleIssuer):
             return
         now_ns = monotonic_ns()
         waited_ns = now_ns - (flight.t_send_ns or now_ns)
-        if untouched and connection.flights > 1 and waited_ns <= RESEND_WITHIN_NS:
+        if untouched and connection.was_idle and waited_ns <= RESEND_WITHIN_NS:
             flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return
@@ -151,7 +159,7 @@ class HttpIssuer(SampleIssuer):
                 connection = await self._connect()
             except OSError:
                 return  # the request that needs one will say so
-            self._idle[connection] = None
+            self._put_by(connection)
 
     def _expire_in(self, seconds: float) -> None:
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
@@ -204,11 +212,17 @@ class HttpIssuer(SampleIssuer):
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         host, port = self._address
-        transport, connection = await loop.create_connection(
-            lambda: Connection(self), host, port, ssl=self._tls, server_hostname=self._server_name
-        )
-        # A name is resolved once: each look-up takes a thread and a round trip.
-        self._address = transport.get_extra_info("peername")[:2]
+        try:
+            transport, connection = await loop.create_connection(
+                lambda: Connection(self), host, port, ssl=self._tls, server_hostname=self._server_name
+            )
+        except OSError:
+            # Another address of that name may answer.
+            self._address = self._named
+            raise
+        # A name is resolved once: each look-up takes a thread and a round trip. A peer that is gone already has no name.
+        peer = transport.get_extra_info("peername")
+        self._address = peer[:2] if peer else self._named
         self._open.add(connection)
         return connection
 

@@ -6,6 +6,8 @@ from connector_tax.loadgen.sampler import scrape_once
 
 HITS, QUERIES, EXTERNAL = "prefix_cache_hits", "prefix_cache_queries", "external_prefix_cache_hits"
 
+COUNTED = (HITS, QUERIES, EXTERNAL)
+
 Counters = Mapping[str, float]
 
 
@@ -20,9 +22,13 @@ def cache_counters(base_url: str) -> Counters:
 def hits_between(before: Counters, after: Counters) -> dict[str, float | None] | None:
     """Tokens of prompts in the meantime: found in the cache, looked up there, and served from a store; None where untold.
 
-    They are all requests of the server, also those of others.
+    They are all requests of the server, also those of others. Counters that went back are those of a server that began anew.
     """
-    if HITS not in before or HITS not in after:
+    if (
+        HITS not in before
+        or HITS not in after
+        or any(after.get(k, v) < v for k, v in before.items() if k in COUNTED)
+    ):
         return None
     names = {"hit_tokens": HITS, "queried_tokens": QUERIES, "store_hit_tokens": EXTERNAL}
     return {

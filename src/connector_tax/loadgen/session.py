@@ -203,6 +203,8 @@ class _Cell:
         self._aborted: str | None = None
         self._interrupted: str | None = None
         self._given_up: str | None = None
+        # What else is to be known of the cell.
+        self._said: list[str] = []
         self._next_abort_poll_ns = 0
         self._meter = CpuMeter(())
         self._rule = rule_of(spec)
@@ -233,6 +235,8 @@ class _Cell:
             cpu_share = self._meter.shares()
         log.note(SessionEvent.TEST_ENDED, drained_ns)
         log.close()
+        if log.failure is not None:
+            self._said.append(log.failure)
         cpu_s = (thread_time_ns() - cpu_start_ns) / 1e9
         return self._result(self._protocol.window(drained_ns), cpu_s, cpu_share)
 
@@ -250,7 +254,9 @@ class _Cell:
                 event_log=None if log is None else str(log / f"events_worker{index}.jsonl"),
             )
             self._pool.send(index, job)
-        in_time = self._listen_until(lambda: len(self._heard.ready) == self._pool.n, READY_TIMEOUT_S)
+        in_time = self._listen_until(
+            lambda: len(self._heard.ready) == self._pool.n or bool(self._heard.dead), READY_TIMEOUT_S
+        )
         if in_time and not self._heard.dead:
             return
         dead = list(self._heard.dead.values())
@@ -407,6 +413,6 @@ class _Cell:
             worker_rss_mib=[r.rss_mib for r in reports],
             wall_s=(window.drained_ns - window.t0_ns) / 1e9,
             aborted=self._aborted or self._interrupted,
-            deaths=list(broken.values()),
+            deaths=[*broken.values(), *self._said],
             given_up=self._given_up,
         )

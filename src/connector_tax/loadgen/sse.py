@@ -15,6 +15,12 @@ from connector_tax.redaction import excerpt
 
 _TIGHT, _LOOSE = _TOKEN = (b'"choices":[{', b'"choices": [{')
 _DONE = b"[DONE]"
+# An event that is longer is none; no server puts more into one, and a stream without an end must not fill memory.
+MOST_EVENT_BYTES = 1 << 24
+# A key or a value that a server writes into the event in which it gives up. Inside a JSON string its quotes would be escaped.
+_ERROR = b'"error"'
+_MARK = b"\xef\xbb\xbf"
+MOST_TOKEN_ID = 2**31
 # Of what is no event so much is looked at for a message, of which less is kept: a secret at its end is read whole, and known.
 MAX_SAID = 8000
 MAX_SAID_CHARS = 2000
@@ -43,13 +49,15 @@ class EventScanner:
         output_ids: the ``token_ids`` of all events, where they are collected; every event is decoded then.
     """
 
-    __slots__ = ("_last_payload", "_rest", "done", "output_ids", "tokens", "usage")
+    __slots__ = ("_begun", "_last_payload", "_rest", "_return", "done", "output_ids", "tokens", "usage")
 
     def __init__(self, *, collect_ids: bool = False) -> None:
         self.output_ids: list[int] | None = [] if collect_ids else None
-        # Of an event that is not complete. Ends with a carriage return where the last piece did: that was a line end, and a
-        # line feed that comes now belongs to it.
-        self._rest = b""
+        # Of an event that is not complete.
+        self._rest = bytearray()
+        # The last piece ended with a carriage return: that was a line end, and a line feed that comes now belongs to it.
+        self._return = False
+        self._begun = False
         self._last_payload = b""
         self.tokens = 0
         self.usage: dict[str, Any] | None = None
@@ -63,30 +71,50 @@ class EventScanner:
             StreamError: an error object in place of a token.
         """
         before = self.tokens
-        buffer = self._rest + data if self._rest else data
-        if b"\r" in buffer:
-            # Lines end with CR LF, or with CR alone; neither stands inside JSON.
-            if not data:
+        if self._return or b"\r" in data:
+            data = self._with_line_feeds(data)
+        if not self._begun and data:
+            # A byte order mark may stand before the first event (WHATWG HTML, 9.2.6).
+            self._begun, data = True, data.removeprefix(_MARK)
+        if self._rest:
+            searched = len(self._rest) - 1
+            self._rest += data
+            if self._rest.find(b"\n\n", searched) < 0:
+                self._check_length()
                 return 0
-            if self._rest.endswith(b"\r"):
-                buffer = self._rest[:-1] + data.removeprefix(b"\n")
-            held = b"\r" if buffer.endswith(b"\r") else b""
-            *events, rest = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
-            self._rest = rest + held
-        else:
-            if not self.tokens:
-                first = buffer.find(b"\n\n")
-                if first < 0:
-                    self._rest = buffer
-                    return 0
-                self._event(buffer[:first])
-                buffer = buffer[first + 2 :]
-            if self.tokens and self.output_ids is None:
-                buffer = self._count_plain(buffer)
-            *events, self._rest = buffer.split(b"\n\n")
+            data = bytes(self._rest)
+            self._rest.clear()
+        if not self.tokens:
+            first = data.find(b"\n\n")
+            if first < 0:
+                self._rest += data
+                self._check_length()
+                return 0
+            self._event(data[:first])
+            data = data[first + 2 :]
+        if self.tokens and self.output_ids is None:
+            data = self._count_plain(data)
+        *events, rest = data.split(b"\n\n")
         for event in events:
             self._event(event)
+        self._rest += rest
+        self._check_length()
         return self.tokens - before
+
+    def _with_line_feeds(self, data: bytes) -> bytes:
+        """Lines may end with CR LF, or with CR alone; neither stands inside JSON."""
+        if not data:
+            return data
+        if self._return:
+            data = data.removeprefix(b"\n")
+        self._return = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _check_length(self) -> None:
+        if len(self._rest) > MOST_EVENT_BYTES:
+            raise MalformedStream(
+                f"an event without an end after {MOST_EVENT_BYTES >> 20} MiB: {excerpt(bytes(self._rest[:MAX_SAID]), 200)}"
+            )
 
     @property
     def between_tokens(self) -> bool:
@@ -101,7 +129,7 @@ class EventScanner:
         # The first line feed ends the chunk's size, the second its only event.
         if chunk.find(b"\n", 8) != len(chunk) - 4 or not chunk.endswith(b"}\n\n\r\n"):
             return False
-        if (_TIGHT not in chunk and _LOOSE not in chunk) or self.output_ids is not None:
+        if (_TIGHT not in chunk and _LOOSE not in chunk) or _ERROR in chunk or self.output_ids is not None:
             return False
         self.tokens += 1
         self._last_payload = chunk
@@ -115,7 +143,7 @@ class EventScanner:
         """
         marker = _TOKEN[0] if _TOKEN[0] in buffer else _TOKEN[1]
         boundary = buffer.rfind(b"\n\ndata:", 0, buffer.rfind(marker) + 1)
-        if boundary < 0 or not buffer.startswith(b"data:"):
+        if boundary < 0 or not buffer.startswith(b"data:") or _ERROR in buffer:
             return buffer
         n = buffer.count(marker, 0, boundary)
         if _line_feeds(buffer[: boundary + 2]) != 2 * n:
@@ -124,7 +152,13 @@ class EventScanner:
         return buffer[boundary + 2 :]
 
     def finish(self) -> None:
-        """The body has ended: take ``usage`` from the last event if no event of its own had it."""
+        """The body has ended: take ``usage`` from the last event if no event of its own had it.
+
+        The last line need not be followed by an empty one if it is the mark of the end.
+        """
+        if bytes(self._rest).strip() in (b"data: [DONE]", b"data:[DONE]"):
+            self.done = True
+            self._rest.clear()
         if self.usage is None and self._last_payload:
             # What was taken as a chunk still has its frame, which holds no brace.
             start, end = self._last_payload.find(b"{"), self._last_payload.rfind(b"}") + 1
@@ -141,10 +175,13 @@ class EventScanner:
             payload = b"\n".join(lines)
         if payload == _DONE:
             self.done = True
+        elif self.done:
+            raise MalformedStream(f"an event after [DONE]: {excerpt(payload[:MAX_SAID], 200)}")
         elif (
             self.tokens
             and self.output_ids is None
             and payload.endswith(b"}")
+            and _ERROR not in payload
             and (_TOKEN[0] in payload or _TOKEN[1] in payload)
         ):
             self.tokens += 1
@@ -166,11 +203,13 @@ class EventScanner:
                 f"an event whose choices are no objects: {excerpt(payload[:MAX_SAID], 200)}"
             )
         # A chat endpoint's first delta carries only the role; it is not a token.
+        if choices and choices[0].get("finish_reason") == "error":
+            raise StreamError(f"the server broke off: {excerpt(payload[:MAX_SAID], MAX_SAID_CHARS)}")
         if choices and not _is_role_only(choices[0]):
             self.tokens += 1
             self._last_payload = payload
             if self.output_ids is not None:
-                self.output_ids += choices[0].get("token_ids") or []
+                self.output_ids += _ids(choices[0].get("token_ids"), payload)
 
 
 def read_whole_answer(body: bytes) -> dict[str, Any]:
@@ -192,6 +231,15 @@ def read_whole_answer(body: bytes) -> dict[str, Any]:
 def _line_feeds(data: bytes) -> int:
     # Half the time of bytes.count, which looks at every byte.
     return len(data) - len(data.replace(b"\n", b""))
+
+
+def _ids(value: object, payload: bytes) -> list[int]:
+    """The token ids of an event; they become part of the next prompt."""
+    if value is None:
+        return []
+    if isinstance(value, list) and all(type(i) is int and 0 <= i < MOST_TOKEN_ID for i in value):
+        return value
+    raise MalformedStream(f"token_ids that are none: {excerpt(payload[:MAX_SAID], 200)}")
 
 
 def _is_role_only(choice: dict[str, Any]) -> bool:

@@ -133,8 +133,9 @@ class Worker:
         """Something that the loop called raised. Said on standard error; a cell under way ends and names it."""
         loop.default_exception_handler(context)
         error = context.get("exception")
-        # An OSError is a socket's end, which its connection is told of.
-        if self._cell is not None and error is not None and not isinstance(error, OSError):
+        # An OSError of a transport is a socket's end, which its connection is told of.
+        of_a_socket = isinstance(error, OSError) and ("transport" in context or "protocol" in context)
+        if self._cell is not None and error is not None and not of_a_socket:
             self._cell.generator.fail(f"the load generator failed: {type(error).__name__}: {error}")
 
     async def _prepare(self, job: Job) -> None:
@@ -179,7 +180,10 @@ class Worker:
         if cell.log is not None:
             cell.log.close()
         rss_mib = psutil.Process().memory_info().rss / 2**20
-        stalls, failure = cell.stalls, cell.generator.failure
+        stalls, failure = (
+            cell.stalls,
+            cell.generator.failure or (cell.log.failure if cell.log is not None else None),
+        )
         self.mailbox.send(Finished(stalls.counts, stalls.max_us, cpu_s, rss_mib, failure))
 
 

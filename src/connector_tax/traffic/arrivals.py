@@ -71,10 +71,10 @@ class Ramp:
 
 
 class Schedule:
-    """Intended send times of one cell, drawn lazily block by block.
+    """Intended send times of one cell, drawn block by block and kept two blocks at a time.
 
     ``schedule[k]`` is the offset of arrival k in nanoseconds; the same for a given (arrival, rate,
-    seed), however far and in whatever order it is read.
+    seed), however far and in whatever order it is read. Of a block that was passed only its end is kept.
     """
 
     def __init__(
@@ -86,39 +86,55 @@ class Schedule:
         shape: float | None = None,
         ramp: Ramp | None = None,
     ) -> None:
-        blocks: dict[str, Callable[[], Offsets]] = {
+        draw: dict[str, Callable[[int], Offsets]] = {
             "fixed": self._fixed,
             "poisson": self._gamma,
             "gamma": self._gamma,
         }
-        self._next_block = blocks[arrival]
+        self._draw = draw[arrival]
         self._rate_per_s = rate_per_s
         self._seed = seed
         self._shape = shape if arrival == "gamma" and shape is not None else 1.0
         self._ramp = ramp
-        self._offsets: list[int] = []
-        # Of the steady process; the offsets themselves unless there is a ramp.
-        self._last_steady = 0
+        # Last offset of each block so far: of the steady process, and as the ramp has it.
+        self._steady_ends: list[int] = []
+        self._ends: list[int] = []
+        # The two blocks read last: workers read ahead of what they send.
+        self._kept: dict[int, Offsets] = {}
 
     def __getitem__(self, k: int) -> int:
-        while k >= len(self._offsets):
-            block = self._next_block()
-            self._last_steady = int(block[-1])
-            self._offsets.extend((block if self._ramp is None else self._ramp.warped(block)).tolist())
-        return self._offsets[k]
+        block, row = divmod(k, BLOCK)
+        return int(self._block(block)[row])
 
     def count_before(self, offset_ns: int) -> int:
         """How many arrivals are due before ``offset_ns``."""
-        while not self._offsets or self._offsets[-1] < offset_ns:
-            self[len(self._offsets)]
-        return bisect_left(self._offsets, offset_ns)
+        while not self._ends or self._ends[-1] < offset_ns:
+            self._block(len(self._ends))
+        block = bisect_left(self._ends, offset_ns)
+        return block * BLOCK + int(np.searchsorted(self._block(block), offset_ns))
 
-    def _fixed(self) -> Offsets:
-        return fixed(self._rate_per_s, len(self._offsets), BLOCK)
+    def _block(self, block: int) -> Offsets:
+        found = self._kept.get(block)
+        if found is not None:
+            return found
+        for b in range(min(block, len(self._ends)), block + 1):
+            steady = self._draw(b)
+            found = steady if self._ramp is None else self._ramp.warped(steady)
+            if b == len(self._ends):
+                self._steady_ends.append(int(steady[-1]))
+                self._ends.append(int(found[-1]))
+        assert found is not None
+        if len(self._kept) > 1:
+            del self._kept[next(iter(self._kept))]
+        self._kept[block] = found
+        return found
 
-    def _gamma(self) -> Offsets:
-        block = len(self._offsets) // BLOCK
-        return self._last_steady + np.cumsum(gamma_gaps(self._rate_per_s, self._shape, block, self._seed))
+    def _fixed(self, block: int) -> Offsets:
+        return fixed(self._rate_per_s, block * BLOCK, BLOCK)
+
+    def _gamma(self, block: int) -> Offsets:
+        start = self._steady_ends[block - 1] if block else 0
+        return start + np.cumsum(gamma_gaps(self._rate_per_s, self._shape, block, self._seed))
 
 
 def schedule_of(spec: CellSpec) -> Schedule:

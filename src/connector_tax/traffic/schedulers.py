@@ -53,9 +53,12 @@ class Backoff:
         self._failed = 0
 
     def wait_ns(self, ok: bool) -> int:
-        """Until the slot opens again whose request has ended, well or not; a success ends all waiting."""
+        """Until the slot opens again whose request has ended, well or not.
+
+        A success halves what is counted: one answer among many refusals does not make a server asked at full speed again.
+        """
         if ok:
-            self._failed = 0
+            self._failed //= 2
             return 0
         rounds = self._failed // self._slots
         self._failed += 1

@@ -22,6 +22,9 @@ class Wire(asyncio.WriteTransport):
 
     def write(self, data: Any) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closed
 

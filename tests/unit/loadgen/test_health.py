@@ -92,7 +92,7 @@ def test_a_client_that_sends_too_fast_is_said_to() -> None:
     """Each arrival goes out 1 % of its own time before it is due."""
     ahead = cell(lambda seq: request(seq, -0.01 * seq * EVERY_MS))
     assert (
-        "client sent too fast: it sent 1.0% faster than scheduled, 0.5% is allowed"
+        "client caught up with what it was late by: it sent 1.0% faster than scheduled, 0.5% is allowed"
         in health(SPEC, ahead)["bottleneck"]
     )
 

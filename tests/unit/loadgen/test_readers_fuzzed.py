@@ -96,6 +96,7 @@ class Pool:
     """What a connection reports to."""
 
     collect_ids = False
+    stream = True
 
     def __init__(self, events: SampleEventHandler) -> None:
         self.ended: list[Flight] = []
@@ -103,6 +104,8 @@ class Pool:
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         self.ended.append(flight)
+
+    def connection_free(self, connection: Connection) -> None: ...
 
     def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
         if flight is not None:
@@ -114,6 +117,9 @@ class Transport:
         self.closing = False
 
     def write(self, data: bytes) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def is_closing(self) -> bool:
         return self.closing

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.traffic.arrivals import BLOCK, Ramp, Schedule
+from connector_tax.traffic.arrivals import BLOCK, Ramp, Schedule, gamma_gaps
 
 
 def test_fixed_arrivals_lie_on_an_exact_grid() -> None:
@@ -62,3 +62,27 @@ def test_random_arrivals_follow_a_ramp_too() -> None:
     # 10 t + 4.5 t^2 at 4.53 s.
     expected = 10 * 4.53 + 4.5 * 4.53**2
     assert np.mean(counts) == pytest.approx(expected, abs=4 * np.sqrt(expected / 40))
+
+
+def everything(arrival: str, n: int) -> list[int]:
+    """As the first version drew it: all gaps from the start, in one go."""
+    if arrival == "fixed":
+        return [round(k * (1e9 / 300.0)) for k in range(n)]
+    gaps = [gamma_gaps(300.0, {"poisson": 1.0, "gamma": 0.5}[arrival], b, 3) for b in range(-(-n // BLOCK))]
+    return np.cumsum(np.concatenate(gaps))[:n].tolist()
+
+
+@pytest.mark.parametrize("arrival", ["fixed", "poisson", "gamma"])
+def test_what_is_kept_does_not_grow_with_what_was_read(arrival: str) -> None:
+    """Forwards, backwards and at random, and counted: the offsets are those of one long draw, out of two blocks that are kept."""
+    n = 40 * BLOCK
+    expected = everything(arrival, n)
+    schedule = Schedule(arrival, 300.0, seed=3, shape=0.5)
+    rng = np.random.default_rng(1)
+    order = [*range(0, n, 7), *reversed(range(0, n, 11)), *rng.integers(0, n, 500).tolist()]
+    assert [schedule[k] for k in order] == [expected[k] for k in order]
+    for k in rng.integers(1, n, 50).tolist():
+        assert schedule.count_before(expected[k]) == expected.index(expected[k])
+        assert schedule.count_before(expected[k] + 1) == np.searchsorted(expected, expected[k], side="right")
+    assert sum(block.size for block in schedule._kept.values()) <= 2 * BLOCK
+    assert len(schedule._ends) <= 41

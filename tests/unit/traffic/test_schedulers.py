@@ -97,7 +97,7 @@ def test_what_comes_next_is_known_ahead(spec: CellSpec) -> None:
 
 
 def test_a_slot_that_fails_again_and_again_opens_later_and_later() -> None:
-    """Four slots against a server that refuses: the first round costs nothing, a success ends all waiting."""
+    """Four slots against a server that refuses: the first round costs nothing, each success halves what is counted."""
     loop = scheduler_for(CLOSED)
     first(loop, 4)
     waits = []
@@ -108,7 +108,30 @@ def test_a_slot_that_fails_again_and_again_opens_later_and_later() -> None:
     assert all(len(set(waits[k : k + 4])) == 1 for k in range(0, 44, 4))
     loop.ended(44, True, 7 * MS)
     loop.ended(45, False, 8 * MS)
-    assert [offset for offset, _ in first(loop, 2)] == [7 * MS, 8 * MS]
+    assert [offset for offset, _ in first(loop, 2)] == [7 * MS, 168 * MS]
+
+
+def test_a_server_that_answers_one_of_many_is_not_asked_as_fast_as_it_can_refuse() -> None:
+    """One of 32 requests succeeds: at full speed there would be no end to the records."""
+    loop = scheduler_for(CLOSED)
+    now, sent = 0, 0
+    while now < 10_000 * MS:
+        due = loop.take()
+        now = max(now, due.offset_ns) + MS // 10
+        loop.ended(due.seq, due.seq % 32 == 0, now)
+        sent += 1
+    assert sent < 10_000 / 10, "a hundredth of what a server could refuse"
+
+
+def test_a_server_that_recovers_is_asked_at_full_speed_at_once() -> None:
+    loop = scheduler_for(CLOSED)
+    first(loop, 4)
+    for seq in range(400):
+        loop.ended(seq, False, 0)
+        loop.take()
+    for seq in range(400, 500):
+        loop.ended(seq, True, seq * MS)
+        assert loop.take().offset_ns == seq * MS
 
 
 def test_a_thousand_slots_that_fail_at_once_are_one_round() -> None:
