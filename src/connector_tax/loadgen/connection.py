@@ -67,14 +67,41 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """Carries one flight at a time."""
 
+    # Without a dictionary, whose look-ups a cold cache makes slow.
+    __slots__ = (
+        "__weakref__",
+        "_answer_bytes",
+        "_answered",
+        "_bodies",
+        "_body",
+        "_coding",
+        "_event_stream",
+        "_finishing",
+        "_flight",
+        "_framed",
+        "_in_head",
+        "_now_ns",
+        "_on_chunk",
+        "_owner",
+        "_parser",
+        "_scanner",
+        "_status_code",
+        "_transport",
+        "_untold_bytes",
+        "on_body",
+        "payload",
+        "was_idle",
+    )
+
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._transport: asyncio.WriteTransport | None = None
         self._flight: Flight | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._scanner = EventScanner()
-        # The last read ended with a chunk and an event, and more tokens may follow: frames are meaningful.
-        self._framed = False
+        # The flight, where the last read ended with a chunk and an event and more tokens may follow: frames are meaningful then.
+        self._framed: Flight | None = None
+        self._on_chunk = owner.events.non_first_chunk
         self._bodies: list[bytes] = []
         # Called by httptools for each chunk; a method of our own would take longer than all the rest.
         self.on_body = self._bodies.append
@@ -112,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
         self._body = b""
         self._bodies.clear()
-        self._framed = False
+        self._framed = None
         self._answered = False
         self._status_code = 0
         self._coding = ""
@@ -131,7 +158,7 @@ class Connection(asyncio.Protocol):
     def take_flight(self) -> Flight | None:
         """Give up the flight without reporting it."""
         flight, self._flight = self._flight, None
-        self._framed = False
+        self._framed = None
         if flight is not None:
             flight.carrier = None
         return flight
@@ -140,12 +167,18 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now_ns = monotonic_ns()
-        if self._framed and data.startswith(FRAMES.get(len(data), NO_FRAME)) and self._scanner.take(data):
-            flight = self._flight
-            assert flight is not None
+        flight = self._framed
+        # Thousands of times a second, from a cache that is cold: each look-up that is left out counts.
+        if (
+            flight is not None
+            and data.startswith(FRAMES.get(len(data), NO_FRAME))
+            and self._scanner.take(data)
+        ):
             flight.t_last_token_ns = now_ns
-            if self._owner.events.non_first_chunk is not None:
-                self._owner.events.non_first_chunk(flight, now_ns)
+            if flight.token_ns is not None:
+                flight.token_ns.append(now_ns)
+            if self._on_chunk is not None:
+                self._on_chunk(flight, now_ns)
             return
         self._now_ns = now_ns
         if self._flight is None and not self._finishing:
@@ -310,10 +343,13 @@ class Connection(asyncio.Protocol):
             self._finishing = True
             self._finish_stream()
             return
-        self._framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
+        framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
+        self._framed = flight if framed else None
 
     def _note_tokens(self, flight: Flight, tokens: int) -> None:
         now_ns, events = self._now_ns, self._owner.events
+        if flight.token_ns is not None:
+            flight.token_ns.extend([now_ns] * tokens)
         if flight.t_first_token_ns is None:
             flight.t_first_token_ns = now_ns
             tokens -= 1

@@ -5,7 +5,6 @@ None once per event and goes on.
 """
 
 import json
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,13 +49,6 @@ class SampleEventHandler:
 
 
 SILENT = SampleEventHandler()
-
-
-def keep_token_times(flight: Flight, now_ns: int) -> None:
-    """A hook for both chunk events: every token's time stays with its flight."""
-    if flight.token_ns is None:
-        flight.token_ns = array("q")
-    flight.token_ns.append(now_ns)
 
 
 class EventLog:
@@ -104,34 +96,17 @@ class EventLog:
             self.failure = self.failure or f"the event log ends early: {error}"
 
 
-def handler_for(log: EventLog | None, *, token_times: bool) -> SampleEventHandler:
-    """What a worker listens to: nothing, token times, the log, or both."""
-    if log is None and not token_times:
+def handler_for(log: EventLog | None) -> SampleEventHandler:
+    """What a worker listens to: nothing, or the log."""
+    if log is None:
         return SILENT
-    times = (keep_token_times,) if token_times else ()
-
-    def hooks(event: SampleEvent, *others: Hook) -> Hook | None:
-        every = (*others, *((log.hook(event),) if log is not None else ()))
-        return _all(every)
-
     return SampleEventHandler(
-        issued=hooks(SampleEvent.HTTP_REQUEST_ISSUED),
-        first_chunk=hooks(SampleEvent.FIRST_CHUNK, *times),
-        non_first_chunk=hooks(SampleEvent.NON_FIRST_CHUNK, *times),
-        response_completed=hooks(SampleEvent.HTTP_RESPONSE_COMPLETED),
-        complete=hooks(SampleEvent.COMPLETE),
+        issued=log.hook(SampleEvent.HTTP_REQUEST_ISSUED),
+        first_chunk=log.hook(SampleEvent.FIRST_CHUNK),
+        non_first_chunk=log.hook(SampleEvent.NON_FIRST_CHUNK),
+        response_completed=log.hook(SampleEvent.HTTP_RESPONSE_COMPLETED),
+        complete=log.hook(SampleEvent.COMPLETE),
     )
-
-
-def _all(hooks: tuple[Hook, ...]) -> Hook | None:
-    if len(hooks) < 2:
-        return hooks[0] if hooks else None
-
-    def call(flight: Flight, t_ns: int) -> None:
-        for hook in hooks:
-            hook(flight, t_ns)
-
-    return call
 
 
 class _NoLog:

@@ -7,6 +7,7 @@ fell into it.
 
 import asyncio
 import gc
+from array import array
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Protocol
@@ -18,8 +19,10 @@ from connector_tax.loadgen.messages import Ended
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import Status
 from connector_tax.timer import DeadlineTimer
+from connector_tax.traffic.arrivals import OPEN_LOOP
 from connector_tax.traffic.inflight import may_send
 from connector_tax.traffic.schedulers import Scheduler, Share
+from connector_tax.units import NS_PER_S
 
 # Ended requests are handed on this often, or when so many have gathered.
 BATCH_S = 0.2
@@ -29,6 +32,13 @@ RENDER_GAP_NS = 10_000_000
 RENDER_DELAY_S = 0.002
 # Sends that are due together go out in slices of this length; in between, bytes that came meanwhile are stamped.
 SLICE_NS = 1_000_000
+# The kernel wakes a process some 50 us after a deadline, from a deep sleep later. So the timer is set before the deadline, by twice
+# what wake-ups were late by, and what is left is spent in turns of the loop, which serve sockets. At most so long, and for at most
+# that share of the time between two sends.
+MOST_EARLY_NS = 200_000
+MOST_EARLY_SHARE = 0.02
+# With less than that to go no further turn of the loop is begun.
+LAST_NS = 15_000
 # What a closed loop opens with is rendered before T0: what is due so soon, and no more bytes than that.
 START_NS = 1_000_000_000
 START_BYTES = 1 << 26
@@ -82,6 +92,7 @@ class LoadGenerator:
         on_stopped: Callable[[int, bool], None],
         on_idle: Callable[[], None],
         log: EventLog | None = None,
+        token_times: bool = False,
     ) -> None:
         self._spec = spec
         self._share = share
@@ -94,6 +105,7 @@ class LoadGenerator:
         self._on_stopped = on_stopped
         self._on_idle = on_idle
         self._log = log
+        self._token_times = token_times
         scheduler.on_cancelled = self._forget
         self._rendered: dict[int, bytes] = {}
         self._rendering = False
@@ -103,6 +115,13 @@ class LoadGenerator:
         self._stopped = False
         self._idle = False
         self._due_is_soon = False
+        # How late wake-ups are, in the mean of the last few; and by how much the timer is set before a deadline at most.
+        self._armed_ns: int | None = None
+        self._late_ns = 0.0
+        self._most_early_ns = 0.0
+        if spec.arrival in OPEN_LOOP and spec.sessions is None:
+            gap_ns = NS_PER_S * share.of / spec.rate_per_s
+            self._most_early_ns = min(MOST_EARLY_NS, MOST_EARLY_SHARE * gap_ns)
         self.failure: str | None = None
         self._flush_handle: asyncio.TimerHandle | None = None
         self._first_batch = True
@@ -118,7 +137,7 @@ class LoadGenerator:
             room -= len(self._rendered[seq])
             if room < 0:
                 break
-        self._timer = DeadlineTimer(self._loop, self._due)
+        self._timer = DeadlineTimer(self._loop, self._woken)
         # A collection of a large heap takes milliseconds, which would be booked as latency.
         gc.collect()
         gc.freeze()
@@ -162,6 +181,26 @@ class LoadGenerator:
         gc.enable()
         gc.unfreeze()
 
+    def _woken(self) -> None:
+        if self._armed_ns is not None:
+            self._late_ns += (monotonic_ns() - self._armed_ns - self._late_ns) / 8
+        self._due()
+
+    def _wait_until(self, due_ns: int, now_ns: int) -> bool:
+        """Whether to come again: after a wake-up, or in the next turn of the loop. False: the deadline has come."""
+        early_ns = min(2 * self._late_ns, self._most_early_ns)
+        left_ns = due_ns - now_ns
+        if left_ns > early_ns:
+            self._armed_ns = due_ns - int(early_ns)
+            self._timer.arm(self._armed_ns)
+            return True
+        if left_ns > LAST_NS:
+            self._due_soon()
+            return True
+        while monotonic_ns() < due_ns:
+            pass
+        return False
+
     def _due(self) -> None:
         """Send what is due, for ``SLICE_NS`` at most before responses have their turn; deadlines are absolute."""
         slice_end_ns = 0
@@ -174,12 +213,12 @@ class LoadGenerator:
             due_ns = self._stop_at_ns if offset_ns is None else self._t0_ns + offset_ns
             if due_ns >= self._stop_at_ns:
                 if now_ns < self._stop_at_ns:
+                    self._armed_ns = None
                     self._timer.arm(self._stop_at_ns)
                 else:
                     self._end_sending(now_ns)
                 return
-            if due_ns > now_ns:
-                self._timer.arm(due_ns)
+            if due_ns > now_ns and self._wait_until(due_ns, now_ns):
                 return
             if not slice_end_ns:
                 slice_end_ns = now_ns + SLICE_NS
@@ -211,6 +250,8 @@ class LoadGenerator:
             self._gather(flight)
             self._over(flight)
         else:
+            if self._token_times:
+                flight.token_ns = array("q")
             self._inflight += 1
             self._counters.add_inflight(self._share.index, 1)
             if self._log is not None:

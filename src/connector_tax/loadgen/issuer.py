@@ -27,7 +27,7 @@ class Flight:
 
     Attributes:
         output_ids: the answer's token ids, where the workload needs them.
-        token_ns: time of every token, where someone asked for them (``events.keep_token_times``).
+        token_ns: time of every token; None where nobody asked for them.
         resends: how often it went out once more, since its connection had been closed while it was idle.
         carrier: the connection that it is on.
     """

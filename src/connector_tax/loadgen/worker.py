@@ -143,7 +143,7 @@ class Worker:
         log = EventLog(Path(job.event_log), spec.cell_id) if job.event_log is not None else None
         share = Share(job.share_index, job.share_of)
         scheduler, workload = _what_to_send(spec, share, job)
-        events = handler_for(log, token_times=job.token_times)
+        events = handler_for(log)
         # What is in flight at once from T0 on is not to wait for connections.
         at_once = 0 if spec.arrival in OPEN_LOOP else min(ceil(in_flight(spec) / share.of), MOST_FIRST)
         generator = LoadGenerator(
@@ -164,6 +164,7 @@ class Worker:
             on_stopped=lambda at_ns, exhausted: self.mailbox.send(Stopped(at_ns, exhausted)),
             on_idle=self._finish,
             log=log,
+            token_times=job.token_times,
         )
         await generator.prepare()
         self._cell = _Cell(generator, StallWatch(self._loop), log)

@@ -1,6 +1,7 @@
 """However a server cuts its answer into events, chunks and reads, the client reads the same out of it."""
 
 import json
+from array import array
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -11,11 +12,10 @@ from hypothesis import strategies as st
 
 from connector_tax.loadgen import connection as connection_module
 from connector_tax.loadgen.connection import Connection
-from connector_tax.loadgen.events import SILENT, SampleEventHandler, keep_token_times
+from connector_tax.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner, MalformedStream
 
-TIMES = SampleEventHandler(first_chunk=keep_token_times, non_first_chunk=keep_token_times)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 texts = st.sampled_from([" a", "", "\u00fc", '"choices":[{', "data: x\n\n", "}\n\n\r\n", "[DONE]", "\\"])
@@ -131,12 +131,14 @@ class Transport:
 def read(
     reads: list[bytes],
     monkeypatch_clock: Callable[[Callable[[], int]], None],
-    events: SampleEventHandler = SILENT,
+    *,
+    times: bool = False,
 ) -> tuple[list[Flight], Flight]:
     """Feed ``reads``, the k-th at time k + 1, then close; the flight's stamps are numbers of reads."""
     now = [0]
     monkeypatch_clock(lambda: now[0])
-    pool, flight = Pool(events), Flight(0, 0, 0)
+    pool, flight = Pool(SILENT), Flight(0, 0, 0)
+    flight.token_ns = array("q") if times else None
     connection = Connection(pool)
     connection.connection_made(Transport())  # type: ignore[arg-type]
     connection.send(flight, b"request")
@@ -228,7 +230,7 @@ def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, event
     reads = [wire[a:b] for a, b in pairwise([0, *where]) if a < b]
     with pytest.MonkeyPatch.context() as patch:
         _, flight = read(
-            [*reads, end(tokens)], lambda f: patch.setattr(connection_module, "monotonic_ns", f), TIMES
+            [*reads, end(tokens)], lambda f: patch.setattr(connection_module, "monotonic_ns", f), times=True
         )
     assert flight.status == "ok"
     read_ends = [sum(map(len, reads[: k + 1])) for k in range(len(reads))]
