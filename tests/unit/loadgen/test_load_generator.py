@@ -90,7 +90,7 @@ class Bench:
             Counters(tmp_path / "counters", 1),
             stop_at_ns=stop_at_ns,
             on_batch=self.ended.extend,
-            on_stopped=lambda at_ns: self.told.append("stopped"),
+            on_stopped=lambda at_ns, exhausted: self.told.append("stopped"),
             on_idle=lambda: self.told.append("idle"),
         )
 
