@@ -73,12 +73,12 @@ class _Asked:
     own: bool = False
 
 
-class _Said(msgspec.Struct):
+class _Said(msgspec.Struct, frozen=True):
     speaker: str | None = msgspec.field(default=None, name="from")
     value: str | None = None
 
 
-class _Talk(msgspec.Struct):
+class _Talk(msgspec.Struct, frozen=True):
     conversations: list[_Said] | None = None
 
 
