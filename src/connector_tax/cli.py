@@ -4,10 +4,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from connector_tax import __version__
 from connector_tax.doors import run_door
 from connector_tax.load.arguments import EXAMPLES, add_arguments, load_of
+from connector_tax.load.comparing import compare_files
 from connector_tax.load.run import run
 
 
@@ -28,13 +30,26 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def import_parser() -> argparse.ArgumentParser:
+    """Of ``connector-tax load import``."""
+    reading = argparse.ArgumentParser(
+        prog="connector-tax load import",
+        description="Put results of vllm bench serve, guidellm, aiperf and connector-tax load side by side.",
+    )
+    reading.add_argument("files", nargs="+", type=Path, help="result files (JSON)")
+    return reading
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script; exits."""
-    run_door(
-        partial(_main, sys.argv[1:] if argv is None else argv), interrupted="what was measured is in --out"
-    )
+    arguments = sys.argv[1:] if argv is None else argv
+    run_door(partial(_main, arguments), interrupted="what was measured is in --out")
 
 
 def _main(argv: Sequence[str]) -> None:
+    # What is imported needs no server, so it has a command line of its own.
+    if list(argv[:2]) == ["load", "import"]:
+        print(compare_files(import_parser().parse_args(argv[2:]).files))
+        return
     args = parser().parse_args(argv)
     sys.exit(args.run(args))

@@ -35,7 +35,13 @@ ROOT = Path(__file__).parents[2]
 CONFIG = campaign_config(
     "config.yaml",
     phase_b_prime={"configs": [], "shapes": []},
-    cell={"duration_s": 60, "min_completed": 2000, "max_cell_s": 10_000},
+    cell={
+        "duration_s": 60,
+        "min_completed": 2000,
+        "max_cell_s": 10_000,
+        "stop_half_width": None,
+        "max_completed": None,
+    },
 )
 CELLS = 16
 HEADER = '{{"kind":"header","schema":2,"process":"{0}","pid":7,"hooks":[{1}],"async_scheduling":false}}'
@@ -60,11 +66,12 @@ def step_lines(
         step_us, mixed = duration_us[k], k % 20 == 0
         times = (40.0, t_ns[k] + int(step_us * 1000), 20.0, step_us, "null" if k == 0 else f"{step_us:.3f}")
         counts = (4, 0, 512 if mixed else 0, 0 if k % 100 == 1 else 4)
-        row = (7, k, t_ns[k], *times, step_us - 60, own[k][0] / 1e3 if hooks else 0.0, *counts, own[k])
+        cpu = f',"hooks_cpu_ns":{own[k][::2]}' if hooks and k % 16 == 0 else ""
+        row = (7, k, t_ns[k], *times, step_us - 60, own[k][0] / 1e3 if hooks else 0.0, *counts, own[k], cpu)
         yield SCHEDULER % row
         if hooks:
             spent = theirs[k]
-            row = (7, k, t_ns[k] + 50_000, step_us, spent[0] / 1e3, spent[2] / 1e3, spent)
+            row = (7, k, t_ns[k] + 50_000, step_us, spent[0] / 1e3, spent[2] / 1e3, spent, "")
             yield WORKER % row
 
 

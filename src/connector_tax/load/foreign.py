@@ -22,6 +22,7 @@ from pathlib import Path
 from connector_tax.errors import ConfigError
 from connector_tax.load.foreign_aiperf import read_aiperf, read_aiperf_records
 from connector_tax.load.foreign_guidellm import read_guidellm
+from connector_tax.load.foreign_own import read_own
 from connector_tax.load.foreign_result import Document, ForeignResult, read_documents
 from connector_tax.load.foreign_vllm import read_vllm
 from connector_tax.opening import shown
@@ -55,7 +56,8 @@ def read_results(path: Path) -> tuple[ForeignResult, ...]:
     found = shown(", ".join(documents[0].members))
     raise ConfigError(
         f"{path}: a result of no tool that is known; it has the keys {found}. Known are vllm bench serve (--save-result, better with "
-        "--save-detailed), guidellm (--output kind=json) and aiperf (profile_export_aiperf.json, profile_export.jsonl)."
+        "--save-detailed), guidellm (--output kind=json), aiperf (profile_export_aiperf.json, profile_export.jsonl) and connector-tax load "
+        "(summary.json)."
     )
 
 
@@ -66,4 +68,5 @@ READERS: tuple[tuple[frozenset[str], Reader], ...] = (
     (frozenset({"metadata", "benchmarks"}), read_guidellm),
     (frozenset({"aiperf_version", "input_config"}), read_aiperf),
     (frozenset({"metadata", "metrics"}), read_aiperf_records),
+    (frozenset({"schema", "cells", "nonce"}), read_own),
 )

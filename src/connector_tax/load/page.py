@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from connector_tax.figures.style import drawing_style, new_figure, plain_log_axis
-from connector_tax.load.results import LATENCIES, LoadCell
-from connector_tax.load.sweep import Found
+from connector_tax.load.results import LATENCIES, Found, LoadCell
 from connector_tax.load.table import NAMES, level_text, summary_rows
 from connector_tax.records.cell import CellWindow
 from connector_tax.records.request import RequestRecord

@@ -17,6 +17,7 @@ from connector_tax.records.request import RequestRecord
 from connector_tax.seeds import stream
 from connector_tax.summary.cell import effective_throughput_per_s, in_window, latencies_ms
 
+SCHEMA = 1
 CONFIDENCE = 0.95
 DRAWS = 2000
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
@@ -96,6 +97,57 @@ class LoadCell(msgspec.Struct, frozen=True):
     not_believed: tuple[str, ...]
     health: dict[str, Any]
     window: dict[str, Any]
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """One rate.
+
+    Attributes:
+        holds: every limit, by the numbers themselves, and the rate was served.
+        sure: no interval of a number reaches across its limit; of so many requests chance alone would not turn the answer round.
+        why: what failed, or came close.
+    """
+
+    rate_per_s: float
+    holds: bool
+    sure: bool
+    why: tuple[str, ...]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search came to.
+
+    Attributes:
+        highest_per_s: the highest rate measured that holds, with none below it that fails; None where the lowest one failed.
+        fails_per_s: the lowest rate measured that fails; None where the highest one held.
+        monotonic: False where a rate held above one that failed: such a border is no more than a guess.
+        stopped: why the search ended before it was as precise as asked; None where it was not.
+    """
+
+    highest_per_s: float | None
+    fails_per_s: float | None
+    monotonic: bool
+    judged: tuple[Judged, ...]
+    stopped: str | None = None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """``summary.json``.
+
+    Attributes:
+        search: what ``--find-rate`` came to; None without.
+    """
+
+    schema: int
+    version: str
+    started_utc: str
+    base_url: str
+    model: str
+    api: str
+    nonce: int
+    workers: int
+    cells: tuple[LoadCell, ...]
+    search: Found | None = None
 
 
 def result_of(

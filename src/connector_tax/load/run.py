@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,9 +27,9 @@ from connector_tax.load.plan import (
     placement_for,
     workers_for,
 )
-from connector_tax.load.results import LoadCell, result_of
+from connector_tax.load.results import SCHEMA, Found, Judged, LoadCell, Summary, result_of
 from connector_tax.load.server import measure_words, reach
-from connector_tax.load.sweep import Found, Judged, find_rate, judge_cell
+from connector_tax.load.sweep import find_rate, judge_cell
 from connector_tax.load.table import cell_text, columns, summary_rows
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.descriptors import check_limit
@@ -46,26 +45,6 @@ from connector_tax.workload.prompts import takes_ids
 
 # The redactor knows secrets of the environment by their names; a key that came under any other name is put there under this one.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_API_KEY"
-SCHEMA = 1
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """``summary.json``.
-
-    Attributes:
-        search: what ``--find-rate`` came to; None without.
-    """
-
-    schema: int
-    version: str
-    started_utc: str
-    base_url: str
-    model: str
-    api: str
-    nonce: int
-    workers: int
-    cells: tuple[LoadCell, ...]
-    search: Found | None = None
 
 
 @dataclass(slots=True)
@@ -275,11 +254,3 @@ def _live(spec: CellSpec) -> Iterator[LiveLine]:
         yield line
     finally:
         line.close()
-
-
-def read_summary(path: Path) -> Summary:
-    """
-    Raises:
-        msgspec.ValidationError: not a summary of this schema.
-    """
-    return msgspec.json.decode(path.read_bytes(), type=Summary)

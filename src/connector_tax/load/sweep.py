@@ -3,44 +3,10 @@
 import math
 from collections.abc import Callable
 
-import msgspec
-
 from connector_tax.load.plan import Sweep
-from connector_tax.load.results import Level, LoadCell
+from connector_tax.load.results import Found, Judged, Level, LoadCell
 from connector_tax.load.slo import CellLimit
 from connector_tax.summary.overload import MIN_THROUGHPUT_RATIO
-
-
-class Judged(msgspec.Struct, frozen=True):
-    """One rate.
-
-    Attributes:
-        holds: every limit, by the numbers themselves, and the rate was served.
-        sure: no interval of a number reaches across its limit; of so many requests chance alone would not turn the answer round.
-        why: what failed, or came close.
-    """
-
-    rate_per_s: float
-    holds: bool
-    sure: bool
-    why: tuple[str, ...]
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a search came to.
-
-    Attributes:
-        highest_per_s: the highest rate measured that holds, with none below it that fails; None where the lowest one failed.
-        fails_per_s: the lowest rate measured that fails; None where the highest one held.
-        monotonic: False where a rate held above one that failed: such a border is no more than a guess.
-        stopped: why the search ended before it was as precise as asked; None where it was not.
-    """
-
-    highest_per_s: float | None
-    fails_per_s: float | None
-    monotonic: bool
-    judged: tuple[Judged, ...]
-    stopped: str | None = None
 
 
 def find_rate(sweep: Sweep, judge: Callable[[float], Judged | None]) -> Found:

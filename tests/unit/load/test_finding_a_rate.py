@@ -7,9 +7,9 @@ import pytest
 
 from connector_tax.errors import ConfigError
 from connector_tax.load.plan import Sweep
-from connector_tax.load.results import Level, LoadCell, Throughput
+from connector_tax.load.results import Judged, Level, LoadCell, Throughput
 from connector_tax.load.slo import CellLimit, RequestLimit, parse_goodput, parse_slo
-from connector_tax.load.sweep import Judged, find_rate, judge_cell
+from connector_tax.load.sweep import find_rate, judge_cell
 
 
 @dataclass

@@ -1,0 +1,61 @@
+"""``summary.json`` of ``connector-tax load`` itself, in the form in which other tools' results are compared."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from connector_tax.errors import ConfigError
+from connector_tax.load.foreign_result import PERCENTILES, Document, ForeignResult, SingleRequests
+from connector_tax.load.results import LoadCell, Summary
+from connector_tax.opening import lines_of, read_whole
+from connector_tax.records.cell import CellWindow
+from connector_tax.records.request import RequestRecord
+from connector_tax.summary.cell import in_window, latencies_ms
+
+NOTE = (
+    "connector-tax counts TTFT and E2E from when a request was due, and a failed request as infinitely slow."
+)
+
+
+def read_own(path: Path, documents: Sequence[Document]) -> tuple[ForeignResult, ...]:
+    """One of each cell; with latencies of single requests where their files lie beside it."""
+    return tuple(
+        _result(path, document.read_as(Summary), cell)
+        for document in documents
+        for cell in document.read_as(Summary).cells
+    )
+
+
+def _result(path: Path, summary: Summary, cell: LoadCell) -> ForeignResult:
+    ok = cell.requests.get("ok", 0)
+    return ForeignResult(
+        tool="connector-tax",
+        version=summary.version,
+        load=cell.cell_id,
+        completed=ok,
+        failed=cell.requests["window"] - ok,
+        duration_s=cell.throughput.over_s,
+        requests_per_s=cell.throughput.requests_per_s,
+        output_tokens_per_s=cell.throughput.output_tokens_per_s,
+        latencies_ms={
+            name: {q: levels[q].point if q in levels else None for q in PERCENTILES}
+            for name, levels in cell.latencies.items()
+        },
+        requests=_requests(path.parent / f"requests_{cell.cell_id}.jsonl", cell),
+        notes=(NOTE,),
+    )
+
+
+def _requests(path: Path, cell: LoadCell) -> SingleRequests | None:
+    """Of the completed ones alone, as in other tools' results; None where a request failed, since ours count it."""
+    if not path.exists() or cell.requests.get("ok", 0) != cell.requests["window"]:
+        return None
+    try:
+        records = [RequestRecord.from_json(json.loads(line)) for line in lines_of(read_whole(path, 1 << 32))]
+        window = msgspec.convert(cell.window, CellWindow)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path}: not what connector-tax load writes: {error}.") from error
+    found = latencies_ms(in_window(records, window))
+    return SingleRequests(tuple(found["ttft_ms"]), tuple(found["tpot_ms"]), tuple(found["e2e_ms"]))
