@@ -120,7 +120,12 @@ def contents_of(load: Load) -> tuple[Content, ...]:
     if load.prompts is not None:
         path = load.out / f"{load.prompts.stem}.prompts.jsonl"
         write_prompts(
-            load.prompts, path, output_lengths=output, seed=load.seed, chars_per_token=load.chars_per_token
+            load.prompts,
+            path,
+            output_lengths=output,
+            seed=load.seed,
+            chars_per_token=load.chars_per_token,
+            limit=load.timing.num_requests,
         )
         prompts = read_prompts(path)
         check_prompts(load.prompts, prompts, load.form.api)
