@@ -8,7 +8,8 @@ from pathlib import Path
 
 from connector_tax import __version__
 from connector_tax.doors import run_door
-from connector_tax.load.arguments import EXAMPLES, add_arguments, load_of
+from connector_tax.load.arguments import EXAMPLES, add_arguments
+from connector_tax.load.choices import load_of
 from connector_tax.load.comparing import compare_files
 from connector_tax.load.run import run
 

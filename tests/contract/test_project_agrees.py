@@ -112,15 +112,6 @@ def test_scripts_are_doors() -> None:
     assert {name: n for name, n in long.items() if n > 60} == {}
 
 
-def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
-    long = {
-        str(p.relative_to(ROOT)): len(p.read_text().splitlines())
-        for p in tracked()
-        if p.suffix in (".py", ".smk")
-    }
-    assert {name: n for name, n in long.items() if n > 400} == {}
-
-
 @pytest.mark.parametrize("name", ["_step_profile.py", "scheduler_step_timing.py", "written_blocks.py"])
 def test_the_patch_needs_nothing_but_the_standard_library(name: str) -> None:
     assert _foreign_imports(ROOT / "patches" / name) <= {"vllm", "written_blocks"}

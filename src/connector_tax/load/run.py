@@ -34,10 +34,10 @@ from connector_tax.load.table import cell_text, columns, summary_rows
 from connector_tax.loadgen.cell import measure_cell
 from connector_tax.loadgen.descriptors import check_limit
 from connector_tax.loadgen.interrupt import Interrupt, heed_interrupts
+from connector_tax.loadgen.observe import Observe
 from connector_tax.loadgen.placement import discover
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.prefix_hits import cache_counters, hits_between
-from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
 from connector_tax.records.target import RequestForm, Target

@@ -5,15 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector_tax.loadgen.health import health
+from connector_tax.loadgen.observe import NOTHING, Observe, Queue, unseen
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.loadgen.result import SessionResult
-from connector_tax.loadgen.session import (
-    NOTHING,
-    BenchmarkSession,
-    Observe,
-    Queue,
-    unseen,
-)
+from connector_tax.loadgen.session import BenchmarkSession
 from connector_tax.records.cell import CellSpec, CellWindow
 from connector_tax.records.request import RequestRecord
 from connector_tax.records.target import Target

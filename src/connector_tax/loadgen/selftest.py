@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from connector_tax.errors import ConnectorTaxError, EngineError
 from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.session import Observe
+from connector_tax.loadgen.observe import Observe
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
 from connector_tax.records.target import target_of

@@ -7,11 +7,9 @@ a thread, so that the caller can be told of signals while a cell runs.
 import os
 import threading
 from array import array
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic_ns, thread_time_ns
-from typing import Protocol
 
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cpu_clock import CpuMeter
@@ -20,7 +18,6 @@ from connector_tax.loadgen.events import SessionEvent, session_log
 from connector_tax.loadgen.messages import (
     Abandon,
     Batch,
-    Ended,
     Finished,
     Go,
     Job,
@@ -29,6 +26,7 @@ from connector_tax.loadgen.messages import (
     Stopped,
     decode_ended,
 )
+from connector_tax.loadgen.observe import NOTHING, Observe, Queue, unseen
 from connector_tax.loadgen.outcome import lost_records, never_sent, record_of
 from connector_tax.loadgen.pool import WorkerPool
 from connector_tax.loadgen.result import SessionResult
@@ -48,34 +46,6 @@ LEAD_NS = 20_000_000
 INTERRUPTED = "interrupted"
 # Several workers that are told so long beforehand stop at the same time.
 STOP_LEAD_NS = 10_000_000
-
-# Asked while a cell runs: (monotonic ns, requests waiting in the engine) of samples since it was asked last.
-Queue = Callable[[], Iterable[tuple[int, float]]]
-
-
-def unseen() -> Iterable[tuple[int, float]]:
-    """Nobody samples the engine's queue, so no cell is ended for it."""
-    return ()
-
-
-class Watcher(Protocol):
-    """Told how a cell is going, on the coordinator's thread."""
-
-    def ended(self, request: Ended) -> None: ...
-
-    def tick(self, sent: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Observe:
-    """What is kept beside the records: every token's time, a log of every event. Both cost. ``watcher`` sees requests end."""
-
-    token_times: bool = False
-    event_log: Path | None = None
-    watcher: Watcher | None = None
-
-
-NOTHING = Observe()
 
 
 class BenchmarkSession:

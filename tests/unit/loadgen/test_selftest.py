@@ -8,6 +8,7 @@ import pytest
 
 from connector_tax.errors import EngineError
 from connector_tax.loadgen.cell import measure_cell
+from connector_tax.loadgen.observe import Observe
 from connector_tax.loadgen.selftest import (
     Cost,
     Errors,
@@ -22,7 +23,6 @@ from connector_tax.loadgen.selftest import (
     yardstick_accuracy,
     yardstick_capacity,
 )
-from connector_tax.loadgen.session import Observe
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.request import RequestRecord
 from connector_tax.records.target import target_of

@@ -21,9 +21,9 @@ from connector_tax.errors import EngineError
 from connector_tax.loadgen import session
 from connector_tax.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.loadgen.messages import Abandon, Job
+from connector_tax.loadgen.observe import NOTHING, Observe
 from connector_tax.loadgen.placement import Placement
 from connector_tax.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.loadgen.session import NOTHING, Observe
 from connector_tax.records.cell import CellSpec
 from connector_tax.records.target import target_of
 
