@@ -1,5 +1,6 @@
 """What a load of another tool came to, and the documents that it is read from."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,12 @@ def read_documents(path: Path) -> list[Document]:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
     if not content.strip():
         raise ConfigError(f"{path}: holds nothing.")
+    if any(word in content for word in _NO_JSON):
+        content = (
+            b"\n".join(map(_as_json, content.split(b"\n")))
+            if b"\n{" in content.strip()
+            else _as_json(content)
+        )
     try:
         return [Document(str(path), content, msgspec.json.decode(content, type=_Members))]
     except (ValueError, RecursionError) as error:
@@ -131,6 +138,18 @@ def read_documents(path: Path) -> list[Document]:
                 at, why = (place, error) if found else (str(path), whole)
                 raise ConfigError(f"{at}: no JSON object ({why}).") from error
     return found
+
+
+# Python's json module writes them, and no other reads them: ``vllm bench serve --burstiness inf`` has the first one.
+_NO_JSON = (b"Infinity", b"NaN")
+
+
+def _as_json(content: bytes) -> bytes:
+    """With null for what is no number; unchanged where it is no JSON all the same, which is said then."""
+    try:
+        return msgspec.json.encode(json.loads(content, parse_constant=lambda word: None))
+    except (ValueError, RecursionError, TypeError):
+        return content
 
 
 def milliseconds(seconds: Iterable[float]) -> tuple[float, ...]:

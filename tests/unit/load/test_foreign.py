@@ -329,3 +329,14 @@ def test_any_value_in_place_of_another_is_read_or_refused(source: Path, data: st
             read_results(path)
         except ConfigError as error:
             assert str(error).startswith(str(path))
+
+
+def test_numbers_that_are_none_in_json_are_read_as_unknown(tmp_path: Path) -> None:
+    """``vllm bench serve --burstiness inf`` writes Infinity, as Python's json module does."""
+    whole = json.loads((SAMPLES / "vllm_plain.json").read_text())
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(whole | {"burstiness": float("inf"), "mean_itl_ms": float("nan")}))
+    assert "Infinity" in path.read_text()
+    assert read_result(path) == read_result(SAMPLES / "vllm_plain.json")
+    path.write_text("\n".join([path.read_text()] * 2))
+    assert len(read_results(path)) == 2
