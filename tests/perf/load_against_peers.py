@@ -47,7 +47,7 @@ def ours(url: str, args: argparse.Namespace, folder: Path) -> tuple[float, float
         "--out",
         str(folder),
     ]
-    command += ["--inflight-cap", "1024", "--token-ids", "1000,30000"]
+    command += ["--inflight-cap", "1024", "--token-ids", "10,500"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(done.stdout + done.stderr)

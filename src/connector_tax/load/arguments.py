@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument("--top-p", type=_number(float))
     prompts.add_argument("--top-k", type=int)
     prompts.add_argument("--extra-body", metavar="JSON", help="further members of every request")
-    prompts.add_argument("--token-ids", default="1000,100000", help="range that prompts draw from: low,high")
+    prompts.add_argument("--token-ids", default="1000,30000", help="range that prompts draw from: low,high")
     prompts.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
     prompts.add_argument(
         "--chars-per-token",
