@@ -101,3 +101,31 @@ def test_a_ten_megabyte_event_is_one_token() -> None:
     event = b"data: " + json.dumps({"choices": [{"text": "y" * 10_000_000}]}).encode() + b"\n\n"
     pieces = [event[i : i + 65536] for i in range(0, len(event), 65536)]
     assert scan([TOKEN, *pieces, USAGE]).tokens == 2
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"\n", b"\r", b": ping\n\n", b"event: ping\n\n", b'data: {"choices":[]}\n\n'],
+    ids=["blank lines", "CRs", "comments", "other fields", "empty choices"],
+)
+def test_a_stream_in_which_no_token_comes_has_an_end(piece: bytes) -> None:
+    """However little of it is kept; a token begins the count anew."""
+    most = 1 << 24
+    flood = piece * (most // 4 // len(piece))
+    with pytest.raises(MalformedStream, match="no token in 16 MiB of the stream"):
+        scan([TOKEN, flood, flood, flood, TOKEN, *6 * [flood]])
+
+
+def test_a_token_in_a_frame_of_its_own_begins_the_count_anew() -> None:
+    scanner = EventScanner()
+    scanner.feed(TOKEN)
+    comments = b": ping\n\n" * (1 << 19)
+    for _ in range(12):
+        scanner.feed(comments)
+        assert scanner.take(b"%x\r\n%b\r\n" % (len(TOKEN), TOKEN))
+    assert scanner.tokens == 13
+
+
+def test_data_lines_are_found_among_other_lines() -> None:
+    event = b': a comment\nid: data: 1\ndata: {"choices":\nretry: 3\n data: none\ndata:[{"text":"x"}]}  \n\n'
+    assert scan([event, USAGE, DONE]).tokens == 1
