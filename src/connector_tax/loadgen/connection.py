@@ -285,12 +285,15 @@ class Connection(asyncio.Protocol):
             self._owner.connection_free(self)
         if self._flight is None:
             return
-        if self._owner.events.response_completed is not None:
-            self._owner.events.response_completed(self._flight, self._now_ns)
+        self._note_completed(self._flight)
         if not self._streams:
             self._end_unstreamed()
         else:
             self._finish_stream()
+
+    def _note_completed(self, flight: Flight) -> None:
+        if self._owner.events.response_completed is not None:
+            self._owner.events.response_completed(flight, self._now_ns)
 
     @property
     def _unwritten(self) -> bool:
@@ -355,6 +358,7 @@ class Connection(asyncio.Protocol):
         if self._scanner.done and data:
             # The end of the message may take its time, or never come; the answer is whole.
             self.finishing = True
+            self._note_completed(flight)
             self._finish_stream()
             return
         framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))

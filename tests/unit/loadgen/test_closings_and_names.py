@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
-from hostile_wire import HostileServer, Peer, well
+from hostile_wire import WELL, HostileServer, Peer, saying, well
 
 from connector_tax.loadgen import http_issuer
 from connector_tax.loadgen.connection import Connection
+from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.http_issuer import HttpIssuer
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner
@@ -372,3 +373,33 @@ def test_a_server_that_closes_at_once_is_not_asked_for_spares_without_end() -> N
         return accepted
 
     assert uvloop.run(run()) <= 8
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["with its message's end", "before its message's end"])
+def test_an_answer_is_told_of_once_whether_its_message_ends_with_it_or_later(late: bool) -> None:
+    told: list[str] = []
+
+    def hook(name: str) -> Callable[[Flight, int], None]:
+        return lambda flight, now_ns: told.append(name)
+
+    async def run() -> None:
+        server = HostileServer(saying(*((WELL[:-5], WELL[-5:]) if late else (WELL,)), then="stall"))
+        events = SampleEventHandler(
+            issued=hook("issued"),
+            first_chunk=hook("first"),
+            non_first_chunk=hook("other"),
+            response_completed=hook("completed"),
+            complete=hook("complete"),
+        )
+        issuer = HttpIssuer(Target("127.0.0.1", server.port, "m"), RequestForm(), events, spare_connections=0)
+        ended: asyncio.Queue[Flight] = asyncio.Queue()
+        await issuer.start(ended.put_nowait)
+        issuer.issue(Flight(0, 0, 0), ASKED)
+        assert (await asyncio.wait_for(ended.get(), 10)).status == "ok"
+        while not issuer._idle:
+            await asyncio.sleep(0.001)
+        issuer.shutdown()
+        await server.close()
+
+    uvloop.run(run())
+    assert told == ["issued", "first", "other", "completed", "complete"]
