@@ -182,7 +182,8 @@ class HttpIssuer(SampleIssuer):
         now_ns = monotonic_ns()
         over = [flight for _, flight in takewhile(lambda timed: timed[0] <= now_ns, self._timed.values())]
         for flight in over:
-            self._time_out(flight, now_ns)
+            if flight.status is None:  # the end of one may have been the end of all
+                self._time_out(flight, now_ns)
         if self._timed:
             first_ns, _ = next(iter(self._timed.values()))
             self._expire_in(max((first_ns - now_ns) / 1e9, TIMEOUT_GRAIN_S))

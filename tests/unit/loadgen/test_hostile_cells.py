@@ -114,26 +114,28 @@ def test_the_neighbours_of_an_endless_event_are_answered_while_it_comes() -> Non
     assert outcome.health["given_up"] is None
 
 
-FAULTS = {
-    "answered": "from connector_tax.workload.prompts import RequestRenderer as T",
-    "ended": "from connector_tax.workload.prompts import RequestRenderer as T",
-    "lengths": "from connector_tax.workload.prompts import RequestRenderer as T",
-    "place": "from connector_tax.workload.prompts import RequestRenderer as T",
-    "scheduler's ended": "from connector_tax.traffic.schedulers import ClosedLoop as T",
-}
+RENDERER = "from connector_tax.workload.prompts import RequestRenderer as T"
+SCHEDULER = "from connector_tax.traffic.schedulers import ClosedLoop as T"
+OF_RENDERER = ("answered", "ended", "lengths", "place")
 
 
-@pytest.mark.parametrize("load", [LOOP, OPEN], ids=["closed", "open"])
-@pytest.mark.parametrize("where", FAULTS)
+@pytest.mark.parametrize(
+    ("whose", "name", "load"),
+    [
+        *((RENDERER, name, load) for name in OF_RENDERER for load in (LOOP, OPEN)),
+        (SCHEDULER, "ended", LOOP),
+    ],
+    ids=[
+        *(f"{name}, {load}" for name in OF_RENDERER for load in ("closed loop", "open loop")),
+        "ended of the scheduler",
+    ],
+)
 def test_a_callback_that_raises_in_the_middle_of_an_answer_ends_the_cell_by_name(
-    where: str, load: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whose: str, name: str, load: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is called out of the parser of HTTP, which would take it for a fault of the server's."""
-    if where == "scheduler's ended" and load is OPEN:
-        pytest.skip("an open loop's scheduler takes no notice of ends")
-    name = where.split()[-1]
     (tmp_path / "sitecustomize.py").write_text(
-        f"{FAULTS[where]}\n"
+        f"{whose}\n"
         f"was = T.{name}\n"
         f"def broken(self, seq, *rest):\n"
         f"    if seq == 30:\n"
