@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector_tax.loadgen import sse
 from connector_tax.loadgen.sse import EventScanner, MalformedStream, StreamError
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
@@ -108,20 +109,21 @@ def test_a_ten_megabyte_event_is_one_token() -> None:
     [b"\n", b"\r", b": ping\n\n", b"event: ping\n\n", b'data: {"choices":[]}\n\n'],
     ids=["blank lines", "CRs", "comments", "other fields", "empty choices"],
 )
-def test_a_stream_in_which_no_token_comes_has_an_end(piece: bytes) -> None:
-    """However little of it is kept; a token begins the count anew."""
-    most = 1 << 24
-    flood = piece * (most // 4 // len(piece))
-    with pytest.raises(MalformedStream, match="no token in 16 MiB of the stream"):
+def test_a_stream_in_which_no_token_comes_has_an_end(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little of it is kept; a token begins the count anew. Of 16 MiB, which are one here."""
+    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1 << 20)
+    flood = piece * ((1 << 18) // len(piece))
+    with pytest.raises(MalformedStream, match="no token in 1 MiB of the stream"):
         scan([TOKEN, flood, flood, flood, TOKEN, *6 * [flood]])
+    assert scan([TOKEN, flood, flood, flood, TOKEN, *3 * [flood], TOKEN, USAGE, DONE]).tokens == 3
 
 
-def test_a_token_in_a_frame_of_its_own_begins_the_count_anew() -> None:
+def test_a_token_in_a_frame_of_its_own_begins_the_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1 << 20)
     scanner = EventScanner()
     scanner.feed(TOKEN)
-    comments = b": ping\n\n" * (1 << 19)
     for _ in range(12):
-        scanner.feed(comments)
+        scanner.feed(b": ping\n\n" * (1 << 15))
         assert scanner.take(b"%x\r\n%b\r\n" % (len(TOKEN), TOKEN))
     assert scanner.tokens == 13
 
