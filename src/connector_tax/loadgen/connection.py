@@ -7,11 +7,11 @@ never see it, and a token costs the client little more than the system call.
 """
 
 import asyncio
-import json
 from time import monotonic_ns
 from typing import Protocol, TypeGuard, cast
 
 import httptools
+import msgspec
 
 from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.issuer import Flight
@@ -24,9 +24,11 @@ MAX_ERROR_CHARS = 2000
 MAX_ERROR_BODY = 8000
 # Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
 MAX_ANSWER = 1 << 26
-# Bytes of a head, or of a trailer, without an end. And of a whole answer: a stream is not followed for ever.
+# Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not followed for ever.
 MOST_HEAD_BYTES = 1 << 21
 MOST_ANSWER_BYTES = 1 << 28
+# After a read of that length others have their turn: uvloop reads 256,000 bytes at once, and up to 32 times in a row.
+LONG_READ = 1 << 17
 # Longest read that may be recognised by its frame; an event with more in it is worth parsing.
 MAX_FRAME = 4096
 
@@ -44,9 +46,9 @@ NO_FRAME = b"\n"
 INTERIM = frozenset({*range(100, 200)} - {101})
 # Of a body as it is, or in chunks.
 PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
-# Ends of a flight that leave something of its answer in the socket.
 # Of one request; more is nonsense, and no 64-bit record may hold it.
 MOST_TOKENS = 2**31
+# Ends of a flight that leave something of its answer in the socket.
 UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
 
@@ -76,7 +78,6 @@ class Connection(asyncio.Protocol):
         "_body",
         "_coding",
         "_event_stream",
-        "_finishing",
         "_flight",
         "_framed",
         "_in_head",
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         "_status_code",
         "_transport",
         "_untold_bytes",
+        "finishing",
         "on_body",
         "payload",
         "was_idle",
@@ -95,7 +97,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._flight: Flight | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._scanner = EventScanner()
@@ -115,7 +117,7 @@ class Connection(asyncio.Protocol):
         # Bytes since the parser last told of something, and of the whole answer.
         self._untold_bytes = self._answer_bytes = 0
         # The answer is whole, and the end of its message is still to come.
-        self._finishing = False
+        self.finishing = False
         # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
         self.was_idle = False
         # Of the flight under way or the last one: it may have to be sent again.
@@ -123,11 +125,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
-        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport = cast(asyncio.Transport, transport)
 
     @property
     def usable(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing() and not self._finishing
+        return self._transport is not None and not self._transport.is_closing() and not self.finishing
 
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
@@ -181,7 +183,7 @@ class Connection(asyncio.Protocol):
                 self._on_chunk(flight, now_ns)
             return
         self._now_ns = now_ns
-        if self._flight is None and not self._finishing:
+        if self._flight is None and not self.finishing:
             self.close()  # a server that talks without being asked
             return
         self._answered = True
@@ -199,10 +201,19 @@ class Connection(asyncio.Protocol):
         else:
             self._take_bodies(data)
             self._check_size()
+            if len(data) >= LONG_READ and self._transport is not None and not self._transport.is_closing():
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _check_size(self) -> None:
         if self._untold_bytes > MOST_HEAD_BYTES:
             self._end("malformed", f"a head or trailer without an end after {MOST_HEAD_BYTES >> 20} MiB")
+        elif self._status_code not in (0, 200) and self._answer_bytes > MOST_HEAD_BYTES:
+            self._end_unstreamed()
         elif self._answer_bytes > MOST_ANSWER_BYTES:
             self._end("malformed", f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
         else:
@@ -228,16 +239,13 @@ class Connection(asyncio.Protocol):
 
     def _end_with_connection(self, exc: Exception | None) -> None:
         """An answer may end by closing: a stream that has said [DONE], and whatever is no stream."""
+        lost = f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
         if self._status_code >= 200 and not self._streams:
-            self._end_unstreamed()
+            self._end_unstreamed(lost)
             return
         if self._streams:
-            self._finish_stream(
-                f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
-            )
-        self._end(
-            "truncated", f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
-        )
+            self._finish_stream(lost)
+        self._end("truncated", lost)
 
     # httptools
 
@@ -261,7 +269,8 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None
         self._status_code = self._parser.get_status_code()
         self._in_head = False
-        self._untold_bytes = 0
+        if self._status_code not in INTERIM:
+            self._untold_bytes = 0
 
     def on_message_complete(self) -> None:
         if self._status_code in INTERIM:
@@ -271,17 +280,20 @@ class Connection(asyncio.Protocol):
         # Before the end is reported: what is closing takes no further request, and what is not yet written belongs to this one.
         if not self._parser.should_keep_alive() or self._unwritten or self._status_code == 413:
             self.close()
-        if self._finishing:
-            self._finishing = False
+        if self.finishing:
+            self.finishing = False
             self._owner.connection_free(self)
         if self._flight is None:
             return
-        if self._owner.events.response_completed is not None:
-            self._owner.events.response_completed(self._flight, self._now_ns)
+        self._note_completed(self._flight)
         if not self._streams:
             self._end_unstreamed()
         else:
             self._finish_stream()
+
+    def _note_completed(self, flight: Flight) -> None:
+        if self._owner.events.response_completed is not None:
+            self._owner.events.response_completed(flight, self._now_ns)
 
     @property
     def _unwritten(self) -> bool:
@@ -291,15 +303,19 @@ class Connection(asyncio.Protocol):
     def _streams(self) -> bool:
         return self._status_code == 200 and self._event_stream
 
-    def _end_unstreamed(self) -> None:
+    def _end_unstreamed(self, lost: str | None = None) -> None:
+        """
+        Args:
+            lost: what became of the connection, where that has ended the answer.
+        """
         if self._status_code != 200:
             self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
         elif self._owner.stream:
             self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
         else:
-            self._finish_whole()
+            self._finish_whole(lost)
 
-    def _finish_whole(self) -> None:
+    def _finish_whole(self, lost: str | None) -> None:
         """An answer in one piece has a last token and no first one: when that came nobody can tell."""
         flight = self._flight
         assert flight is not None
@@ -309,7 +325,8 @@ class Connection(asyncio.Protocol):
         try:
             answer = read_whole_answer(self._body)
         except MalformedStream as error:
-            self._end(error.status, str(error))
+            cut = lost is not None and error.status == "malformed"
+            self._end("truncated" if cut else error.status, lost if cut else str(error))
             return
         flight.t_last_token_ns = self._now_ns
         self._end_with_usage(flight, answer.get("usage"))
@@ -340,7 +357,8 @@ class Connection(asyncio.Protocol):
             self._note_tokens(flight, tokens)
         if self._scanner.done and data:
             # The end of the message may take its time, or never come; the answer is whole.
-            self._finishing = True
+            self.finishing = True
+            self._note_completed(flight)
             self._finish_stream()
             return
         framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
@@ -383,7 +401,8 @@ class Connection(asyncio.Protocol):
 
     def _end_with_usage(self, flight: Flight, usage: object) -> None:
         if not _has_counts(usage):
-            self._end("malformed", f"no usage in the answer (usage: {excerpt(json.dumps(usage), 200)})")
+            said = excerpt(msgspec.json.encode(usage)[:MAX_ERROR_BODY], 200)
+            self._end("malformed", f"no usage in the answer (usage: {said})")
             return
         flight.prompt_tokens = usage["prompt_tokens"]
         flight.completion_tokens = usage["completion_tokens"]

@@ -129,6 +129,8 @@ class LoadGenerator:
     async def prepare(self) -> None:
         """Open connections, render the first prompts, put everything that lives out of the collector's way."""
         self._loop = asyncio.get_running_loop()
+        # Before connections take what files there are.
+        self._timer = DeadlineTimer(self._loop, self._woken)
         await self._issuer.start(self._flight_ended)
         room = START_BYTES
         soon = self._scheduler.upcoming()
@@ -137,7 +139,6 @@ class LoadGenerator:
             room -= len(self._rendered[seq])
             if room < 0:
                 break
-        self._timer = DeadlineTimer(self._loop, self._woken)
         # A collection of a large heap takes milliseconds, which would be booked as latency.
         gc.collect()
         gc.freeze()

@@ -11,9 +11,9 @@ would double the load and hide the failure.
 import asyncio
 import errno
 import ssl
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
 from time import monotonic_ns
 
 from connector_tax.loadgen.connection import Connection
@@ -33,6 +33,8 @@ SPARES_AT_ONCE = 2
 FIRST_WITHIN_S = 5.0
 # How late a request may be given up for want of time.
 TIMEOUT_GRAIN_S = 0.05
+# What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
+FINISH_WITHIN_S = 0.25
 
 
 class HttpIssuer(SampleIssuer):
@@ -59,9 +61,11 @@ class HttpIssuer(SampleIssuer):
         self._server_name = target.host if target.tls else None
         self.stream = form.stream
         self._timeout_s = form.timeout_s
-        # Requests in the order in which their time is over, those that have ended meanwhile among them.
-        self._timed: deque[tuple[int, Flight]] = deque()
+        # By ``seq``, in the order in which their time is over; of connections, when that of their message's end is.
+        self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
+        self._finishing: dict[Connection, int] = {}
+        self._finish: asyncio.TimerHandle | None = None
         self.events = events
         self.collect_ids = collect_ids
         self._spare_connections = spare_connections
@@ -92,7 +96,7 @@ class HttpIssuer(SampleIssuer):
         else:
             self._issue_on_new(flight, payload)
         if self._timeout_s is not None:
-            self._timed.append((monotonic_ns() + s_to_ns(self._timeout_s), flight))
+            self._timed[flight.seq] = (monotonic_ns() + s_to_ns(self._timeout_s), flight)
             if self._expiry is None:
                 self._expire_in(self._timeout_s)
         if len(self._idle) < self._spare_connections and self._opening is None:
@@ -118,6 +122,8 @@ class HttpIssuer(SampleIssuer):
             self._opening.cancel()
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._finish is not None:
+            self._finish.cancel()
         self._timed.clear()
         for connection in list(self._open):
             connection.close()
@@ -128,9 +134,14 @@ class HttpIssuer(SampleIssuer):
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         if connection.usable:
             self._put_by(connection)
+        elif connection.finishing:
+            self._finishing[connection] = monotonic_ns() + s_to_ns(FINISH_WITHIN_S)
+            if self._finish is None:
+                self._finish_in(FINISH_WITHIN_S)
         self._end(flight)
 
     def connection_free(self, connection: Connection) -> None:
+        self._finishing.pop(connection, None)
         if connection.usable and connection in self._open:
             self._put_by(connection)
 
@@ -141,6 +152,7 @@ class HttpIssuer(SampleIssuer):
     def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
         self._open.discard(connection)
         self._idle.pop(connection, None)
+        self._finishing.pop(connection, None)
         if flight is None:
             return
         now_ns = monotonic_ns()
@@ -168,12 +180,13 @@ class HttpIssuer(SampleIssuer):
         """End the requests whose time is over, and look again when that of the next one is."""
         self._expiry = None
         now_ns = monotonic_ns()
-        while self._timed and self._timed[0][0] <= now_ns:
-            _, flight = self._timed.popleft()
-            if flight.status is None:
+        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= now_ns, self._timed.values())]
+        for flight in over:
+            if flight.status is None:  # the end of one may have been the end of all
                 self._time_out(flight, now_ns)
         if self._timed:
-            self._expire_in(max((self._timed[0][0] - now_ns) / 1e9, TIMEOUT_GRAIN_S))
+            first_ns, _ = next(iter(self._timed.values()))
+            self._expire_in(max((first_ns - now_ns) / 1e9, TIMEOUT_GRAIN_S))
 
     def _time_out(self, flight: Flight, now_ns: int) -> None:
         if flight.carrier is not None:
@@ -186,6 +199,19 @@ class HttpIssuer(SampleIssuer):
             task.cancel()
         self._report(flight, "timeout", f"unfinished {self._timeout_s:g} s after it was sent", now_ns)
 
+    def _finish_in(self, seconds: float) -> None:
+        self._finish = asyncio.get_running_loop().call_later(seconds, self._finished)
+
+    def _finished(self) -> None:
+        """Close the connections whose message did not end in time."""
+        self._finish = None
+        now_ns = monotonic_ns()
+        for connection, _ in list(takewhile(lambda late: late[1] <= now_ns, self._finishing.items())):
+            del self._finishing[connection]
+            connection.close()
+        if self._finishing:
+            self._finish_in(FINISH_WITHIN_S)
+
     def _opened(self, task: "asyncio.Task[None]") -> None:
         self._opening = None
 
@@ -195,16 +221,14 @@ class HttpIssuer(SampleIssuer):
         task.add_done_callback(_raise)
 
     async def _connect_and_send(self, flight: Flight, payload: bytes) -> None:
-        task = asyncio.current_task()
-        assert task is not None
         try:
             connection = await self._connect()
         except OSError as error:
             # In the same step as the end of the flight: whoever abandons looks here for what has not ended.
-            if self._connecting.pop(task, None) is not None:
+            if self._connecting.pop(_own_task(), None) is not None:
                 self._report(flight, *_refusal(error), monotonic_ns())
             return
-        if self._connecting.pop(task, None) is None:
+        if self._connecting.pop(_own_task(), None) is None:
             connection.close()
             return
         connection.send(flight, payload)
@@ -216,9 +240,10 @@ class HttpIssuer(SampleIssuer):
             transport, connection = await loop.create_connection(
                 lambda: Connection(self), host, port, ssl=self._tls, server_hostname=self._server_name
             )
-        except OSError:
-            # Another address of that name may answer.
-            self._address = self._named
+        except OSError as error:
+            # Another address of that name may answer; a client without files could not even look for one.
+            if error.errno not in EXHAUSTED:
+                self._address = self._named
             raise
         # A name is resolved once: each look-up takes a thread and a round trip. A peer that is gone already has no name.
         peer = transport.get_extra_info("peername")
@@ -233,6 +258,7 @@ class HttpIssuer(SampleIssuer):
         self._end(flight)
 
     def _end(self, flight: Flight) -> None:
+        self._timed.pop(flight.seq, None)
         if self.events.complete is not None:
             self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
@@ -253,6 +279,13 @@ def _refusal(error: OSError) -> tuple[Status, str]:
     if error.errno in EXHAUSTED:
         return "aborted", f"{NO_SOCKET}: {error}"
     return "connect_error", str(error)
+
+
+def _own_task() -> "asyncio.Task[None]":
+    """Asked for where it is needed: kept by its own frame it would lie in a ring when it is cancelled, with its payload."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _raise(task: "asyncio.Task[None]") -> None:

@@ -6,6 +6,7 @@ those bytes are missing the event is decoded after all, so a server that writes 
 costs time, never truth.
 """
 
+import re
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,8 +16,10 @@ from connector_tax.redaction import excerpt
 
 _TIGHT, _LOOSE = _TOKEN = (b'"choices":[{', b'"choices": [{')
 _DONE = b"[DONE]"
-# An event that is longer is none; no server puts more into one, and a stream without an end must not fill memory.
+# An event that is longer is none; no server puts more into one, and a stream without an end must not fill memory. Nor does so much
+# come between two tokens: a prompt's ids stand in an event with a token.
 MOST_EVENT_BYTES = 1 << 24
+_DATA_LINE = re.compile(rb"^data:(.*)$", re.MULTILINE)
 # A key or a value that a server writes into the event in which it gives up. Inside a JSON string its quotes would be escaped.
 _ERROR = b'"error"'
 _MARK = b"\xef\xbb\xbf"
@@ -59,6 +62,7 @@ class EventScanner:
         "_rest",
         "_return",
         "_tail",
+        "_tokenless_bytes",
         "done",
         "output_ids",
         "tokens",
@@ -74,6 +78,8 @@ class EventScanner:
         self._begun = False
         self._tail = _NO_TAIL
         self._last_payload = b""
+        # Since the last token.
+        self._tokenless_bytes = 0
         self.tokens = 0
         self.usage: dict[str, Any] | None = None
         self.done = False
@@ -82,10 +88,20 @@ class EventScanner:
         """Take the next piece; returns how many events with a token it completed.
 
         Raises:
-            MalformedStream: an event that is not JSON.
+            MalformedStream: an event that is not JSON, or none that ends.
             StreamError: an error object in place of a token.
         """
         before = self.tokens
+        self._read(data)
+        self._tokenless_bytes = 0 if self.tokens > before else self._tokenless_bytes + len(data)
+        if len(self._rest) > MOST_EVENT_BYTES:
+            said = excerpt(bytes(self._rest[:MAX_SAID]), 200)
+            raise MalformedStream(f"an event without an end after {MOST_EVENT_BYTES >> 20} MiB: {said}")
+        if self._tokenless_bytes > MOST_EVENT_BYTES:
+            raise MalformedStream(f"no token in {MOST_EVENT_BYTES >> 20} MiB of the stream")
+        return self.tokens - before
+
+    def _read(self, data: bytes) -> None:
         if self._return or b"\r" in data:
             data = self._with_line_feeds(data)
         if not self._begun and data:
@@ -95,26 +111,23 @@ class EventScanner:
             searched = len(self._rest) - 1
             self._rest += data
             if self._rest.find(b"\n\n", searched) < 0:
-                self._check_length()
-                return 0
+                return
             data = bytes(self._rest)
             self._rest.clear()
         if not self.tokens:
             first = data.find(b"\n\n")
             if first < 0:
                 self._rest += data
-                self._check_length()
-                return 0
+                return
             self._event(data[:first])
             data = data[first + 2 :]
         if self.tokens and self.output_ids is None:
             data = self._count_plain(data)
         *events, rest = data.split(b"\n\n")
         for event in events:
-            self._event(event)
+            if event:
+                self._event(event)
         self._rest += rest
-        self._check_length()
-        return self.tokens - before
 
     def _with_line_feeds(self, data: bytes) -> bytes:
         """Lines may end with CR LF, or with CR alone; neither stands inside JSON."""
@@ -124,12 +137,6 @@ class EventScanner:
             data = data.removeprefix(b"\n")
         self._return = data.endswith(b"\r")
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-    def _check_length(self) -> None:
-        if len(self._rest) > MOST_EVENT_BYTES:
-            raise MalformedStream(
-                f"an event without an end after {MOST_EVENT_BYTES >> 20} MiB: {excerpt(bytes(self._rest[:MAX_SAID]), 200)}"
-            )
 
     @property
     def between_tokens(self) -> bool:
@@ -158,6 +165,7 @@ class EventScanner:
             at = chunk.rfind(_GOES_ON)
             self._tail = chunk[at:] if at > 0 else _NO_TAIL
         self.tokens += 1
+        self._tokenless_bytes = 0
         self._last_payload = chunk
         return True
 
@@ -195,10 +203,10 @@ class EventScanner:
             payload = event[5:].strip()
         else:
             # Comments (": keep-alive"), other fields, or data spread over several lines.
-            lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+            lines = _DATA_LINE.findall(event) if b"data:" in event else ()
             if not lines:
                 return
-            payload = b"\n".join(lines)
+            payload = b"\n".join([line.strip() for line in lines])
         if payload == _DONE:
             self.done = True
         elif self.done:

@@ -16,8 +16,10 @@ class StallWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.counts = [0] * (len(EDGES_US) + 1)
         self.max_us = 0.0
-        self._due_ns = monotonic_ns() + PERIOD_NS
         self._timer = DeadlineTimer(loop, self._beat)
+
+    def begin(self) -> None:
+        self._due_ns = monotonic_ns() + PERIOD_NS
         self._timer.arm(self._due_ns)
 
     def close(self) -> None:

@@ -166,8 +166,11 @@ class Worker:
             log=log,
             token_times=job.token_times,
         )
+        # Before connections take what files there are.
+        stalls = StallWatch(self._loop)
         await generator.prepare()
-        self._cell = _Cell(generator, StallWatch(self._loop), log)
+        self._cell = _Cell(generator, stalls, log)
+        stalls.begin()
         self.mailbox.send(Ready())
 
     def _finish(self) -> None:

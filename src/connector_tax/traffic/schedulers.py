@@ -25,6 +25,8 @@ AHEAD = 4
 # long in each further one, and no longer than that.
 FIRST_WAIT_NS = 10_000_000
 LONGEST_WAIT_NS = 1_000_000_000
+# Rounds of failures that are remembered; the wait is longest in the eighth.
+MOST_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,15 @@ class Backoff:
     def wait_ns(self, ok: bool) -> int:
         """Until the slot opens again whose request has ended, well or not.
 
-        A success halves what is counted: one answer among many refusals does not make a server asked at full speed again.
+        A success takes one failure back: a server that refuses more than it answers is asked ever slower, one that has recovered
+        at full speed, since nobody waits after a success.
         """
         if ok:
-            self._failed //= 2
+            self._failed = max(self._failed - 1, 0)
             return 0
         rounds = self._failed // self._slots
-        self._failed += 1
-        return min(FIRST_WAIT_NS << min(rounds - 1, 10), LONGEST_WAIT_NS) if rounds else 0
+        self._failed = min(self._failed + 1, MOST_ROUNDS * self._slots)
+        return min(FIRST_WAIT_NS << (rounds - 1), LONGEST_WAIT_NS) if rounds else 0
 
 
 class Scheduler(ABC):

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
+from hostile_wire import WELL, HostileServer, Peer, saying, well
 
 from connector_tax.loadgen import http_issuer
 from connector_tax.loadgen.connection import Connection
+from connector_tax.loadgen.events import SampleEventHandler
 from connector_tax.loadgen.http_issuer import HttpIssuer
 from connector_tax.loadgen.issuer import Flight
 from connector_tax.loadgen.sse import EventScanner
@@ -20,6 +22,9 @@ USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":2}}
 STREAM = TOKEN + TOKEN + USAGE + b"data: [DONE]\n\n"
 EVENTS = b"Content-Type: text/event-stream\r\n"
 REQUEST = b"POST /v1/completions HTTP/1.1\r\nX-Padding: " + b"p" * 30_000 + b"\r\n\r\n"
+
+
+ASKED = b"POST /v1/completions HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
 
 
 def sized(body: bytes, head: bytes = b"HTTP/1.1 200 OK\r\n" + EVENTS) -> bytes:
@@ -100,6 +105,44 @@ def test_a_request_that_met_a_closing_connection_is_sent_again_and_counted(
     assert (first.status, first.resends) == ("ok", 0)
     assert (second.status, second.resends) == ("ok", 1)
     assert server.requests == [2, 1]
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used before", "opened ahead"])
+def test_a_request_that_crossed_the_close_of_an_idle_connection_is_sent_again(
+    used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close lies in the client's socket, unread, as the request is written; no turn of the loop is in between."""
+    monkeypatch.setattr(http_issuer, "RESEND_WITHIN_NS", 5_000_000_000)
+
+    async def run() -> tuple[Flight, int]:
+        peers: list[Peer] = []
+
+        async def serve(peer: Peer) -> None:
+            peers.append(peer)
+            await well(peer)
+
+        server = HostileServer(serve)
+        issuer = HttpIssuer(
+            Target("127.0.0.1", server.port, "m"), RequestForm(), spare_connections=int(not used)
+        )
+        ended: asyncio.Queue[Flight] = asyncio.Queue()
+        await issuer.start(ended.put_nowait)
+        if used:
+            issuer.issue(Flight(0, 0, 0), ASKED)
+            await ended.get()
+        while not peers:
+            await asyncio.sleep(0.001)
+        issuer._spare_connections = 0
+        assert len(issuer._idle) == 1
+        peers[0].half_close()
+        issuer.issue(Flight(1, 0, 0), ASKED)
+        flight = await asyncio.wait_for(ended.get(), 10)
+        issuer.shutdown()
+        await server.close()
+        return flight, len(peers)
+
+    flight, connections = uvloop.run(run())
+    assert (flight.status, flight.resends, connections) == ("ok", 1, 2)
 
 
 def test_a_request_that_the_server_may_have_worked_on_is_not_sent_again() -> None:
@@ -330,3 +373,33 @@ def test_a_server_that_closes_at_once_is_not_asked_for_spares_without_end() -> N
         return accepted
 
     assert uvloop.run(run()) <= 8
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["with its message's end", "before its message's end"])
+def test_an_answer_is_told_of_once_whether_its_message_ends_with_it_or_later(late: bool) -> None:
+    told: list[str] = []
+
+    def hook(name: str) -> Callable[[Flight, int], None]:
+        return lambda flight, now_ns: told.append(name)
+
+    async def run() -> None:
+        server = HostileServer(saying(*((WELL[:-5], WELL[-5:]) if late else (WELL,)), then="stall"))
+        events = SampleEventHandler(
+            issued=hook("issued"),
+            first_chunk=hook("first"),
+            non_first_chunk=hook("other"),
+            response_completed=hook("completed"),
+            complete=hook("complete"),
+        )
+        issuer = HttpIssuer(Target("127.0.0.1", server.port, "m"), RequestForm(), events, spare_connections=0)
+        ended: asyncio.Queue[Flight] = asyncio.Queue()
+        await issuer.start(ended.put_nowait)
+        issuer.issue(Flight(0, 0, 0), ASKED)
+        assert (await asyncio.wait_for(ended.get(), 10)).status == "ok"
+        while not issuer._idle:
+            await asyncio.sleep(0.001)
+        issuer.shutdown()
+        await server.close()
+
+    uvloop.run(run())
+    assert told == ["issued", "first", "other", "completed", "complete"]

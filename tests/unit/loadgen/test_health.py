@@ -88,13 +88,32 @@ def test_a_client_that_falls_ever_further_behind_is_a_bottleneck() -> None:
     assert "client fell behind" in said(slower(1.1 * MAX_RATE_ERROR))
 
 
-def test_a_client_that_sends_too_fast_is_said_to() -> None:
-    """Each arrival goes out 1 % of its own time before it is due."""
-    ahead = cell(lambda seq: request(seq, -0.01 * seq * EVERY_MS))
-    assert (
-        "client caught up with what it was late by: it sent 1.0% faster than scheduled, 0.5% is allowed"
-        in health(SPEC, ahead)["bottleneck"]
+def test_a_client_that_sends_before_requests_are_due_is_said_to() -> None:
+    """Three of them, by more than the clocks of two cores may differ."""
+    early = cell(lambda seq: request(seq, -1.001 if seq in (7, 50, 99) else -0.999))
+    assert health(SPEC, early)["bottleneck"] == [
+        "client sent too fast: 3 requests went out before they were due"
+    ]
+    assert health(SPEC, early)["sent_early"] == 3
+
+
+def test_a_client_that_catches_up_was_late_and_is_not_said_to_send_too_fast() -> None:
+    """38 ms late in the first half and on time in the second: nothing went out before its time."""
+    caught_up = cell(lambda seq: request(seq, 38.0 if seq < REQUESTS // 2 else 0.0))
+    found = health(SPEC, caught_up)
+    assert found["sent_early"] == 0
+    assert found["bottleneck"][0] == (
+        "client caught up with what it was late by: it sent 1.5% faster than scheduled, 0.5% is allowed"
     )
+
+
+def test_a_closed_loop_has_no_rate_to_fall_behind() -> None:
+    """Its requests are due when others end, so only what is sent before its time, or late, tells of the client."""
+    spec = replace(SPEC, arrival="concurrency", rate_per_s=0.0, concurrency=4)
+    slower = cell(lambda seq: request(seq, 2 * MAX_RATE_ERROR * seq * EVERY_MS))
+    found = health(spec, slower)
+    assert found["dispatch_rate_error"] is None
+    assert not any("behind" in reason or "caught up" in reason for reason in found["bottleneck"])
 
 
 @pytest.mark.parametrize(

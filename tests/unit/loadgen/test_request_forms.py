@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
-from truth_server import DONE, Reply, answer_well, truth_server, usage_event
+from truth_server import DONE, Reply, answer_well, truth_server, usage_event, whole_answer
 
 from connector_tax.errors import ConfigError
 from connector_tax.loadgen.cell import CellOutcome, measure_cell
@@ -291,6 +291,26 @@ def test_https_with_a_certificate_that_is_verified_unless_told_otherwise(
     assert statuses(outcome) == {expected: 8}
     if expected == "connect_error":
         assert "certificate" in (outcome.requests[0].error or "").lower()
+
+
+def test_a_long_answer_over_https_comes_whole(certificate: tuple[Path, Path]) -> None:
+    """Reading rests after each long read, so that others have their turn, and goes on."""
+    cert, key = certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        reply.head()
+        for _ in range(4):
+            reply.body(b": ping\n\n" * (1 << 17))
+        reply.body(whole_answer(request))
+        reply.end()
+
+    with truth_server(script, tls=context) as url:
+        outcome = measure_cell(
+            cell_spec(**{**SHORT, "drain_timeout_s": 60.0}), target_of(url, "m", verify=False)
+        )
+    assert statuses(outcome) == {"ok": 8}
 
 
 @pytest.mark.parametrize(

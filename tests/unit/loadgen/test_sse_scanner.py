@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector_tax.loadgen import sse
 from connector_tax.loadgen.sse import EventScanner, MalformedStream, StreamError
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
@@ -101,3 +102,32 @@ def test_a_ten_megabyte_event_is_one_token() -> None:
     event = b"data: " + json.dumps({"choices": [{"text": "y" * 10_000_000}]}).encode() + b"\n\n"
     pieces = [event[i : i + 65536] for i in range(0, len(event), 65536)]
     assert scan([TOKEN, *pieces, USAGE]).tokens == 2
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"\n", b"\r", b": ping\n\n", b"event: ping\n\n", b'data: {"choices":[]}\n\n'],
+    ids=["blank lines", "CRs", "comments", "other fields", "empty choices"],
+)
+def test_a_stream_in_which_no_token_comes_has_an_end(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little of it is kept; a token begins the count anew. Of 16 MiB, which are one here."""
+    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1 << 20)
+    flood = piece * ((1 << 18) // len(piece))
+    with pytest.raises(MalformedStream, match="no token in 1 MiB of the stream"):
+        scan([TOKEN, flood, flood, flood, TOKEN, *6 * [flood]])
+    assert scan([TOKEN, flood, flood, flood, TOKEN, *3 * [flood], TOKEN, USAGE, DONE]).tokens == 3
+
+
+def test_a_token_in_a_frame_of_its_own_begins_the_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1 << 20)
+    scanner = EventScanner()
+    scanner.feed(TOKEN)
+    for _ in range(12):
+        scanner.feed(b": ping\n\n" * (1 << 15))
+        assert scanner.take(b"%x\r\n%b\r\n" % (len(TOKEN), TOKEN))
+    assert scanner.tokens == 13
+
+
+def test_data_lines_are_found_among_other_lines() -> None:
+    event = b': a comment\nid: data: 1\ndata: {"choices":\nretry: 3\n data: none\ndata:[{"text":"x"}]}  \n\n'
+    assert scan([event, USAGE, DONE]).tokens == 1

@@ -138,7 +138,9 @@ def test_what_a_worker_says_of_an_earlier_cell_is_not_heard_in_the_next() -> Non
         pool.revive()
         list(pool.receive(0.0))
         pool.next_cell()
-        pool.send(0, Job(SPEC.to_json(), "127.0.0.1", 9, "m", 0, 1, time.monotonic_ns() + 10**12))
+        pool.send(
+            0, Job(SPEC.to_json(), target_of("http://127.0.0.1:9", "m"), 0, 1, time.monotonic_ns() + 10**12)
+        )
         # Ready has come, too late.
         assert pool._members[0].socket.poll(60_000)
         pool.next_cell()

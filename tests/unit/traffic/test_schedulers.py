@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from connector_tax.records.cell import CellSpec
-from connector_tax.traffic.schedulers import Due, Scheduler, Share, scheduler_for
+from connector_tax.traffic.arrivals import BLOCK
+from connector_tax.traffic.schedulers import AHEAD, Due, OpenLoop, Scheduler, Share, scheduler_for
 
 MS = 1_000_000
 OPEN = CellSpec("a", 100.0, 8, 4, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)
@@ -97,7 +98,7 @@ def test_what_comes_next_is_known_ahead(spec: CellSpec) -> None:
 
 
 def test_a_slot_that_fails_again_and_again_opens_later_and_later() -> None:
-    """Four slots against a server that refuses: the first round costs nothing, each success halves what is counted."""
+    """Four slots against a server that refuses: the first round costs nothing, and a success takes one failure back."""
     loop = scheduler_for(CLOSED)
     first(loop, 4)
     waits = []
@@ -106,21 +107,47 @@ def test_a_slot_that_fails_again_and_again_opens_later_and_later() -> None:
         waits.append(first(loop, 1)[0][0] // MS)
     assert waits[::4] == [0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
     assert all(len(set(waits[k : k + 4])) == 1 for k in range(0, 44, 4))
-    loop.ended(44, True, 7 * MS)
-    loop.ended(45, False, 8 * MS)
-    assert [offset for offset, _ in first(loop, 2)] == [7 * MS, 168 * MS]
+    for seq in range(44, 56):
+        loop.ended(seq, True, 7 * MS)
+    loop.ended(56, False, 8 * MS)
+    assert [offset for offset, _ in first(loop, 13)] == [7 * MS] * 12 + [8 * MS + 160 * MS]
 
 
-def test_a_server_that_answers_one_of_many_is_not_asked_as_fast_as_it_can_refuse() -> None:
-    """One of 32 requests succeeds: at full speed there would be no end to the records."""
-    loop = scheduler_for(CLOSED)
+@pytest.mark.parametrize("slots", [4, 64])
+def test_a_server_that_answers_one_of_many_is_not_asked_as_fast_as_it_can_refuse(slots: int) -> None:
+    """One of 32 requests succeeds: at full speed there would be no end to the records. Also of more slots than that."""
+    loop = scheduler_for(replace(CLOSED, concurrency=slots))
     now, sent = 0, 0
     while now < 10_000 * MS:
         due = loop.take()
         now = max(now, due.offset_ns) + MS // 10
         loop.ended(due.seq, due.seq % 32 == 0, now)
         sent += 1
-    assert sent < 10_000 / 10, "a hundredth of what a server could refuse"
+    assert sent < 250 * slots, "a second's wait, and a few requests before; a server could refuse 100,000"
+
+
+def test_a_server_that_answers_more_than_it_refuses_is_asked_at_once() -> None:
+    loop = scheduler_for(CLOSED)
+    first(loop, 4)
+    for seq in range(1000):
+        loop.ended(seq, seq % 3 > 0, seq * MS)
+        assert loop.take().offset_ns == seq * MS
+
+
+@pytest.mark.parametrize("arrival", ["fixed", "poisson"])
+def test_a_worker_keeps_no_more_of_a_schedule_the_more_workers_there_are(arrival: str) -> None:
+    """One of 64 goes through the whole schedule and sends little of it; two blocks of it and one end for each are kept."""
+    loop = OpenLoop(replace(OPEN, arrival=arrival, rate_per_s=10_000.0), Share(3, 64))
+    arrivals = first(loop, 2_000)
+    assert [seq for _, seq in arrivals] == [3 + 64 * k for k in range(2_000)]
+    schedule = loop._schedule
+    assert sum(block.size for block in schedule._kept.values()) <= 2 * BLOCK
+    assert len(schedule._ends) == len(schedule._steady_ends) <= 2_000 * 64 // BLOCK + 2
+    assert len(loop._heap) <= AHEAD
+    # Another worker's arrivals lie in between, out of the same draw.
+    beside = first(scheduler_for(replace(OPEN, arrival=arrival, rate_per_s=10_000.0), Share(4, 64)), 2_000)
+    assert all(mine <= theirs for (mine, _), (theirs, _) in zip(arrivals, beside, strict=True))
+    assert all(theirs <= mine for (mine, _), (theirs, _) in zip(arrivals[1:], beside, strict=False))
 
 
 def test_a_server_that_recovers_is_asked_at_full_speed_at_once() -> None:

@@ -1,0 +1,212 @@
+"""What servers write into their streams, and in place of one: name -> script -> how the request may end."""
+
+import gzip
+from collections.abc import Iterator
+
+from hostile_wire import (
+    CHUNKED,
+    DONE,
+    MIB,
+    STREAM,
+    TOKEN,
+    WHOLE,
+    Row,
+    bytewise,
+    chunk,
+    data,
+    says,
+    sized,
+    streams,
+    usage,
+)
+
+
+def events() -> Iterator[Row]:
+    rest = TOKEN + usage() + DONE
+    yield streams("a byte order mark", "ok", b"\xef\xbb\xbf" + STREAM)
+    yield says("a byte order mark, cut", "ok", *bytewise(sized(b"\xef\xbb\xbf" + STREAM)))
+    yield streams("comments", "ok", b": hi\n\n: a\n" + TOKEN + b":\n\n" + rest)
+    yield streams("2 MB of comments", "ok", 250_000 * b": ping\n\n" + STREAM, cheap=False)
+    yield streams("2 MB of comment lines", "ok", 300_000 * b": ping\n" + STREAM, cheap=False)
+    yield streams("JSON over several lines", "ok", b'data: {"choices":\ndata: [{"text":"x"}]}\n\n' + rest)
+    yield streams("other fields", "ok", b"event: m\nid: 1\nretry: 5\n" + TOKEN + b"id: 2\n" + rest)
+    yield streams("data without a blank", "ok", STREAM.replace(b"data: ", b"data:"))
+    yield streams("data with many blanks", "ok", STREAM.replace(b"data: ", b"data:    "))
+    yield streams("blanks around every mark", "ok", STREAM.replace(b'"choices":[{', b'"choices" : [ {'))
+    yield streams("an event that is no JSON", "malformed", TOKEN + data(b"{broken") + DONE)
+    # Events in between are not decoded.
+    yield streams(
+        "a token that is no JSON",
+        "ok|malformed",
+        TOKEN + data(b'{"choices":[{"text":"a" b}]}') + usage() + DONE,
+    )
+    yield streams("no UTF-8, first", "malformed", data(b'{"choices":[{"text":"\xff\xfe"}]}') + rest)
+    yield streams(
+        "no UTF-8, later", "ok|malformed", TOKEN + data(b'{"choices":[{"text":"\xff\xfe"}]}') + usage() + DONE
+    )
+    yield streams(
+        "a NUL in a token", "ok|malformed", TOKEN + data(b'{"choices":[{"text":"\0"}]}') + usage() + DONE
+    )
+    yield streams("100,000 brackets", "malformed", TOKEN + data(100_000 * b"["))
+    yield streams("choices of numbers", "malformed", data(b'{"choices":[5]}') + rest)
+    yield streams("choices that are null", "malformed", data(b'{"choices":null}') + rest)
+    yield streams("a list", "malformed", data(b"[1,2]") + rest)
+    yield streams(
+        "a token of 8 MB",
+        "ok",
+        TOKEN + data(b'{"choices":[{"text":"' + 8 * MIB * b"y" + b'"}]}') + usage() + DONE,
+        cheap=False,
+    )
+    yield streams(
+        "a token of 17 MB",
+        "malformed",
+        TOKEN + data(b'{"choices":[{"text":"' + 17 * MIB * b"y" + b'"}]}'),
+        cheap=False,
+    )
+
+
+def ends() -> Iterator[Row]:
+    yield streams("[DONE] without a blank line", "ok", STREAM[:-1])
+    yield streams("[DONE] without a line's end", "ok", STREAM[:-2])
+    yield streams("[done]", "malformed", STREAM.replace(b"DONE", b"done"))
+    yield streams("no [DONE]", "truncated", TOKEN + TOKEN + usage())
+    yield streams("[DONE] first", "malformed", DONE + TOKEN + TOKEN + usage())
+    yield streams("[DONE] twice", "ok", STREAM + DONE)
+    yield streams("tokens after [DONE], at once", "malformed", STREAM + 3 * TOKEN)
+    yield says("tokens after [DONE], later", "ok", CHUNKED + chunk(STREAM), chunk(TOKEN), b"0\r\n\r\n")
+    yield streams("[DONE] alone", "malformed", DONE)
+
+
+def usages() -> Iterator[Row]:
+    yield streams("usage and no token", "malformed", usage() + DONE)
+    yield streams("no usage", "malformed", TOKEN + TOKEN + DONE)
+    oddities = {
+        "null": b"null",
+        "a list": b"[1]",
+        "a number": b"7",
+        "text": b'"8 and 2"',
+        "empty": b"{}",
+        "negative": b'{"prompt_tokens":-8,"completion_tokens":2}',
+        "fractions": b'{"prompt_tokens":8.0,"completion_tokens":2.0}',
+        "texts": b'{"prompt_tokens":"8","completion_tokens":"2"}',
+        "truths": b'{"prompt_tokens":true,"completion_tokens":true}',
+        "NaN": b'{"prompt_tokens":NaN,"completion_tokens":2}',
+        "huge": b'{"prompt_tokens":8,"completion_tokens":18446744073709551616}',
+        "one count": b'{"prompt_tokens":8}',
+    }
+    for name, counts in oddities.items():
+        yield streams(f"usage: {name}", "malformed", TOKEN + TOKEN + usage(counts) + DONE)
+    yield streams(
+        "usage of 4 MB", "malformed", TOKEN + usage(b'{"a":"' + 4 * MIB * b"z" + b'"}') + DONE, cheap=False
+    )
+    within = TOKEN[:-3] + b',"usage":{"prompt_tokens":8,"completion_tokens":%d}}\n\n'
+    yield streams("usage in every token", "ok", within % 1 + within % 2 + DONE)
+    yield streams("usage, then null", "ok", TOKEN + TOKEN + usage() + usage(b"null") + DONE)
+    yield streams(
+        "no tokens, as usage says", "ok", usage(b'{"prompt_tokens":8,"completion_tokens":0}') + DONE
+    )
+
+
+def broken_off() -> Iterator[Row]:
+    error = b'"error":{"message":"engine died"}'
+    beside = data(b"{" + error + b',"choices":[{"index":0,"text":"","finish_reason":"error"}]}')
+    for name, before in {"first": b"", "later": TOKEN}.items():
+        yield streams(f"an error, {name}", "stream_error", before + data(b"{" + error + b"}") + DONE)
+        yield streams(f"an error beside choices, {name}", "stream_error", before + beside + usage() + DONE)
+        finished = data(b'{"choices":[{"index":0,"text":"","finish_reason":"error"}]}')
+        allowed = "ok|stream_error|malformed" if before else "stream_error"
+        yield streams(f"finished by an error, {name}", allowed, before + finished + usage() + DONE)
+    yield says(
+        "an error in a frame of its own",
+        "stream_error",
+        CHUNKED + chunk(TOKEN),
+        chunk(TOKEN),
+        chunk(beside),
+        then="stall",
+    )
+    yield streams("an error that is text", "stream_error", TOKEN + data(b'{"error":"died"}') + DONE)
+    yield streams(
+        "an object of errors", "stream_error", TOKEN + data(b'{"object":"error","message":"m"}') + DONE
+    )
+    yield streams(
+        "event: error", "malformed|stream_error", TOKEN + b"event: error\ndata: engine died\n\n" + DONE
+    )
+    yield streams(
+        "event: error, with JSON",
+        "malformed|stream_error",
+        TOKEN + b"event: error\n" + data(b'{"message":"m"}') + DONE,
+    )
+    yield streams(
+        "an error of 4 MB", "stream_error", data(b'{"error":"' + 4 * MIB * b"e" + b'"}'), cheap=False
+    )
+
+
+def token_ids() -> Iterator[Row]:
+    oddities = {
+        "a number": b"5",
+        "text": b'"ab"',
+        "nulls": b"[null,null]",
+        "texts": b'["a","b"]',
+        "lists": b"[[1],[2]]",
+        "an object": b'{"a":1,"b":2}',
+        "fractions": b"[1.5,2.5]",
+        "huge": b"[1e30,2]",
+        "beyond 64 bits": b"[99999999999999999999,1]",
+        "beyond 63 bits": b"[18446744073709551615,1]",
+        "negative": b"[-1,-2]",
+        "truths": b"[true,false]",
+        "ragged": b"[[1,2],3]",
+        "too many": b"[1,2,3]",
+        "too few": b"[1]",
+        "null": b"null",
+    }
+
+    def event(ids: bytes) -> bytes:
+        return data(b'{"choices":[{"index":0,"text":"x","token_ids":' + ids + b"}]}")
+
+    for name, ids in oddities.items():
+        pieces = (CHUNKED + chunk(event(ids)), chunk(usage()) + chunk(DONE) + b"0\r\n\r\n")
+        yield says(f"token ids: {name}", "malformed", *pieces, collect_ids=True)
+    yield streams("token ids", "ok", event(b"[7,8]") + usage() + DONE, collect_ids=True)
+
+
+def whole_answers() -> Iterator[Row]:
+    json = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    bodies = {
+        "in one piece": ("ok", WHOLE),
+        "no JSON": ("malformed", b"{broken"),
+        "a list": ("malformed", b"[]"),
+        "nothing": ("malformed", b""),
+        "no choices": ("malformed", b'{"usage":{"prompt_tokens":8,"completion_tokens":2}}'),
+        "no usage": ("malformed", b'{"choices":[{"text":"xx"}]}'),
+        "an error": ("stream_error", b'{"error":{"message":"m"}}'),
+        "a stream": ("malformed", STREAM),
+    }
+    for name, (allowed, body) in bodies.items():
+        yield says(f"whole: {name}", allowed, sized(body, json), stream=False)
+    yield says("whole: byte by byte", "ok", *bytewise(sized(WHOLE, json)), stream=False)
+    yield says("whole: until close", "ok", json + b"\r\n" + WHOLE, then="close", stream=False)
+    yield says("whole: a length too long", "ok", sized(WHOLE, json, length=999), then="close", stream=False)
+    for then in ("close", "reset"):
+        yield says(
+            f"whole: {then} in the middle", "truncated", sized(WHOLE[:40], json, 99), then=then, stream=False
+        )
+        yield says(
+            f"whole: {then}, no length", "truncated", json + b"\r\n" + WHOLE[:40], then=then, stream=False
+        )
+    yield says(
+        "whole: gzip",
+        "malformed",
+        sized(gzip.compress(WHOLE), json + b"Content-Encoding: gzip\r\n"),
+        stream=False,
+    )
+
+
+GROUPS = {
+    "events": events(),
+    "[DONE]": ends(),
+    "usage": usages(),
+    "errors in the stream": broken_off(),
+    "token ids": token_ids(),
+    "whole answers": whole_answers(),
+}
