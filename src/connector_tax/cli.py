@@ -9,9 +9,6 @@ from pathlib import Path
 from connector_tax import __version__
 from connector_tax.doors import run_door
 from connector_tax.load.arguments import EXAMPLES, add_arguments
-from connector_tax.load.choices import load_of
-from connector_tax.load.comparing import compare_files
-from connector_tax.load.run import run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,8 +24,23 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(load)
-    load.set_defaults(run=lambda args: run(load_of(args)))
+    load.set_defaults(run=_load)
     return whole
+
+
+# A command imports what it needs when it is called: help and completion come at once, and Ctrl-C meanwhile is no traceback.
+def _load(args: argparse.Namespace) -> int:
+    from connector_tax.load.choices import load_of
+    from connector_tax.load.run import run
+
+    return run(load_of(args))
+
+
+def _import(args: argparse.Namespace) -> int:
+    from connector_tax.load.comparing import compare_files
+
+    print(compare_files(args.files))
+    return 0
 
 
 def import_parser() -> argparse.ArgumentParser:
@@ -50,7 +62,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _main(argv: Sequence[str]) -> None:
     # What is imported needs no server, so it has a command line of its own.
     if list(argv[:2]) == ["load", "import"]:
-        print(compare_files(import_parser().parse_args(argv[2:]).files))
-        return
+        sys.exit(_import(import_parser().parse_args(argv[2:])))
     args = parser().parse_args(argv)
     sys.exit(args.run(args))

@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from connector_tax.load.plan import AUTO
-from connector_tax.load.server import DEFAULT_KEY
+# Of a server's key, where no other variable is named.
+DEFAULT_KEY = "OPENAI_API_KEY"
+AUTO = None
 
 EXAMPLES = """
 examples:

@@ -21,7 +21,6 @@ from connector_tax.seeds import derive_seed
 from connector_tax.workload.datasets import check_prompts, read_prompts
 from connector_tax.workload.lengths import parse_lengths
 
-AUTO = None
 # A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of that its own work
 # would begin to show in what it stamps.
 TOKENS_PER_WORKER_PER_S = 20_000.0

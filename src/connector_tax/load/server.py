@@ -9,6 +9,7 @@ import httpx
 
 from connector_tax import direct
 from connector_tax.errors import ConfigError
+from connector_tax.load.arguments import DEFAULT_KEY
 from connector_tax.records.target import ENDPOINTS, RequestForm, Target, target_of
 from connector_tax.redaction import excerpt
 from connector_tax.workload.prompts import words
@@ -16,7 +17,6 @@ from connector_tax.workload.prompts import words
 ASK_WITHIN_S = 30.0
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450
-DEFAULT_KEY = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
