@@ -14,7 +14,7 @@ from connector_tax.figures.lookup import (
     number,
     rows,
 )
-from connector_tax.figures.words import percent, rate, with_interval
+from connector_tax.figures.words import clean, percent, rate, with_interval
 from connector_tax.intervals.texts import digits_apart
 from connector_tax.records.cell import phase_label
 from connector_tax.report.tax_text import VERDICT_WORDS
@@ -35,6 +35,18 @@ def repeats_view(aggregate: Aggregate) -> list[Text]:
         }
         for entry in rows(aggregate.get("repeats"))
     ]
+
+
+def failed_sentences(aggregate: Aggregate) -> list[str]:
+    """Who has no tax since requests failed in a block of launches, and why."""
+    found = []
+    for entry in rows(aggregate.get("failed_blocks")):
+        metric, config = str(entry.get("metric")), str(entry.get("config"))
+        name = clean(label_of(aggregate, config), 40)
+        who = "No connector has a tax" if config == "plain" else f"{name} has no tax"
+        where = f"{entry.get('reference')}, {rate(number(entry.get('rate_per_s')) or 0.0)}"
+        found.append(f"{who} of {METRIC_WORDS.get(metric, metric)} at {where}: {clean(str(entry.get('reason')))}.")
+    return found
 
 
 def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:

@@ -39,7 +39,7 @@ from connector_tax.report.parts import decomposition_view, settings_view, two_pa
 from connector_tax.report.prior import prior_sentences
 from connector_tax.report.processes import processes_view
 from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, last_look, outputs_view
-from connector_tax.report.repeats import repeats_view
+from connector_tax.report.repeats import failed_sentences, repeats_view
 from connector_tax.report.tax_text import (
     LATENCY_METRICS,
     OF_ONE_LAUNCH,
@@ -77,6 +77,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         # With blocks their table has both launches, beside the tax that stands.
         "repeats": [] if rows(aggregate.get("repeats")) else _repeats(aggregate),
         "blocks": repeats_view(aggregate),
+        "failed_blocks": failed_sentences(aggregate),
         "host_drift": host_drift_view(aggregate),
         "amplification": _amplification(aggregate) if len(_references(aggregate)) > 1 else [],
         "shape_taxes": _shape_taxes(aggregate),

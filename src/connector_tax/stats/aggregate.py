@@ -27,9 +27,11 @@ from connector_tax.stats.completeness import (
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import NOOP, decompose
 from connector_tax.stats.evidence import evidence_of, hypotheses_json
+from connector_tax.stats.failed_blocks import failed_blocks, problems_of
 from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
 from connector_tax.stats.hypotheses import judge_hypotheses
+from connector_tax.stats.launches import launches_at
 from connector_tax.stats.main_taxes import (
     REFERENCES,
     MainTax,
@@ -44,7 +46,7 @@ from connector_tax.stats.outputs import compare_outputs
 from connector_tax.stats.power import outlook
 from connector_tax.stats.provenance import provenance
 from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import headline_taxes, host_drift, repeats
+from connector_tax.stats.repeats import headline_taxes, host_drift, rates_of_blocks, repeats
 from connector_tax.stats.taxes import (
     METRICS,
     NEITHER,
@@ -87,7 +89,9 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
     one_launch = launch_taxes(taxes, rates, shape)
     rng = stream(config["seed"], "repeats")
-    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng)
+    at_safe = launches_at(estimates, float(rates["ref_safe_per_s"]), "ttft_p90") if rates is not None else {}
+    failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft))
+    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng, failed)
     evidence = evidence_of(taxes, chosen, absent, config, confidence)
     verdicts = judge_hypotheses(evidence)
     equal_speed = headline_taxes(
@@ -117,6 +121,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "decomposition": decompose(chosen, changed, confidence, absent.get(NOOP)),
         "two_parts": two_parts(chosen, confidence),
         "repeats": blocks,
+        "failed_blocks": [f.to_json() for f in failed],
         "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook([m.tax for m in one_launch], blocks, confidence),
         "observer_effect": observer_effect(estimates, confidence),
@@ -129,7 +134,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
             {"where": p.where, "what": p.what}
             for p in (
                 *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
-                *(*missing_repeats(data, absent), *unheard_hooks(data)),
+                *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
             )
         ],
     }

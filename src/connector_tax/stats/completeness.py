@@ -9,7 +9,7 @@ from connector_tax.plan import cells_of, config_of, until_overload
 from connector_tax.records.cell import CellSpec, Shape, is_repeat, phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.launches import MIN_BLOCKS
+from connector_tax.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,16 @@ def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
     return found
 
 
-def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]:
-    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block."""
+def missing_repeats(
+    data: CampaignData, absent: dict[str, str], launches: Launches
+) -> list[Problem]:
+    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block.
+
+    Of requests that failed in one, ``failed_blocks`` says what follows.
+
+    Args:
+        launches: those of the blocks at ref_safe.
+    """
     config = data.document["config"]
     order = data.document.get("order") or {}
     blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
@@ -131,11 +139,10 @@ def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]
         for block, members in lacking.items()
         if (ids := members if is_repeat(block) else members & {PLAIN_AGAIN} if block in gone else set())
     ]
-    # A block without one configuration is one for all others; without either plain it is none.
-    whole = sum(not ids & {"plain", PLAIN_AGAIN} for ids in lacking.values())
-    if blocks and whole < MIN_BLOCKS:
+    whole = complete_blocks(launches)
+    if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
         what = (
-            f"{whole} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
+            f"{len(whole)} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
             "taxes are those of one launch"
         )
         found.append(Problem("repeats", what))

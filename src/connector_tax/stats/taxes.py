@@ -5,7 +5,7 @@ arrivals and steps each by themselves; plain's resamples are the same ones in ev
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class Tax:
         overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
             median step that has moved to another mixture of steps.
         holds: work that this connector does and others do not, which a reader must know of; None where there is none.
+        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
+            launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
     """
 
     config: str
@@ -56,6 +58,7 @@ class Tax:
     n_plain: int
     overloaded: tuple[str, ...] = ()
     holds: str | None = None
+    lost: bool = False
 
     @property
     def headline(self) -> bool:
@@ -131,14 +134,18 @@ def taxes_of(
     found = {metric: _tax(metric, own, plain) for metric in METRICS}
     if no_ttft is not None:
         found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
-    return [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
+    rows = [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
+    return [
+        replace(t, lost=t.estimate.point is None and (plain is None or t.metric in STEP_METRICS)) for t in rows
+    ]
 
 
 def lost_taxes(
     config: str, phase: str, spec: CellSpec, reason: str, plain: CellEstimates | None, reference: str
 ) -> list[Tax]:
     """The taxes of a cell that was planned and does not count, each with the reason."""
-    return [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
+    rows = [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
+    return [replace(tax, lost=True) for tax in rows]
 
 
 def _row(
