@@ -45,7 +45,9 @@ def failed_sentences(aggregate: Aggregate) -> list[str]:
         name = clean(label_of(aggregate, config), 40)
         who = "No connector has a tax" if config == "plain" else f"{name} has no tax"
         where = f"{entry.get('reference')}, {rate(number(entry.get('rate_per_s')) or 0.0)}"
-        found.append(f"{who} of {METRIC_WORDS.get(metric, metric)} at {where}: {clean(str(entry.get('reason')))}.")
+        found.append(
+            f"{who} of {METRIC_WORDS.get(metric, metric)} at {where}: {clean(str(entry.get('reason')))}."
+        )
     return found
 
 

@@ -111,9 +111,7 @@ def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
     return found
 
 
-def missing_repeats(
-    data: CampaignData, absent: dict[str, str], launches: Launches
-) -> list[Problem]:
+def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launches) -> list[Problem]:
     """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block.
 
     Of requests that failed in one, ``failed_blocks`` says what follows.

@@ -154,7 +154,11 @@ def _without_number(
         names = _references_at(rates, lost.rate_per_s)
         for key, own in found.items():
             config, *place = key
-            asked = lost.config in ("plain", config) and place[0] in names and place[1:] == [lost.rate_per_s, lost.metric]
+            asked = (
+                lost.config in ("plain", config)
+                and place[0] in names
+                and place[1:] == [lost.rate_per_s, lost.metric]
+            )
             if asked and (own.estimate.point is not None or own.tax.lost):
                 estimate = unavailable(lost.reason, own.tax.estimate.n)
                 found = found | {key: replace(own, tax=replace(own.tax, estimate=estimate), blocks=None)}

@@ -136,7 +136,8 @@ def taxes_of(
         found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
     rows = [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
     return [
-        replace(t, lost=t.estimate.point is None and (plain is None or t.metric in STEP_METRICS)) for t in rows
+        replace(t, lost=t.estimate.point is None and (plain is None or t.metric in STEP_METRICS))
+        for t in rows
     ]
 
 
