@@ -90,7 +90,7 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."
     ]
     if (instead := stands_in(row)) and row.get("blocks") is None:
-        details.append(f"Measured {instead}: Phase A's cell does not count.")
+        details.append(f"Measured {instead}: Phase A's cells, its own and plain's, do not both count.")
     if row.get("overloaded"):
         details.append("Requests waited, with the connector or without, so the tax holds queueing as well.")
     if held := holds(row):
