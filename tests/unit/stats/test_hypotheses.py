@@ -10,7 +10,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from connector_tax.intervals.bootstrap import Estimate, student_factor
-from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses
+from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses, shares
 from connector_tax.stats.p_values import p_of
 from connector_tax.stats.trends import ShapeTax, Trend, trend_of
 
@@ -94,6 +94,25 @@ def test_h3(noop: float, outcome: str, label: str | None) -> None:
     """A label holds for the whole interval of the share, or is not given."""
     found = verdicts({"mooncake_both": tax(0.40, 0.02), "noop_connector": tax(noop)})["H3"]
     assert (found.outcome, found.label) == (outcome, label)
+
+
+def test_the_label_of_h3_does_not_decide_what_its_outcome_leaves_open() -> None:
+    """The tax is just told from zero: 1.8 % of its resamples are below, where the quotient is a small or negative number."""
+    found = verdicts({"mooncake_both": normal(0.021, 0.01), "noop_connector": normal(0.001, 1e-6)})["H3"]
+    assert (found.outcome, found.label) == ("undetermined", None)
+    # 2.5 % of the resamples of the tax lie below 0.0014, of which 0.001 is 71 %.
+    assert found.numbers["share"]["high"] is None or found.numbers["share"]["high"] > 0.5
+
+
+def test_a_share_of_a_tax_that_is_none_is_beyond_all_bounds_on_the_parts_side() -> None:
+    part, whole = np.array([1.0, 1.0, -1.0, 0.0, np.nan, 1.0, 1.0]), np.array([2.0, -1, -1, -1, 1, 0, np.inf])
+    np.testing.assert_array_equal(shares(part, whole), [0.5, np.inf, -np.inf, np.nan, np.nan, np.inf, 0.0])
+
+
+def test_a_share_without_an_end_says_why() -> None:
+    found = verdicts({"mooncake_both": normal(0.02, 0.0105), "noop_connector": normal(0.001, 1e-6)})["H3"]
+    assert found.numbers["share"]["high"] is None
+    assert found.numbers["share"]["reason"] == "the tax that it is a share of may be nothing"
 
 
 def test_h3_has_nothing_to_split_without_a_tax() -> None:
