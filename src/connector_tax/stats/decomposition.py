@@ -79,7 +79,8 @@ def decompose(
     ]
 
 
-IN_BOTH = "the no-op connector's own settings are not known, so what flags cost lies in the other parts"
+def _in_both(why: str | None) -> str:
+    return f"what the no-op connector's own settings cost is not known ({why}), so what flags cost lies in the other parts"
 
 
 def _row(
@@ -99,9 +100,10 @@ def _row(
         two = _in_two(taxes[config], noop)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
-        if parts["flags"].estimate.point is not None:
-            # Beside the no-op connector's whole tax they would be counted twice.
-            parts["flags"] = Part(unavailable(IN_BOTH))
+        own = _flags(NOOP, taxes, changed).estimate
+        if split and own.point is None and parts["flags"].estimate.point is not None:
+            # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags are all that is known.
+            parts["flags"] = Part(unavailable(_in_both(own.reason)))
     return {
         "config": config,
         "metric": metric,
