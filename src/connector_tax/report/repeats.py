@@ -55,11 +55,13 @@ def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
     found = []
     again = interval(entry.get("noise_floor"))
     if again is not None:
-        least = number(mapping(entry.get("noise_floor")).get("found_4_of_5"))
+        least = interval(mapping(entry.get("noise_floor")).get("found_4_of_5"))
         blocks = number(entry.get("blocks")) or 0
+        # Of an aggregate of an earlier version it has no interval, and is too small in two campaigns of three.
         power = (
-            f" A tax of {percent(least, no_zero=True).lstrip('+')} is found by {blocks:.0f} such blocks in four of five campaigns, if the connector's launches differ as plain's do."
-            if least is not None
+            f" The tax that {blocks:.0f} such blocks find in four of five campaigns is estimated at {with_interval(least)}, if a connector's "
+            "launches differ as plain's do."
+            if least is not None and None not in (least.low, least.high)
             else ""
         )
         found.append(f"Plain against itself: {with_interval(again)}.{power}")
