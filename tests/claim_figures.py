@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from claim_lines import Lines, both_sides, sizes
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, is_open, sign
+from claim_rows import PHASES, Cell, Entry, is_open, sign
 from claim_told import NAMES, listing, said
+from claim_values import PLAINS
 from page_statements import Statement
 
 REFERENCES = ("ref_safe", "ref_load")
@@ -81,40 +82,46 @@ class Figures(Lines):
         return said([*words, *told], [*self.confidence, *counts])
 
     def grid(self) -> dict[tuple[str, int, int], Entry]:
-        """The tax that stands at each shape, or the cell's own."""
+        """The tax that stands at each shape, or the cell's own; at Phase A's the main one, whatever became of Phase B's cell."""
         keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
         chosen = {tuple(t[k] for k in keys): t for t in self.a["main_taxes"]}
-        own = [
-            chosen.get(tuple(t[k] for k in keys), t)
-            for t in self.a["taxes"]
-            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b") and t["point"] is not None and t["available"]
+        measured = [
+            t for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b") and t["config"] != "plain"
         ]  # fmt: skip
-        return {
-            (t["config"], t["input_tokens"], t["output_tokens"]): t
-            for t in own
-            if t["config"] != "plain" and t["point"] is not None
-        }
+        found = {}
+        for own in measured:
+            tax = chosen.get(tuple(own[k] for k in keys), own)
+            tax = own if tax["point"] is None and own["point"] is None else tax
+            if tax["point"] is not None:
+                found[tax["config"], tax["input_tokens"], tax["output_tokens"]] = tax
+        shapes = {(t["input_tokens"], t["output_tokens"]) for t in measured}
+        for tax in self.main("ttft_p90").values():
+            if (at := (tax["input_tokens"], tax["output_tokens"])) in shapes:
+                found.setdefault((tax["config"], *at), tax)
+        return found
 
     def moved(self) -> list[str]:
-        """Shapes at which the tax of another launch than Phase B's stands."""
-        keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
-        others = {tuple(t[k] for k in keys) for t in self.a["main_taxes"] if t["phase"] != "b"}
-        own = [
-            t
-            for t in self.a["taxes"]
-            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b")
-            and t["point"] is not None
-        ]
-        return sorted(
-            {
-                f"{t['input_tokens']} x {t['output_tokens']}"
-                for t in own
-                if t["config"] != "plain" and tuple(t[k] for k in keys) in others
-            }
-        )
+        """At a shape where not all taxes are of Phase B's launch, whose they are."""
+        whose: dict[tuple[int, int], dict[str, list[str]]] = {}
+        for (config, *shape), tax in self.grid().items():
+            phase = str(tax["phase"])
+            of = (
+                f"of Phase {PHASES.get(phase, phase.upper())}'s launch"
+                if phase != "b"
+                else "of Phase B's own launch"
+            )
+            of = of if tax.get("blocks") is None else f"over {tax['blocks']} blocks of launches"
+            whose.setdefault((shape[0], shape[1]), {}).setdefault(of, []).append(config)
+        words = []
+        for (tokens_in, tokens_out), of in whose.items():
+            if set(of) != {"of Phase B's own launch"}:
+                words.append(f"At {tokens_in} x {tokens_out} tokens, Phase A's shape, the tax is")
+                words += [f"{launch} for {listing(configs, 9)}" for launch, configs in of.items()]
+        return words
 
     def shapes_title(self, s: Statement) -> Cell:
-        grid = self.grid()
+        grid = {k: t for k, t in self.grid().items() if not k[0].startswith(PLAINS)} or self.grid()
         above, below = ({k: t for k, t in grid.items() if sign(t) == side} for side in (1, -1))
         n, unknown = the(len(grid)), the(sum(map(is_open, grid.values())) or None)
         not_known = ["it is not known"] if unknown else []
@@ -125,18 +132,18 @@ class Figures(Lines):
         if above:
             key = max(above, key=lambda k: above[k]["point"])
             words = [
-                "above zero in", *(["and below it in"] if below else []), "the largest is"
+                "above zero in", *(["and below it in"] if below else []), "the largest of those is"
             ]  # fmt: skip
             values = the(len(above)) + n + (the(len(below)) if below else []) + unknown
         else:
             key = min(below, key=lambda k: below[k]["point"])
-            words = ["below zero in", "and above it in none", "the lowest is"]
+            words = ["below zero in", "and above it in none", "the lowest of those is"]
             values = the(len(below)) + n + unknown
         words += not_known
         tax = grid[key]
         values += estimate(tax) + (the(tax["blocks"]) if tax.get("blocks") is not None else [])
         values += the(key[1]) + the(key[2])
-        if len({t["rate_per_s"] for t in grid.values()}) > 1:
+        if len({t["rate_per_s"] for t in self.grid().values()}) > 1:
             values += the(tax["rate_per_s"], "rate")
         words += ["where a side did not keep up"] if tax.get("overloaded") else []
         return said([*words, f"{self.name(key[0])} at"], values)
@@ -148,16 +155,13 @@ class Figures(Lines):
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
         several = sorted({k[1:] for k, t in grid.items() if t.get("blocks") is not None})
         if several:
-            words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over so many blocks")
+            words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over as many blocks")
         words.append("of one launch each")
         words += ["dotted where an end of it is not known"] if any(map(is_open, grid.values())) else []
         told, counts = both_sides(list(grid.values()))
         words += told
         values += [*self.confidence, *counts]
-        if moved := self.moved():
-            words.append(
-                f"At {listing(moved, 3)} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place of Phase B's."
-            )
+        words += self.moved()
         if queued := sum(bool(t.get("overloaded")) for t in grid.values()):
             values += the(queued) + the(len(grid))
         configs = [*(c for c in self.configs if any(k[0] == c for k in grid))]

@@ -38,15 +38,14 @@ class Lines(Sentences):
             for c in self.a["cells"]
             if c["phase"] == phase and not usable(c) and not str(c["cell_id"]).endswith("_unrecorded")
         ]
-        found = [f"Not in the picture: {listing(absent, 6)}."] if absent else []
-        measured = [c["config"] for c in self.a["cells"] if c["phase"] == phase and usable(c)]
+        found = [f"Not in the picture: {listing(absent)}."] if absent else []
         silent = [
-            c
-            for c in self.configs
-            if c in measured and not c.startswith(PLAINS) and drawn is not None and c not in drawn
-        ]
+            c for c in self.configs
+            if drawn is not None and c not in drawn and not c.startswith(PLAINS)
+            and self.a["configs"][c].get("status") in ("measured", "partial")
+        ]  # fmt: skip
         if silent:
-            found.append(f"Measured, but without a number here: {listing(silent, 9)}.")
+            found.append(f"Without a number here: {listing(silent)}.")
         return [*found, f"Excluded cells: {listing(lost, 3)}." if lost else "Excluded cells: none."]
 
     def sound(self, config: str) -> list[Entry]:

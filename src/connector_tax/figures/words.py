@@ -7,11 +7,9 @@ from typing import Any
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
-    all_cells,
     configs,
     excluded_cells,
     number,
-    usable,
 )
 from connector_tax.intervals.texts import digits_apart, usual_decimals
 from connector_tax.opening import printable
@@ -24,6 +22,8 @@ RANDOM_WORDS = (
     "found less surely than with fixed arrivals."
 )
 MINUS = "\N{MINUS SIGN}"
+# Of configurations that have a number somewhere.
+MEASURED = ("measured", "partial")
 
 
 def clean(text: str, limit: int = 400) -> str:
@@ -189,15 +189,18 @@ def left_out(aggregate: Aggregate, phase: str, drawn: Collection[str] | None = N
     Args:
         drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
     """
-    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in ("measured", "partial")]
+    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in MEASURED]
     cells = excluded_cells(aggregate, phase)
     sentences = []
     if absent:
-        sentences.append(f"Not in the picture: {listing(absent, 6)}.")
+        sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")
     if drawn is not None:
-        measured = {str(cell.get("config")) for cell in all_cells(aggregate, phase) if usable(cell)}
-        silent = [c.id for c in configs(aggregate) if is_connector(c.id) and c.id in measured - set(drawn)]
+        silent = [
+            c.id
+            for c in configs(aggregate)
+            if is_connector(c.id) and c.id not in drawn and c.status in MEASURED
+        ]
         if silent:
-            sentences.append(f"Measured, but without a number here: {listing(silent, 9)}.")
+            sentences.append(f"Without a number here: {listing(silent, len(silent))}.")
     sentences.append(f"Excluded cells: {listing(cells)}." if cells else "Excluded cells: none.")
     return " ".join(sentences)
