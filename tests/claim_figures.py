@@ -99,7 +99,8 @@ class Figures(Lines):
         for tax in self.main("ttft_p90").values():
             if (at := (tax["input_tokens"], tax["output_tokens"])) in shapes:
                 found.setdefault((tax["config"], *at), tax)
-        return found
+        order = {c: k for k, c in enumerate(self.configs)}
+        return {k: found[k] for k in sorted(found, key=lambda k: order.get(k[0], 99))}
 
     def moved(self) -> list[str]:
         """At a shape where not all taxes are of Phase B's launch, whose they are."""
@@ -215,12 +216,21 @@ class Figures(Lines):
             words += ["No part of the", *([f"of {listing(unknown)} it is not known"] if unknown else [])]
         n = len(totals) + len(without)
         if n > 1:
-            unknown = [self.name(c) for c in totals if is_open(totals[c])]
-            words += ["a tax is found for", *(["and a gain for"] if below else [])]
-            words += [f"not known for {listing(unknown, 9)}"] if unknown else []
-            words += [f"no number for {listing([self.name(c) for c in without], 3)}"] if without else []
+            unknown = sorted((c for c in totals if is_open(totals[c])), key=lambda c: -totals[c]["point"])
+            unknown = [self.name(c) for c in unknown]
+            words += [
+                "a tax is found for",
+                f"connectors{self.beside()}",
+                *(["and a gain for"] if below else []),
+            ]
+            words += [f"not known for {listing(unknown)}"] if unknown else []
+            words += [f"no number for {listing([self.name(c) for c in without])}"] if without else []
             values += the(len(above)) + the(n) + (the(len(below)) + the(n) if below else [])
         return said(words, values)
+
+    def beside(self) -> str:
+        """The no-op connector, where there is one, is not counted among connectors that have parts."""
+        return " beside the no-op one" if "noop_connector" in self.configs else ""
 
     def no_total(self, metric: str) -> list[str]:
         """Those without a tax to split; the no-op connector's own is a part."""
@@ -228,9 +238,11 @@ class Figures(Lines):
 
     def nothing_to_split(self, stacks: dict[str, dict[str, Entry]]) -> Cell:
         unknown = any(is_open(v) for own in stacks.values() for v in own.values())
-        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'There is no tax to split'}."], []  # fmt: skip
+        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'No tax to split is found'}."], []  # fmt: skip
         for metric, own in stacks.items():
-            told, numbers = self.told_apart(own, anyone=True, without=self.no_total(metric))
+            told, numbers = self.told_apart(
+                own, anyone=True, without=self.no_total(metric), beside=self.beside()
+            )
             words += [f"{NAMES[metric]}:", *told]
             values += numbers
         return said(words, values)

@@ -171,6 +171,10 @@ class Lines(Sentences):
             and len(((cell["step"].get("cdf") or {}).get("step_duration_us")) or []) >= 2
         }  # fmt: skip
 
+    def others(self, found: Collection[str]) -> list[str]:
+        """Connectors of the campaign that are not among these."""
+        return [c for c in self.configs if c not in found and not c.startswith(PLAINS)]
+
     def medians(self) -> dict[str, Entry]:
         found = {c: (step.get("step_duration_us") or {}).get("p50") or {} for c, step in self.steps().items()}
         return {c: m for c, m in found.items() if m.get("point") is not None}
@@ -185,7 +189,11 @@ class Lines(Sentences):
             if (t["metric"], t["reference"], t["phase"]) == ("step_p50_us", "ref_safe", "a")
             and t["point"] is not None and t["config"] in medians and not t["config"].startswith(PLAINS)
         }  # fmt: skip
-        words, values = self.told_apart(found, "us", "a longer one", "a shorter one") if found else ([], [])
+        words, values = (
+            self.told_apart(found, "us", "a longer one", "a shorter one", without=self.others(found))
+            if found
+            else ([], [])
+        )
         return said(
             ["The median step of plain takes", *words], estimate(medians["plain"], "us") + at + values
         )
@@ -219,7 +227,9 @@ class Lines(Sentences):
         found = {c: v for c, v in splits.items() if not c.startswith(PLAINS)} or splits
         signs = {sign(v) for v in found.values()}
         shorter = "a shorter decoding step" if -1 in signs and 1 not in signs else "a shorter one"
-        words, values = self.told_apart(splits, "us", "a longer decoding step", shorter)
+        words, values = self.told_apart(
+            splits, "us", "a longer decoding step", shorter, without=self.others(found)
+        )
         words[0] = words[0][:1].upper() + words[0][1:]
         longest = max((c for c in found if sign(found[c]) > 0), key=lambda c: found[c]["point"], default=None)
         share = (self.splits()[longest].get("in_hooks_share") or {}) if longest else {}

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from connector_tax.figures.claims import of_connectors, told_apart
+from connector_tax.figures.claims import not_among, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
@@ -114,7 +114,7 @@ def _title(
     if not longer:
         return head
     words = {"unit": "us", "above": "a longer one", "below": "a shorter one"}
-    return f"{head}; {told_apart(aggregate, longer, **words)}"
+    return f"{head}; {told_apart(aggregate, longer, without=not_among(aggregate, longer), **words)}"
 
 
 def _in_us(value: Interval) -> str:

@@ -221,11 +221,11 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     metric = next((m for m, totals in totals_of.items() if above_zero(totals)), None)
     if metric is None:
         claims = [
-            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m))}"
+            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m), beside=_beside(aggregate))}"
             for m, totals in totals_of.items()
         ]
         is_open = any(not_known(totals) for totals in totals_of.values())
-        head = "Whether there is a tax to split is not known" if is_open else "There is no tax to split"
+        head = "Whether there is a tax to split is not known" if is_open else "No tax to split is found"
         return f"{head}. {'. '.join(claims)}"
     found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
@@ -255,9 +255,15 @@ def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[
     gains, unknown = len(below_zero(totals)), not_known(totals)
     gain = f" and a gain for {gains} of {n}" if gains else ""
     names = [[clean(label_of(aggregate, c), 40) for c in them] for them in (unknown, without)]
-    open_ends = f"; not known for {listing(names[0], 9)}" if unknown else ""
-    lacking = f"; no number for {listing(names[1])}" if without else ""
-    return f"; a tax is found for {len(above_zero(totals))} of {n} connectors{gain}{open_ends}{lacking}"
+    open_ends = f"; not known for {listing(names[0], n)}" if unknown else ""
+    lacking = f"; no number for {listing(names[1], n)}" if without else ""
+    of = f"{n} connectors{_beside(aggregate)}"
+    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{open_ends}{lacking}"
+
+
+def _beside(aggregate: Aggregate) -> str:
+    """Whose tax is a part, and not counted."""
+    return " beside the no-op one" if any(c.id == NOOP for c in configs(aggregate)) else ""
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:

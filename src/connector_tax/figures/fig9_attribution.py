@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import above_zero, below_zero, of_connectors, told_apart
+from connector_tax.figures.claims import above_zero, below_zero, not_among, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -115,7 +115,7 @@ def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     found = of_connectors(found) or found
     shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
     words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
-    title = sentence(told_apart(aggregate, found, **words))
+    title = sentence(told_apart(aggregate, found, without=not_among(aggregate, found), **words))
     longest = next(iter(above_zero(found)), None)
     share = None if longest is None else splits[longest].in_hooks
     if share is None or longest is None or not share.excludes_zero:

@@ -26,6 +26,10 @@ MINUS = "\N{MINUS SIGN}"
 MEASURED = ("measured", "partial")
 
 
+# Of a figure's title: it counts all connectors and names most of them.
+TITLE_LIMIT = 1000
+
+
 def clean(text: str, limit: int = 400) -> str:
     """One printable line of at most ``limit`` characters; names come from a YAML file and may be anything."""
     line = " ".join(printable(text, len(text)).split())
