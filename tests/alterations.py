@@ -75,6 +75,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     r"\bshare a cost, together they cost less\b": ("add up",),
     r"\bis not told apart from zero\b": ("is told apart from zero",),
     r"\bno connector saturates earlier\b": ("every connector saturates earlier",),
+    r"\bno other connector does\b": ("every other connector does",),
     r"\bsaturates? earlier\b": ("saturate later",),
     r"\bdoes not visibly drift\b": ("drifts",),
     r"\bPlain drifts\b": ("Plain does not visibly drift",),

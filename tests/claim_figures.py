@@ -73,8 +73,11 @@ class Figures(Lines):
         ]
         if len(present) == 2:
             words.append("The gap between the two bars of a connector is a difference of two estimates")
-        if flags := self.a["reference_rates"].get("flags"):
-            words.append(f"Reference rates carry: {', '.join(flags)}.")
+        for r in present:
+            late = self.behind([t for m in NAMES for t in taxes[m, r].values()])
+            late = late.replace("Plain", "plain", 1)
+            words += [f"At {r} {late} did not keep up: those taxes hold queueing."] if late else []
+        words += self.carried()
         missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
         if "ref_load" in present and missing:
             words.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
@@ -152,7 +155,7 @@ class Figures(Lines):
     def shapes_caption(self, s: Statement) -> Cell:
         grid = self.grid()
         rates = sorted({t["rate_per_s"] for t in grid.values()})
-        words = [self.at_rate("ref_safe", ""), *self.left_out("b", {c for c, *_ in grid})]
+        words = [self.at_rate("ref_safe", ""), *self.carried(), *self.left_out("b", {c for c, *_ in grid})]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
         several = sorted({k[1:] for k, t in grid.items() if t.get("blocks") is not None})
         if several:
@@ -250,6 +253,7 @@ class Figures(Lines):
     def parts_caption(self, s: Statement) -> Cell:
         stacks = self.stacks()
         main = [t for m, own in stacks.items() for c, t in self.main(m).items() if c in own]
+        drawn = [t for m in stacks for c, t in self.main(m).items() if c in self.drawn(m)]
         split = {(m, c): self.parts(e) for m, own in stacks.items() for c, e in own.items()}
         whole = sorted({c for (_, c), (p, _) in split.items() if "flags" in p and p["flags"]["point"] == 0})
         two = {c: why for (_, c), (p, why) in split.items() if p and "flags" not in p}
@@ -257,7 +261,9 @@ class Figures(Lines):
         words = [
             f"At {self.at_rate('ref_safe', '')}:",
             "framework = tax of the no-op connector;",
-            self.launches_behind(main),
+            self.launches_behind(drawn),
+            *self.held_queueing(drawn),
+            *self.carried(),
             *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}),
         ]
         for head, fewer in (("in fewer", True), ("over other", False)):
@@ -268,6 +274,19 @@ class Figures(Lines):
         words += [f"in either: {'; '.join(f'{c}, since {why}' for c, why in two.items())}."] if two else []
         words += [f"{c} is not split: {why}." for c, why in torn.items()]
         return said(words, [*self.confidence, *sizes([t.get("n") for t in main])])
+
+    def drawn(self, metric: str) -> set[str]:
+        """Whose taxes are behind the bars: those that are split, and those that are parts."""
+        found = set(self.stacks()[metric])
+        for config, e in self.stacks()[metric].items():
+            parts, _ = self.parts(e)
+            found |= {"noop_connector"} if "framework" in parts else set()
+            found |= {f"plain_matched_{config}"} if "flags" in parts else set()
+        return found
+
+    def held_queueing(self, taxes: list[Entry]) -> list[str]:
+        behind = self.behind(taxes)
+        return [f"{behind} did not keep up: those taxes hold queueing."] if behind else []
 
     def unlike(self, *, fewer: bool) -> list[str]:
         """Parts that fewer blocks know than the whole, or that more do."""
@@ -298,13 +317,14 @@ class Figures(Lines):
         if added.get("point") is None:
             ends = {k: [taxes[c][k] for c in parts] for k in ("point", "low", "high")}
             added = {k: None if None in v else sum(v) for k, v in ends.items()}
+        against = "so additivity cannot be held against 30 % of the stack's tax; its parts are"
         if is_open(tax):
-            words = [f"Whether {name} has a tax is not known,", "so additivity cannot be judged"]
-            return said(words, estimate(tax))
+            words = [f"Whether {name} has a tax is not known,", against]
+            return said(words, estimate(tax) + estimate(added))
         if sign(tax) == 0:
             return said(
-                [f"The tax of {name},", "is not told apart from zero, so additivity cannot be judged"],
-                estimate(tax),
+                [f"The tax of {name},", f"is not told apart from zero, {against}"],
+                estimate(tax) + estimate(added),
             )
         if tax["point"] < 0:
             return said([f"{name} is a gain,", "as a sum"], estimate(tax) + estimate(added))
@@ -327,6 +347,8 @@ class Figures(Lines):
             self.launches_behind(own),
             f"Tax of TTFT p90 {self.at_rate('ref_safe')};",
             "up to 30 % apart counts as additive",
+            *self.held_queueing(own),
+            *self.carried(),
         ]
         told, counts = both_sides(own)
         return said([*words, *told, *self.left_out("a")], [*self.confidence, *counts])

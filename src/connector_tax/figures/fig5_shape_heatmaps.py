@@ -35,6 +35,7 @@ from connector_tax.figures.words import (
     interval_texts,
     left_out,
     listing,
+    of_reference_rates,
     rate,
     short_label,
     with_interval,
@@ -232,6 +233,7 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             if queued
             else "",
             f"Not available: {listing(missing)}." if missing else "",
+            of_reference_rates(aggregate),
             left_out(aggregate, "b", grids),
         ]
     ).replace("  ", " ")

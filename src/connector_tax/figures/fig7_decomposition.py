@@ -42,14 +42,17 @@ from connector_tax.figures.style import (
 from connector_tax.figures.words import (
     clean,
     counted,
+    fell_behind,
     launches_behind,
     left_out,
     listing,
+    of_reference_rates,
     percent,
     rate,
     short_label,
     with_interval,
 )
+from connector_tax.records.connector import MATCHED
 
 NOOP = "noop_connector"
 METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -303,22 +306,31 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
         f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
-        launches_behind(
-            [
-                row
-                for m in stacks
-                for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
-                if c in stacks[m]
-            ]
-        ),
+        launches_behind(drawn := _drawn(aggregate, stacks)),
+        f"{behind} did not keep up: those taxes hold queueing."
+        if (behind := fell_behind(aggregate, drawn))
+        else "",
         _unlike_words(stacks, "Known in fewer blocks than the whole", fewer=True),
         _unlike_words(stacks, "Known over other blocks than the whole", fewer=False),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
+        of_reference_rates(aggregate),
         left_out(aggregate, "a", {NOOP}.union(*stacks.values())),
     ]
     return " ".join(p for p in parts if p)
+
+
+def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Mapping[str, Any]]:
+    """The taxes behind the bars: those that are split, and those of the no-op connector and of matched baselines that are parts of them."""
+    found = []
+    for metric, own in stacks.items():
+        shown = set(own)
+        shown |= {NOOP for s in own.values() if "framework" in s.parts}
+        shown |= {MATCHED + c for c, s in own.items() if "flags" in s.parts}
+        taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
+        found += [row for c, row in taxes.items() if c in shown]
+    return found
 
 
 def _unlike_words(stacks: Stacks, head: str, *, fewer: bool) -> str:

@@ -127,8 +127,8 @@ def test_figure_7_splits_the_tax_of_tpot_where_only_that_is_one(aggregate: dict[
 
 def test_figure_8_judges_no_open_stack(aggregate: dict[str, Any]) -> None:
     open_up(aggregate, "multi_mooncake_lmcache")
-    assert title("fig8_additivity", aggregate) == (
-        "Whether Mooncake + LMCache has a tax is not known, +30 % [−10 %, no upper bound], so additivity cannot be judged"
+    assert title("fig8_additivity", aggregate).startswith(
+        "Whether Mooncake + LMCache has a tax is not known, +30 % [−10 %, no upper bound], so additivity cannot be held against"
     )
 
 
