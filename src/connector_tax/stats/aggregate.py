@@ -109,7 +109,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "date": data.document["date"],
         "provenance": provenance(data),
         "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
-        "step_timing_reason": (data.preflight or {}).get("step_timing_reason"),
+        "step_timing_reason": _why_no_steps(data, estimates),
         "configs": config_states(data, absent, lost),
         "cells": [_cell_entry(c, estimates, saturation, confidence) for c in data.cells()],
         "saturation": {i: s.to_json() for i, s in saturation.items()},
@@ -138,6 +138,16 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _why_no_steps(data: CampaignData, estimates: dict[tuple[str, str, str], CellEstimates]) -> str | None:
+    """None where some cell has step records."""
+    if any(e.cell.steps is not None for e in estimates.values()):
+        return None
+    told = (data.preflight or {}).get("step_timing_reason")
+    wanted = data.document["config"]["engine"].get("step_timing", True)
+    unsaid = "no cell has step records" if wanted else "the configuration switches step timing off"
+    return told or (unsaid if estimates else "the campaign has no usable cell")
 
 
 def _cell_entry(

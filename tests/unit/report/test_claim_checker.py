@@ -124,14 +124,17 @@ OPEN = {
         ("no upper bound", "+77 %"),
         ("the upper end is open: the interval", "the upper end is open: an interval"),
         ("a tax for 4 of 5", "a tax for 3 of 5"),
-        ("neither for the other one", "neither for the other one; one without a number, LMCache"),
+        (
+            "neither a tax nor a gain for the other one",
+            "neither a tax nor a gain for the other one; one without a number, LMCache",
+        ),
     ),
     "one-sided intervals": (
         (": whether it has a tax on TTFT p90 ", ": no tax on TTFT p90 "),
         ("undetermined, of one launch", "no tax found, of one launch"),
-        ("not known, since an end of the interval is open, for", "neither a tax nor a gain is found for"),
+        ("not known, since the interval is open, for", "neither a tax nor a gain is found for"),
         ("of 20 it is not known", "of 19 it is not known"),
-        ("Whether there is a tax to split is not known", "There is no tax to split"),
+        ("Whether there is a tax to split is not known", "No tax to split is found"),
         (", dotted where an end of it is not known", ""),
     ),
     "requests of a stack's block failed": (

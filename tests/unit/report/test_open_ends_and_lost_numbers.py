@@ -92,20 +92,21 @@ def test_what_the_known_end_holds_is_said(aggregate: dict[str, Any]) -> None:
         "Merely switching on Mooncake (both) costs at least 20 % more TTFT p90 at ref_safe (2 req/s), by its 95 % interval"
     )
     assert f"The estimate is 30 %; the upper end is open: {WHY}." in first(aggregate)
-    names = "NIXL (both), Mooncake (both), Mooncake (producer) and LMCache; neither for one;"
-    assert f"a tax for 5 of 7 connectors, Mooncake + LMCache with +56 % [+52 %, +61 %], {names}" in title(
-        "fig4_tax_bars", aggregate
+    names = "NIXL (both), Mooncake (both), Mooncake (producer) and LMCache; neither a tax nor a gain for one;"
+    assert (
+        f"a tax for 5 of 7 connectors: the largest Mooncake + LMCache, +56 % [+52 %, +61 %]; also {names}"
+        in title("fig4_tax_bars", aggregate)
     )
 
 
 def test_titles_count_it_among_neither(aggregate: dict[str, Any]) -> None:
     open_up(aggregate, "mooncake_both")
     assert title("fig4_tax_bars", aggregate).endswith(
-        "; not known, since an end of the interval is open, for Mooncake (both) with +30 % [−10 %, no upper bound]; "
+        "; not known, since the interval is open, for Mooncake (both) with +30 % [−10 %, no upper bound]; "
         "one without a number, Mooncake (consumer)"
     )
     assert title("fig7_decomposition", aggregate).endswith(
-        "; a tax is found for 4 of 6 connectors; not known for Mooncake (both); no number for Mooncake (consumer)"
+        "; a tax is found for 4 of 6 connectors beside the no-op one; not known for Mooncake (both); no number for Mooncake (consumer)"
     )
 
 
@@ -126,8 +127,8 @@ def test_figure_7_splits_the_tax_of_tpot_where_only_that_is_one(aggregate: dict[
 
 def test_figure_8_judges_no_open_stack(aggregate: dict[str, Any]) -> None:
     open_up(aggregate, "multi_mooncake_lmcache")
-    assert title("fig8_additivity", aggregate) == (
-        "Whether Mooncake + LMCache has a tax is not known, +30 % [−10 %, no upper bound], so additivity cannot be judged"
+    assert title("fig8_additivity", aggregate).startswith(
+        "Whether Mooncake + LMCache has a tax is not known, +30 % [−10 %, no upper bound], so additivity cannot be held against"
     )
 
 
@@ -154,7 +155,7 @@ def test_a_connector_that_lost_its_number_is_named_with_its_reason(aggregate: di
     assert first(aggregate).startswith("Merely switching on Mooncake + LMCache costs ")
     assert first(aggregate).endswith(f" No number for Mooncake (both) ({LOST}).")
     (counted,) = [d for d in headline(aggregate)["details"] if d.startswith("TTFT p90 at ref_safe")]
-    assert " of 7 connectors, " in counted
+    assert " of 7 connectors: " in counted
     assert "; 2 without a number, Mooncake (consumer) and Mooncake (both). " in counted
     assert "; no number for Mooncake (consumer) and Mooncake (both)" in title("fig7_decomposition", aggregate)
     assert f"mooncake_both: {LOST}" in title("fig8_additivity", aggregate)

@@ -77,10 +77,7 @@ def test_figure_5_says_where_no_tax_of_phase_b_stands(aggregate: dict[str, Any])
     with drawing_style(name):
         found = FIGURES[name](aggregate)
     assert isinstance(found, Drawn)
-    assert (
-        f"At {shape} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place"
-        in found.caption
-    )
+    assert f"At {shape} tokens, Phase A's shape, the tax is of Phase A's launch for " in found.caption
 
 
 def test_two_parts_say_by_which_phases_launch_they_are(aggregate: dict[str, Any]) -> None:
