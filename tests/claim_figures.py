@@ -48,14 +48,9 @@ class Figures(Lines):
 
     # Figures 4 and 5: taxes.
     def taxes_title(self, s: Statement) -> Cell:
-        places = [
-            (r, m)
-            for r in REFERENCES
-            if any(self.main(m, r) for m in NAMES)
-            for m in NAMES
-            if self.main(m, r)
-        ]
-        reference, metric = places[0]
+        drawn = [(r, m) for r in REFERENCES for m in NAMES if self.main(m, r)]
+        of_one = [(r, m) for r, m in drawn if any(not c.startswith(PLAINS) for c in self.main(m, r))]
+        reference, metric = (of_one or drawn)[0]
         without = self.without_number(metric, reference)
         words, values = self.told_apart(self.main(metric, reference), without=without)
         return said([f"{NAMES[metric]} {self.at_rate(reference)}:", *words], values)
@@ -125,7 +120,9 @@ class Figures(Lines):
         return words
 
     def shapes_title(self, s: Statement) -> Cell:
-        grid = {k: t for k, t in self.grid().items() if not k[0].startswith(PLAINS)} or self.grid()
+        grid = {k: t for k, t in self.grid().items() if not k[0].startswith(PLAINS)}
+        if not grid:
+            return said(["No connector has a TTFT tax at any shape"], ())
         above, below = ({k: t for k, t in grid.items() if sign(t) == side} for side in (1, -1))
         n, unknown = the(len(grid)), the(sum(map(is_open, grid.values())) or None)
         not_known = ["it is not known"] if unknown else []
@@ -205,18 +202,29 @@ class Figures(Lines):
         above, below = ([c for c in totals if sign(totals[c]) == side] for side in (1, -1))
         largest = max(above, key=lambda c: totals[c]["point"])
         parts, why = self.parts(self.stacks()[metric][largest])
-        words, values = [f"that {self.name(largest)} adds to {NAMES[metric]}"], estimate(totals[largest])
+        words, values = [], estimate(totals[largest])
         clear = sorted((p for p in parts if sign(parts[p]) > 0), key=lambda p: -parts[p]["point"])
         clear += sorted((p for p in parts if sign(parts[p]) < 0), key=lambda p: parts[p]["point"])
         called = {p: REST if p == "implementation" and "flags" not in parts else PARTS[p] for p in parts}
         for p in clear:
             words.append(f"is {called[p]}")
             values += estimate(parts[p])
+        if clear and not all(0 <= parts[p]["point"] <= totals[largest]["point"] for p in clear):
+            # More than all of it is no part of it.
+            words += [f"{self.name(largest)} adds", f"to {NAMES[metric]}:"]
+            rest = [called[p] for p in parts if p not in clear]
+            words += [f"not told apart from zero: {listing(rest)}"] if rest else []
+        else:
+            head = "No part of" if parts and not clear else "Of what" if not parts else "Of"
+            words += [f"{head} the", f"that {self.name(largest)} adds to {NAMES[metric]}"]
         if not parts:
             words.append(f"cannot be told: {why}")
         elif not clear:
             unknown = [called[p] for p in parts if is_open(parts[p])]
-            words += ["No part of the", *([f"of {listing(unknown)} it is not known"] if unknown else [])]
+            words += [
+                "is told apart from zero",
+                *([f"of {listing(unknown)} it is not known"] if unknown else []),
+            ]
         n = len(totals) + len(without)
         if n > 1:
             unknown = sorted((c for c in totals if is_open(totals[c])), key=lambda c: -totals[c]["point"])

@@ -81,27 +81,29 @@ class Head(Told):
         reason = reason.removeprefix(f"{status}: ")
         return f"{config} {words.get(status, f'is {status}')}" + (f": {reason}" if reason else "")
 
+    def taxed(self) -> dict[str, Entry]:
+        """Connectors with a TTFT tax at ref_safe; plain with a connector's settings is none."""
+        return {c: t for c, t in self.main("ttft_p90").items() if not c.startswith(PLAINS)}
+
     def subject(self) -> str:
-        """Mooncake (both); without it the largest of those that count, plain with a connector's settings last."""
-        found = self.main("ttft_p90")
+        """Mooncake (both); without it the largest of those that count."""
+        found = self.taxed()
         if "mooncake_both" in found:
             return "mooncake_both"
-        return max(
-            found,
-            key=lambda c: (
-                not c.startswith("plain_matched"),
-                found[c].get("blocks") is not None,
-                sign(found[c]) > 0,
-                found[c]["point"],
-            ),
-        )
+        return max(found, key=lambda c: (found[c].get("blocks") is not None, sign(found[c]) > 0, found[c]["point"]))  # fmt: skip
 
     def headline(self, s: Statement) -> Cell:
-        if not self.main("ttft_p90"):
+        if not self.taxed():
             plain = str((self.a["configs"].get("plain") or {}).get("status"))
             lost = plain not in ("measured", "partial", "None")
-            why = self.absent("plain") if lost else self.why_without("mooncake_both")
-            return said([f"tax on TTFT p90 could be measured at ref_safe ({short(why, 400)})"], ())
+            lacking = self.without_number("ttft_p90")
+            first = "mooncake_both" if "mooncake_both" in lacking or not lacking else lacking[0]
+            why = self.absent("plain") if lost else self.why_without(first)
+            if not lost and first != "mooncake_both" and not why.startswith(first):
+                why = f"{first}: {why}"
+            return said(
+                [f"No connector's tax on TTFT p90 could be measured at ref_safe ({short(why, 400)})"], ()
+            )
         config = self.subject()
         tax = self.main("ttft_p90")[config]
         once = [] if tax.get("blocks") is not None else ["of one launch"]
@@ -144,7 +146,7 @@ class Head(Told):
         return [f"No number for {listing(named, 9)}."] if named else []
 
     def details(self, s: Statement) -> Cell | None:
-        config = self.subject() if self.main("ttft_p90") else ""
+        config = self.subject() if self.taxed() else ""
         tax = self.main("ttft_p90").get(config)
         if tax is None:
             return None
@@ -164,8 +166,7 @@ class Head(Told):
             where = [] if keys[1] == "ref_safe" else [self.at_rate("ref_load")]
             return said([*where, *once], estimate(other))
         if s.text.startswith("TTFT p90 at ref_safe"):
-            found = self.main("ttft_p90")
-            chosen = {c: t for c, t in found.items() if not c.startswith(PLAINS)} or found
+            chosen = self.taxed()
             words, values = self.told_apart(chosen, without=self.without_number("ttft_p90"))
             return said(
                 [

@@ -300,7 +300,7 @@ class Lines(Sentences):
         splits = {c: e["difference_us"] for c, e in self.splits().items()}
         order = {c: k for k, c in enumerate(self.configs)}
         splits = {c: splits[c] for c in sorted(splits, key=lambda c: order.get(c, 99))}
-        found = {c: v for c, v in splits.items() if not c.startswith(PLAINS)} or splits
+        found = {c: v for c, v in splits.items() if not c.startswith(PLAINS)}
         signs = {sign(v) for v in found.values()}
         shorter = "a shorter decoding step" if -1 in signs and 1 not in signs else "a shorter one"
         words, values = self.told_apart(

@@ -40,6 +40,7 @@ class Sentences(Head):
             (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
             (r"/ Repeated launches / The host over[^|]*\| Not told by", self.host_unknown),
             (r"/ Repeated launches / (?!The host)[^|]*\| ", self.repeats),
+            (r"/ Repeated launches \| .* (has a tax|has no tax) of ", self.failed_blocks),
             (r"/ Where the microseconds go / [^|]*\| \d+ hooks that take less", self.more_hooks),
             (r"/ Where the microseconds go / [^|]*\| Mean step", self.mean_step),
             (r"/ Where the microseconds go / ", self.difference),
@@ -94,6 +95,18 @@ class Sentences(Head):
         known = {x["source"] for x in entry["sources"]}
         return said([f"{listing([n for n, k in SOURCES.items() if k not in known])}."], ())
 
+    def failed_blocks(self, s: Statement) -> Cell:
+        """Who has no tax since requests failed in a block."""
+        told = []
+        for e in self.a["failed_blocks"]:
+            who = (
+                "No connector has a tax" if e["config"] == "plain" else f"{self.name(e['config'])} has no tax"
+            )
+            told.append(
+                f"{who} of {NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s: {e['reason']}."
+            )
+        return said([next((t for t in told if t == s.text), told[0])], ())
+
     def repeats(self, s: Statement) -> Cell | None:
         title = s.section.split(" / ")[2]
         e = next((e for e in self.a["repeats"] if title.startswith(f"{NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s")), None)  # fmt: skip
@@ -101,8 +114,9 @@ class Sentences(Head):
             return None
         floor, drift, slope = (e.get(k) or {} for k in ("noise_floor", "drift", "host_speed_slope"))
         words, values = [], estimate(floor)
-        if values and (least := floor.get("found_4_of_5")) is not None:
-            values += the(least, "ratio") + the(e["blocks"])
+        if values and (least := estimate(floor.get("found_4_of_5"))):
+            words += ["such blocks find in four of five campaigns is estimated at"]
+            values += the(e["blocks"]) + least
         spread = estimate(e.get("between_launches"))
         if spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
             # A number that is its own lower end: at most so much, and perhaps none.

@@ -86,9 +86,14 @@ class Told:
             without: connectors that have no number, and count.
             beside: whom the count of all leaves out.
         """
-        connectors = {c: v for c, v in found.items() if not c.startswith(PLAINS)}
-        found = dict(found) if anyone else connectors or dict(found)
+        found = {c: v for c, v in found.items() if anyone or not c.startswith(PLAINS)}
         n, words, values = len(found) + len(without), list[str](), list[Value]()
+        if not found:
+            return [
+                f"none of {n} connectors{beside} has a number"
+                if n > 1
+                else f"no connector{beside} has a number"
+            ], []
         of = [f"connector{'s' if n > 1 else ''}{beside}"] if beside else []
         for word, side in ((above, 1), (below, -1)):
             own = sorted((c for c in found if sign(found[c]) == side), key=lambda c: -side * found[c]["point"])  # fmt: skip

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from builders import ROOT
 from claim_figures import Figures
+from claim_frame import TEMPLATE, bare, frame_faults, lacking
 from claim_more_rows import DECIDED, Rows
 from claim_numbers import estimate, is_said, numbers_said, reads, same_end
 from claim_values import Value, lengths, named_leaves, texts, values
-from page_statements import Statement, statements
+from page_statements import Statement, taken_apart
 
 from connector_tax.figures.words import RANDOM_WORDS
 from connector_tax.report.host import NO_READINGS
@@ -36,9 +36,14 @@ HYPOTHESES = {"1": ("H1",), "2": ("H2",), "3": ("H3",), "4": ("H4",), "5": ("H5"
 
 def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
     """What a hostile reader finds on the page, a line each; empty where everything is the aggregate's."""
-    reader = PageReader(aggregate)
-    found = statements(page)
-    return [*reader.verdict_faults(), *(f for s in found for f in reader.of(s)), *repeated(found)]
+    reader, parts = PageReader(aggregate), taken_apart(page)
+    found = parts.statements
+    return [
+        *lacking(parts, aggregate),
+        *reader.verdict_faults(),
+        *(f for s in found for f in reader.of(s)),
+        *repeated(found),
+    ]
 
 
 def repeated(found: Sequence[Statement]) -> list[str]:
@@ -70,6 +75,8 @@ class PageReader:
         if statement.section == "Provenance":
             known = statement.text in self.provenance
             return [] if known else [f"Provenance: {statement.text!r} is of unknown origin"]
+        if (found := frame_faults(statement, self.aggregate)) is not None:
+            return [f"{statement.section}: {f} in: {statement.text}" for f in found]
         try:
             found = (self.rows if statement.cells else self.sentences).faults(statement)
         except (LookupError, StopIteration, TypeError, ValueError) as error:
@@ -82,7 +89,7 @@ class PageReader:
         """Words that stand on every page; the confidence of intervals is the only number that differs."""
         text = " ".join(self.texts.sub(" ; ", statement.text).split())
         match = next((m for p in _TEMPLATE for t in (statement.text, text) if (m := p.fullmatch(t)) is not None), None)  # fmt: skip
-        if match is None and re.search(r"\w", text) and statement.section != "How to reproduce":
+        if match is None and re.search(r"\w", text):
             yield "is no sentence of the page's template"
         for said in numbers_said(text if match is None else " ; ".join(match.groups())):
             if said.ends is not None or not any(reads(v.number, v.unit, said.number, said.unit) for v in self.confidence):  # fmt: skip
@@ -196,11 +203,9 @@ def _kind(sentence: str, kind: str | None) -> Iterator[str]:
 
 def _template() -> list[re.Pattern[str]]:
     """Paragraphs, headings and summaries that the template itself says, with the little that is put into them."""
-    text = (ROOT / "src" / "connector_tax" / "report" / "report.html.j2").read_text().partition("<main>")[2]
-    found = []
-    for body in re.findall(r"<(?:p|h2|h3|h4|summary)[^>]*>(.*?)</(?:p|h2|h3|h4|summary)>", text, re.DOTALL):
-        bare = re.sub(r"<[^>]+>", "", re.sub(r"{%.*?%}", "", body, flags=re.DOTALL))
-        pieces = [" ".join(piece.split()) for piece in re.split(r"{{.*?}}", bare)]
+    text, found = TEMPLATE.partition("<main>")[2], []
+    for body in re.findall(r"<(?:p|h3|h4|summary)[^>]*>(.*?)</(?:p|h3|h4|summary)>", text, re.DOTALL):
+        pieces = [" ".join(piece.split()) for piece in re.split(r"{{.*?}}", bare(body))]
         # What is almost all put in says nothing of its own.
         if len(pieces) == 1 or sum(len(piece.split()) for piece in pieces) > 3:
             found.append(re.compile(r"\s*(.*?)\s*".join(map(re.escape, pieces))))

@@ -74,11 +74,15 @@ def told_apart(
     """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ...; neither a tax nor a gain for the other 5``.
 
     Args:
-        found: configuration -> its number; at least one.
+        found: connector -> its number.
         without: connectors that have no number.
         beside: what connectors are not counted, behind the number of those that are.
     """
     n = len(found) + len(without)
+    if not found:
+        return (
+            f"none of {n} connectors{beside} has a number" if n > 1 else f"no connector{beside} has a number"
+        )
     of = f"of {n} connector{'s' if n > 1 else ''}{beside}"
     parts = [
         f"{word} for {len(clear)} {of}{_named(aggregate, clear, found, unit)}"

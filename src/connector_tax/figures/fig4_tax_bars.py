@@ -154,13 +154,19 @@ def _reference_text(aggregate: Aggregate, reference: str, references: list[str])
 
 
 def _title(aggregate: Aggregate, taxes: Taxes) -> str:
-    reference = next(r for r in REFERENCES if any(taxes[m, r] for m in METRICS))
-    metric = next(m for m in METRICS if taxes[m, reference])
-    found = {c: v for c, row in taxes[metric, reference].items() if (v := interval(row)) is not None}
+    """Of the first latency and rate that a connector has a tax at; bars of plain with a connector's settings are no tax of one."""
+    found_at = {
+        (m, r): of_connectors({c: v for c, row in taxes[m, r].items() if (v := interval(row)) is not None})
+        for r in REFERENCES
+        for m in METRICS
+    }
+    drawn = [place for place in found_at if taxes[place]]
+    metric, reference = next((place for place in drawn if found_at[place]), drawn[0])
+    found = found_at[metric, reference]
     at = reference_rate(aggregate, reference)
     place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
     without = list(without_number(aggregate, metric=metric, reference=reference))
-    claim = told_apart(aggregate, of_connectors(found) or found, without=without)
+    claim = told_apart(aggregate, found, without=without)
     return f"{METRICS[metric]} {place}: {claim}"
 
 

@@ -180,12 +180,14 @@ def _rates(grids: dict[str, Grid]) -> list[float]:
 
 def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     """How many taxes and gains of connectors are told apart from zero; of those the largest tax and where, else the largest gain."""
-    own = {c: grid for c, grid in grids.items() if is_connector(c)} or grids
+    own = {c: grid for c, grid in grids.items() if is_connector(c)}
     found = [
         (c, shape, v, row) for c, grid in own.items() for shape, row in grid.items() if (v := interval(row))
     ]
     clear = [f for f in found if f[2].told == TAX]
     lower = [f for f in found if f[2].told == GAIN]
+    if not found:
+        return "No connector has a TTFT tax at any shape"
     unknown = sum(f[2].told == UNDETERMINED for f in found)
     not_known = f"; of {unknown} it is not known" if unknown else ""
     if not clear and not lower:

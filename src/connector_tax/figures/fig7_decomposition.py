@@ -242,8 +242,13 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         unknown = [_words(stack, p) for p in not_known(stack.parts)]
         open_parts = f"; of {listing(unknown)} it is not known" if unknown else ""
         return f"No part of {whole} is told apart from zero{open_parts}{others}"
-    parts = [f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear]
-    return f"Of {whole}, {listing(parts)}{others}"
+    parts = listing([f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear])
+    if all(0 <= stack.parts[p].point <= stack.total.point for p in clear):
+        return f"Of {whole}, {parts}{others}"
+    # More than the whole is no part of it: other parts are below zero, or seem so.
+    rest = [_words(stack, p) for p in stack.parts if p not in clear]
+    unclear = f"; not told apart from zero: {listing(rest)}" if rest else ""
+    return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
 
 
 def _without(aggregate: Aggregate, metric: str) -> list[str]:

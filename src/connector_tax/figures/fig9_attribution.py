@@ -142,7 +142,7 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
 
 def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     found = {c: s.difference for c, s in splits.items()}
-    found = of_connectors(found) or found
+    found = of_connectors(found)
     shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
     words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
     title = sentence(told_apart(aggregate, found, without=not_among(aggregate, found), **words))

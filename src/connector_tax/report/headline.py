@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.claims import of_connectors, told_apart, without_number
+from connector_tax.figures.claims import told_apart, without_number
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -32,7 +32,7 @@ from connector_tax.figures.words import (
     rate,
     with_interval,
 )
-from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
+from connector_tax.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, holds, stands_in
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
@@ -53,8 +53,9 @@ FLAGS = {
 
 
 def headline(aggregate: Aggregate) -> dict[str, Any]:
-    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else see ``_largest``."""
-    taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else see ``_largest``. Plain with a connector's settings is none."""
+    found = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    taxes = {c: row for c, row in found.items() if is_connector(c)}
     flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
     values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
@@ -62,16 +63,13 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         # Without plain nobody has a tax.
         plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
         lost = plain is not None and plain.status not in ("measured", "partial")
-        reason = (
-            why_absent(aggregate, "plain") if lost else lacking.get(SUBJECT) or why_absent(aggregate, SUBJECT)
-        )
+        reason = why_absent(aggregate, "plain") if lost else _why_nobody(aggregate, lacking)
         return {
             "sentence": f"No connector's tax on TTFT p90 could be measured at ref_safe ({clean(reason)}).",
             "details": [],
             "flags": flags,
         }
 
-    connectors = of_connectors(values) or values
     subject = SUBJECT if SUBJECT in values else _largest(taxes)
     row, value = taxes[subject], values[subject]
     at = reference_rate(aggregate, "ref_safe")
@@ -109,9 +107,9 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         details.append(
             f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_one_launch(load_row or {})}."
         )
-    if len(connectors) + len(lacking) > 1:
-        behind = launches_behind([taxes[c] for c in connectors])
-        claim = told_apart(aggregate, connectors, without=list(lacking))
+    if len(values) + len(lacking) > 1:
+        behind = launches_behind([taxes[c] for c in values])
+        claim = told_apart(aggregate, values, without=list(lacking))
         details.append(f"TTFT p90 {where}: {claim}. {behind}")
     if subject != SUBJECT:
         details.append(f"{_why_this_one(taxes, subject)}; {why_absent(aggregate, SUBJECT)}.")
@@ -120,6 +118,14 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         "details": [hold_together(d) for d in details],
         "flags": flags,
     }
+
+
+def _why_nobody(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
+    """Of the subject, or where it was not asked for of the first that was."""
+    if SUBJECT in lacking or not lacking:
+        return lacking.get(SUBJECT) or why_absent(aggregate, SUBJECT)
+    first, why = next(iter(lacking.items()))
+    return why if why.startswith(first) else f"{first}: {why}"
 
 
 def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, confidence: str) -> str:
@@ -160,15 +166,14 @@ def _unmeasured(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
 
 
 def _largest(taxes: Mapping[str, Mapping[str, Any]]) -> str:
-    """The configuration with the largest tax by the estimates that count: over blocks where somebody has those, and told apart from
-    zero where one is; plain with a connector's settings is no connector.
+    """The connector with the largest tax by the estimates that count: over blocks where somebody has those, and told apart from zero
+    where one is.
     """
 
-    def rank(config: str) -> tuple[bool, bool, bool, float]:
+    def rank(config: str) -> tuple[bool, bool, float]:
         row, value = taxes[config], interval(taxes[config])
         point = -math.inf if value is None else value.point
         return (
-            not config.startswith(MATCHED),
             not is_of_one_launch(row.get("kind")),
             value is not None and value.told == TAX,
             point,
