@@ -284,7 +284,7 @@ class Lines(Sentences):
         words += self.carried()
         if whole:
             words += ["Whiskers at 0.5: median with", "of one launch, in µs:", *whole]
-            values += [*self.confidence, *(v for m in whole.values() for v in estimate(m, "us"))]
+            values += [*self.confidence, *(v for m in whole.values() for v in estimate(m, "of us"))]
         return said(words, values)
 
     def splits(self) -> dict[str, Entry]:

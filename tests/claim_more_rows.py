@@ -144,7 +144,7 @@ class Rows(TaxRows):
             verdict = str(c.get("verdict") or "")
             counts = [v for k in ("n_window", "n_ok", "n_dropped", "n_failed") for v in the(c.get(k))]
             latencies = [
-                Cell((), estimate((c.get(q) or {}).get(p), "ms"))
+                Cell((), estimate((c.get(q) or {}).get(p), "of ms"))
                 for q, ps in (("ttft_ms", ("p50", "p90", "p99")), ("tpot_ms", ("p50", "p90")))
                 for p in ps
             ]

@@ -241,15 +241,17 @@ class TaxRows:
                 if m == r["metric"] and r["rate_per_s"] == e["rate_per_s"] and r.get("drift")
             ]
             for source in e["sources"]:
-                unit = source["unit"] if source["unit"] in ("ratio", "us") else "number"
+                unit = {"C": "degrees"}.get(source["unit"], source["unit"])
                 name = next((n for n, k in SOURCES.items() if k == source["source"]), source["source"])
                 lines.append((name, the(source["mean"], unit), source, unit))
-            for name, mean, line, unit in lines:
+            for k, (name, mean, line, unit) in enumerate(lines):
+                # What plain's percentile changes by is a ratio; what a share does, a difference.
+                change = "ratio" if k < len(lines) - len(e["sources"]) else "pp"
                 if name == s.cells[0]:
                     p = line.get("p_value")
                     changes = p is not None and p < self.alpha
                     yield [
-                        word(name), Cell((), mean), Cell((), estimate(line.get("change"), unit)), Cell((), the(p, "p")),
+                        word(name), Cell((), mean), Cell((), estimate(line.get("change"), {"ratio": change}.get(unit, unit))), Cell((), the(p, "p")),
                         word("changes" if changes else "no visible change"),
                     ]  # fmt: skip
 
@@ -260,7 +262,7 @@ class TaxRows:
             e = own.get(metric)
             lost = ("not available", str((e or {}).get("reason") or "")) if e else ()
             kind = ((e or {}).get("kind") or "of one launch",)
-            cells.append(Cell(kind, estimate(e)) if e and e["point"] is not None else Cell(lost))
+            cells.append(Cell(kind, estimate(e, "pp")) if e and e["point"] is not None else Cell(lost))
         yield cells
 
     # What a tax is made of.
@@ -321,13 +323,13 @@ class TaxRows:
                         lost = () if p["point"] is not None else ("not available",)
                         yield [
                             word(p["label"]),
-                            Cell((*lost, "of one launch"), estimate(p, "us") + the(p["n"])),
+                            Cell((*lost, "of one launch"), estimate(p, "of us") + the(p["n"])),
                         ]
                 continue
             for h in e["hooks"]:
                 if h["hook"] == s.cells[0]:
                     step, call, token = (
-                        Cell((), the(h[k], "us")) for k in ("us_per_step", "us_per_call", "us_per_token")
+                        Cell((), the(h[k], "of us")) for k in ("us_per_step", "us_per_call", "us_per_token")
                     )
                     calls = Cell((), the(h["calls_per_step"], "number"))
                     yield [word(h["hook"]), calls, step, self._cpu(h), call, token]
@@ -339,7 +341,7 @@ class TaxRows:
         if cpu is None:
             return Cell(("–",))
         n = the(hook["n_cpu_steps"])
-        return Cell(("all of it",), n) if cpu >= wall else Cell((), the(cpu, "us") + n)
+        return Cell(("all of it",), n) if cpu >= wall else Cell((), the(cpu, "of us") + n)
 
     def observer(self, s: Statement) -> Iterator[list[Cell]]:
         for e in self.own(self.a["observer_effect"], s.cells[0]):

@@ -148,7 +148,7 @@ class Sentences(Head):
         words = [
             # A label may end in another's.
             label if s.text.startswith(label) else f"{label} at its beginning",
-            "µs per step, of one launch",
+            "per step, of one launch",
             *self.in_hooks(share, "the difference"),
         ]
         return said(words, estimate(e["difference_us"], "us") + (estimate(share) if sign(share) else []))
@@ -216,18 +216,22 @@ class Sentences(Head):
         gpus = [h["gpu"] for h in hosts if h.get("gpu") is not None]
         words, values = [], [] if len(hosts) == len(cells) else the(len(hosts)) + the(len(cells))
 
-        def span(found: list[Entry], key: str, unit: str, digits: int) -> list[Value]:
+        def span(found: list[Entry], key: str, unit: str, digits: int) -> tuple[list[Value], list[Value]]:
             known = [f[key] for f in found if f.get(key) is not None]
             if not known:
-                return []
+                return [], []
             scale = 100 if unit == "ratio" else 1
             same = f"{min(known) * scale:.{digits}f}" == f"{max(known) * scale:.{digits}f}"
-            return the(min(known), unit) + ([] if same else the(max(known), unit))
+            # Of a range the last number alone has the unit.
+            return [] if same else the(min(known) * scale, "number"), the(max(known), unit)
 
-        values += span(hosts, "steal_share", "ratio", 2) + span(hosts, "cpu_mhz_p50", "number", 0)
-        values += span(hosts, "cpu_work_us_mean", "us", 0)
-        for key, digits in (("sm_mhz_p50", 0), ("temperature_c_max", 1), ("power_w_mean", 1)):
-            values += span(gpus, key, "number", digits)
+        asked = (
+            (hosts, "steal_share", "ratio", 2), (hosts, "cpu_mhz_p50", "MHz", 0), (hosts, "cpu_work_us_mean", "us", 0),
+            (gpus, "sm_mhz_p50", "MHz", 0), (gpus, "temperature_c_max", "degrees", 1), (gpus, "power_w_mean", "W", 1),
+        )  # fmt: skip
+        for one in asked:
+            low, high = span(*one)
+            values += low + high
         for reason, n in Counter(r for g in gpus for r in g.get("clock_reasons") or {}).most_common():
             words.append(f"{reason} in")
             values += the(n) + the(len(gpus))

@@ -45,6 +45,8 @@ UNITS = (
     (r"_per_s$", "rate"),
     (r"^hours$", "hours"),
     (r"^p_value$|^p_holm$", "p"),
+    # Differences of taxes.
+    (r"^gap$|^slope_per_doubling$", "points"),
     (
         r"share|ratio|^by_block$|^found_4_of_5$|half_width|^confidence$|^threshold$|^tolerance$|^range$|utilisation",
         "ratio",
