@@ -3,12 +3,14 @@
 All of it is worked out here from the aggregate; the room ``figures`` is not asked.
 """
 
+import re
 from collections.abc import Callable
 
 from claim_lines import Lines, both_sides, sizes
 from claim_numbers import estimate, the
+from claim_phrases import phrases
 from claim_rows import PHASES, Cell, Entry, is_open, sign
-from claim_told import NAMES, listing, said
+from claim_told import NAMES, listing, said, short
 from claim_values import PLAINS
 from page_statements import Statement
 
@@ -30,12 +32,14 @@ class Figures(Lines):
 
     def faults(self, s: Statement) -> list[str] | None:
         """None where nobody has worked out what the statement says."""
+        if re.match(r"Figure \d is left out", s.text):
+            return list(self.omitted(s).faults(s.text))
         name = s.section.split()[-1]
         if not s.section.startswith("Figures") or not s.section.split()[1:]:
             return super().faults(s)
         title, caption = self.figures()[name[:4]]
         cell = caption(s) if s.is_caption else title(s)
-        return list(cell.faults(s.text))
+        return list(cell.within(*phrases(s)).faults(s.text))
 
     def figures(self) -> dict[str, tuple[Callable[[Statement], Cell], Callable[[Statement], Cell]]]:
         return {
@@ -45,6 +49,70 @@ class Figures(Lines):
             "fig7": (self.parts_title, self.parts_caption), "fig8": (self.stack_title, self.stack_caption),
             "fig9": (self.split_title, self.split_caption),
         }  # fmt: skip
+
+    # Why a figure is left out.
+    def omitted(self, s: Statement) -> Cell:
+        number = int(s.text.split()[1])
+        why = {
+            1: self.no_levels, 2: self.no_levels, 3: self.no_levels, 4: self.no_taxes, 5: self.no_taxes, 6: self.no_steps, 7: self.no_parts,
+            8: self.no_stack, 9: self.no_steps,
+        }[number]  # fmt: skip
+        return said([f"Figure {number} is left out: {short(why(number), 400)}."], ())
+
+    @staticmethod
+    def no_levels(number: int) -> str:
+        what = {1: "a TTFT p90", 2: "a TPOT p90", 3: "an effective throughput"}[number]
+        return f"no valid cell of phase A has {what}"
+
+    @staticmethod
+    def no_taxes(number: int) -> str:
+        if number == 4:
+            return "no tax of TTFT or TPOT p90 is available at either reference rate"
+        return "phase B has no available tax of TTFT p90 at ref_safe"
+
+    def no_steps(self, number: int) -> str:
+        if not self.a["step_timing_available"]:
+            return (
+                f"step times were not recorded: {self.a['step_timing_reason'] or 'no cell has step records'}"
+            )
+        if number == 6:
+            return f"no valid cell of phase A at {self.at_rate('ref_safe', '')} has step records"
+        at, where = self.rates["ref_safe"], f"in phase A at {self.at_rate('ref_safe', '')}"
+        with_steps = {
+            c for c in self.configs for cell in self.sound(c)
+            if cell["rate_per_s"] == at and (((cell.get("step") or {}).get("by_kind") or {}).get("decode_only") or {}).get("n")
+        }  # fmt: skip
+        if "plain" not in with_steps:
+            return f"plain has no decoding steps {where}, so nobody's can be set beside them"
+        if not any(not c.startswith(PLAINS) for c in with_steps):
+            return f"no connector has decoding steps {where} to set beside plain's"
+        return f"plain or each connector has too few decoding steps {where} for an interval"
+
+    def no_parts(self, _: int) -> str:
+        if (self.a["configs"].get("noop_connector") or {}).get("status") not in ("measured", "partial"):
+            return f"there is no tax of the framework alone: {self.absent('noop_connector')}"
+        reasons = {self.parts(e)[1] for own in self.stacks().values() for e in own.values()} - {""}
+        if reasons:
+            return f"no tax can be split: {'; '.join(sorted(reasons))}"
+        lost = dict.fromkeys(
+            str(e["total"]["reason"]) for e in self.a["decomposition"] if e["total"].get("reason")
+        )
+        why = f": {'; '.join(lost)}" if lost else ""
+        return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
+
+    def no_stack(self, _: int) -> str:
+        """Of the stack that the campaign asked for, else of the first."""
+        whole, parts = next(((w, p) for w, p in STACKS if w in self.configs), STACKS[0])
+        taxes, lacking = self.main("ttft_p90"), self.without_number("ttft_p90")
+        missing = []
+        for config in (c for c in (*parts, whole) if c not in taxes):
+            absent = self.absent(config)
+            why = self.why_without(config) if config in lacking else absent
+            missing.append(absent if why == absent else f"{config}: {why}")
+        if missing:
+            return f"the check needs both parts and the stacked configuration: {'; '.join(missing)}"
+        alone = listing([c for c in (*parts, whole) if taxes[c].get("blocks") is None])
+        return f"taxes of one launch ({alone}) and over blocks of launches are not added up or compared"
 
     # Figures 4 and 5: taxes.
     def taxes_title(self, s: Statement) -> Cell:

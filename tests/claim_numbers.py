@@ -54,6 +54,11 @@ def numbers_said(text: str) -> list[Said]:
     return [found[k] for k in sorted(found)]
 
 
+def without_numbers(text: str) -> str:
+    """With a mark in place of each number, its interval and its unit."""
+    return SINGLE.sub(" ; ", TRIPLE.sub(" ; ", text))
+
+
 def is_said(value: Value, said: Said) -> bool:
     """Whether ``said`` is ``value`` with its interval, or alone where it has none."""
     if not reads(value.number, value.unit, said.number, said.unit):

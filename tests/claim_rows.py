@@ -6,10 +6,10 @@ from that entry alone, so the number of another row, which may read alike, is no
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from claim_numbers import estimate, misread, the
+from claim_numbers import estimate, misread, the, without_numbers
 from claim_values import Value
 from page_statements import Statement
 
@@ -28,36 +28,41 @@ SOURCES = {
 }
 # Words between the numbers of any cell.
 BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
-# What a sentence claims only where it has to.
-CLAIMS = re.compile(
-    r"\ba (?:tax|gain) for\b|\bneither an? |\balso |\bnot known for\b|\bnot known, since\b|\bit is not known\b|\bwithout a number\b|"
-    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b|\bover other blocks\b"
-)
+# Of a sentence: those that lists are made with.
+JOINING = {"and", "of", "to"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one cell has to hold: ``words`` as they stand, and between them ``values`` in this order."""
+    """What one cell, or one sentence, has to hold: ``words`` as they stand, and between them ``values`` in this order; nothing else.
+
+    Attributes:
+        may: of a sentence what it may say beside that, since it is true of every page.
+    """
 
     words: Sequence[str] = ()
     values: Sequence[Value] = field(default_factory=list)
-    # A cell whose other words are another's to judge.
-    open: bool = False
+    may: Sequence[str] | None = None
 
     def faults(self, text: str) -> Iterator[str]:
-        for words in sorted(filter(None, map(_line, self.words)), key=len, reverse=True):
+        wanted = [(words, True) for words in map(_line, self.words) if words]
+        wanted += [(words, False) for words in self.may or ()]
+        for words, needed in sorted(wanted, key=lambda w: len(w[0]), reverse=True):
             # A number may end where the words begin, and not a word.
-            found = re.search(rf"(?<![\w.]){re.escape(words)}(?!\w)", text)
-            if found is None:
+            text, n = re.subn(rf"(?<![\w.]){re.escape(words)}(?!\w)", " ; ", text, count=int(needed))
+            if needed and not n:
                 yield f"{words!r} is not said"
-            else:
-                text = f"{text[: found.start()]} ; {text[found.end() :]}"
         yield from misread(text, list(self.values))
-        yield from (f"{claim!r} is said and not so" for claim in CLAIMS.findall(text) if self.open)
-        if not self.open and (
-            others := [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
-        ):
+        if self.may is None:
+            others = [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
+        else:
+            others = [w for w in re.findall(r"[^\W\d_]+", without_numbers(text)) if w not in JOINING]
+        if others:
             yield f"{' '.join(others)!r} is said and not so"
+
+    def within(self, must: Sequence[str], may: Sequence[str]) -> "Cell":
+        """With what every sentence of its place has to say, and what it may."""
+        return replace(self, words=[*self.words, *must], may=[*(self.may or ()), *may])
 
 
 def _line(text: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from claim_head import Head
 from claim_numbers import estimate, the
+from claim_phrases import phrases
 from claim_rows import SOURCES, Cell, Entry, sign, usable
 from claim_told import NAMES, listing, said
 from claim_values import PLAINS, Value
@@ -22,7 +23,7 @@ class Sentences(Head):
     def faults(self, s: Statement) -> list[str] | None:
         """None where nobody has worked out what the statement says."""
         cell = next((of(s) for pattern, of in self.known() if re.search(pattern, f"{s.section} | {s.text}")), None)  # fmt: skip
-        return None if cell is None else list(cell.faults(s.text))
+        return None if cell is None else list(cell.within(*phrases(s)).faults(s.text))
 
     def known(self) -> tuple[tuple[str, Callable[[Statement], Cell | None]], ...]:
         return (
@@ -51,7 +52,6 @@ class Sentences(Head):
             (r"/ Taxes at every shape ", self.shapes),
             (r"^Configurations \| Plain's second", self.second_launches),
             (r"^Cells / ", self.cells),
-            (r"^Figures \|  is left out", self.omitted),
         )
 
     def unpaired(self, s: Statement) -> Cell:
@@ -292,24 +292,3 @@ class Sentences(Head):
     def second_launches(self, _: Statement) -> Cell:
         own = [c for c in self.a["cells"] if c["config"] == "plain_again"]
         return said((), the(sum(map(usable, own))) + the(len(own)))
-
-    def omitted(self, s: Statement) -> Cell:
-        """Why a figure is left out: who was not measured is so by the list of configurations; reasons are its own words."""
-        # Reasons of a tax do not say whose it is.
-        told = (" ".join(f"{c}: {self.why_without(c)}".split()) for c in self.without_number("ttft_p90"))
-        words, text = [], s.text
-        for lost in told:
-            words += [lost] if lost in text else []
-            text = text.replace(lost, " ; ")
-        if "step times were not recorded" in text:
-            words.append(
-                f"step times were not recorded: {self.a['step_timing_reason'] or 'no cell has step records'}."
-            )
-        if "decoding steps" in text:
-            words += self.without_decoding_steps()
-        states = "was skipped|failed|has no usable number here|was measured in part only"
-        words += [self.absent(c) for c in re.findall(rf"(\w+) (?:{states})", text) if c in self.configs]
-        reasons = {str(e[p].get("reason")) for e in self.a["decomposition"] for p in ("total", "flags", "framework", "implementation")}  # fmt: skip
-        for reason in sorted(reasons, key=len, reverse=True):
-            words += [reason] if reason in s.text and not any(reason in w for w in words) else []
-        return said(words, ())

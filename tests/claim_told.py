@@ -10,8 +10,9 @@ from claim_values import PLAINS, Value
 NAMES = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
 
-def said(words: Sequence[str], values: Sequence[Value]) -> Cell:
-    return Cell(words, values, open=True)
+def said(words: Sequence[str], values: Sequence[Value], may: Sequence[str] = ()) -> Cell:
+    """A sentence; ``may``: what stands in it on every page where it has a place."""
+    return Cell(words, values, may)
 
 
 def listing(items: Sequence[str], most: int = 99) -> str:

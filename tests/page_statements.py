@@ -158,7 +158,7 @@ class _Page(HTMLParser):
         elif tag == "dd":
             self._say(self.section, f"{self.name}: {text}")
         elif tag in ("p", "h1"):
-            self._say(self.section, re.sub(r"^Figure \d(?= is left out)", "", text))
+            self._say(self.section, text)
         elif tag in ("a", "footer", "pre"):
             self._say({"a": "Links", "footer": "Footer"}.get(tag, f"{self.section} commands"), text)
         if tag in BLOCKS:
