@@ -396,14 +396,15 @@ class Figures(Lines):
         against = "so additivity cannot be held against 30 % of the stack's tax; its parts are"
         if is_open(tax):
             words = [f"Whether {name} has a tax is not known,", against]
-            return said(words, estimate(tax) + estimate(added))
+            return said([*words, "as a sum"], estimate(tax) + estimate(added))
         if sign(tax) == 0:
             return said(
-                [f"The tax of {name},", f"is not told apart from zero, {against}"],
+                [f"The tax of {name},", f"is not told apart from zero, {against}", "as a sum"],
                 estimate(tax) + estimate(added),
             )
         if tax["point"] < 0:
-            return said([f"{name} is a gain,", "as a sum"], estimate(tax) + estimate(added))
+            words = [f"{name} is a gain,", "and additivity is asked of taxes; its parts are", "as a sum"]
+            return said(words, estimate(tax) + estimate(added))
         outcome = verdict.get("outcome") or "not judged"
         words = {
             "supported": "The two taxes add up:",
@@ -412,7 +413,11 @@ class Figures(Lines):
             else "The two taxes share a cost, together they cost less:",
         }
         return said(
-            [words.get(outcome, f"Whether the two taxes add up is {outcome}:")],
+            [
+                words.get(outcome, f"Whether the two taxes add up is {outcome}:"),
+                "as a sum,",
+                "measured together",
+            ],
             estimate(added) + estimate(tax),
         )
 

@@ -108,6 +108,7 @@ class Lines(Sentences):
         ends = [others[0], others[-1]] if len(others) > 1 else others
         values_of = [v for c in ends for v in estimate(values[c], "ms")]
         words = [f"({self.name(ends[0])}) to", f"({self.name(ends[1])})"] if len(ends) > 1 else [f"({self.name(ends[0])})"]  # fmt: skip
+        words += ["with one of", "from"] if len(others) > 1 else ["with one"]
         counted = the(len(others)) if len(others) > 1 else []
         return said([f"{name} is", *words, "one launch each"], head + counted + values_of)
 

@@ -15,15 +15,7 @@ LEVELS = (
     "both axes logarithmic, lines set apart sideways a little. Bars are", "intervals", "n =", "requests per point.",
 )  # fmt: skip
 LOST = "No point, because the cell was overloaded, or the percentile falls on a request that"
-PAST = (
-    "At",
-    "is",
-    "without a connector; with one",
-    "without a connector",
-    "with one of",
-    "from",
-    "one launch each",
-)
+PAST = ("At", "is", "without a connector", "one launch each")
 # Place -> what has to be said there, and what may be.
 PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head \| ", (), ("Connector tax:",)),
@@ -105,7 +97,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig7\w* caption", (
         "flags = plain vLLM with the connector's settings against plain;", "implementation = the rest. Each part begins where the one before ends;",
         "whiskers are", "intervals of that part; n =", "requests per point."), ("In two parts,", "implementation = the rest, with what settings cost")),
-    (r"^Figures  fig8\w* title", (), ("as a sum,", "as a sum", "measured together", "and additivity is asked of taxes", "its parts are")),
+    (r"^Figures  fig8\w* title", (), ()),
     (r"^Figures  fig8\w* caption", ("Whiskers are", "intervals; n ="), ("requests", "bar.", "requests per bar.")),
     (r"^Figures  fig9\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig9\w* caption", (

@@ -72,6 +72,8 @@ class Sentences(Head):
         reference = s.text.split()[1].rstrip(",")
         rate = self.rates[reference]
         taxes = [t for t in self.a["main_taxes"] if t["reference"] == reference and t["point"] is not None]
+        if not taxes or (reference == "ref_load" and self.rates["ref_safe"] == rate):
+            return said(["no table of its own"], ())
         shape = next(iter({(t["input_tokens"], t["output_tokens"]) for t in taxes}), (None, None))
         return said([], (the(rate, "rate") if rate is not None else []) + the(shape[0]) + the(shape[1]))
 

@@ -47,9 +47,11 @@ def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
 
 
 def repeated(found: Sequence[Statement]) -> list[str]:
-    """Rows that stand twice in their table: one of them has another's name."""
+    """Rows that stand twice in their table, and headings that stand twice: one of them has another's name."""
+    heads = Counter((s.section, s.text) for s in found if not s.cells and s.section.endswith(f" / {s.text}"))
+    twice = [f"{section}: is headed so {n} times" for (section, _), n in heads.items() if n > 1]
     rows = Counter(row_key(s) for s in found if s.cells and not s.section.startswith(("Cells", "Problems")))
-    return [f"{section}: stands {n} times: {text}" for (section, _, text), n in rows.items() if n > 1]
+    return twice + [f"{section}: stands {n} times: {text}" for (section, _, text), n in rows.items() if n > 1]
 
 
 def row_key(row: Statement) -> tuple[str, str, str]:
