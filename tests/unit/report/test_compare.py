@@ -251,7 +251,7 @@ def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None
         assert f"  {line}\n" in text
     assert "memory_mib" not in text
     assert (
-        "Note: B: fallback_lowest_rate: no rate that every configuration measured is free of saturation"
+        "Note: B: fallback_lowest_rate: at every rate that all configurations measured, at least one of them is saturated"
         in text
     )
 

@@ -35,7 +35,7 @@ def test_every_length_is_averaged_over_the_same_others() -> None:
     found = trend_of(grid({(4, 30): "died"}), queueing_allowed=False)
     assert found.averaged_over == (10, 20)
     assert points(found) == pytest.approx({1: 1.015, 2: 2.015, 4: 4.015})
-    assert found.left_out == {30: "died at 4"}
+    assert found.left_out == {30: "at 4 tokens died"}
     assert found.lost == {}
 
 
@@ -73,7 +73,7 @@ def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_i
     evidence = evidence_of(found, [], {}, {"connectors": [{"id": "x", "kv_transfer_config": None}]}, 0.95)
     h6, h5 = evidence.by_output["x"], evidence.by_input["x"]
     assert (h6.averaged_over, h6.queueing) == ((512,), ())
-    assert h6.left_out == {32768: "plain or the connector did not keep up at 64, 256"}
+    assert h6.left_out == {32768: "at 64, 256 output tokens plain or the connector did not keep up"}
     assert h6.rates_per_s == {64: (2.0,), 256: (2.0,)}
     assert (h5.lost, h5.queueing) == ({}, (32768,))
     assert h5.rates_per_s == {512: (2.0,), 32768: (0.5,)}
