@@ -20,7 +20,7 @@ FLAG_MEANINGS = {
     "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
     "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
     "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
-    "hook_times_unknown": "the recorder recorded no hooks of the connector in the worker, or none anywhere: what they take is not known",
+    "hook_times_unknown": "step timing recorded no hooks of the connector in the worker, or none anywhere: what they take is not known",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
     "overloaded": "the engine did not keep up and its queue grew, so the cell ended when its time was over; its percentiles are not used",
     "overload_unjudged": "requests waited and fewer completed than were sent, but the window has under 6 samples of the queue, one a "

@@ -229,7 +229,7 @@ def _holds(copies_kv: str | None, clocked: bool) -> str | None:
     """
     if copies_kv is None:
         return None
-    return f"copying KV to {copies_kv}" + (", as a clock has it" if clocked else "")
+    return f"copying KV to {copies_kv}" + (", clocked by a stand-in" if clocked else "")
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:

@@ -174,6 +174,15 @@ def test_each_length_is_printed_with_its_rate_where_rates_differ() -> None:
     assert "req/s" not in verdicts({"mooncake_both": tax(0.2)}, **given)["H5"].sentence
 
 
+def test_h4_says_what_its_numbers_are_of() -> None:
+    """A stack may gain, which is no cost."""
+    found = verdicts(
+        {"multi_mooncake_lmcache": tax(-0.18), "mooncake_both": tax(-0.1), "lmcache_only": tax(-0.05)}
+    )["H4"]
+    assert found.sentence.startswith("multi_mooncake_lmcache changes TTFT p90 by -18.0% [")
+    assert " by themselves together by -15.0% [" in found.sentence and "costs" not in found.sentence
+
+
 def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
     """At 32768 tokens nobody kept up with outputs of 1024: that input length is in none of the three means."""
     shapes = [
