@@ -87,7 +87,7 @@ class Lines(Sentences):
         values = {c: p for c, points in lines.items() for cell, p in points if cell["rate_per_s"] == at}
         name = "TTFT p90" if "fig1" in s.section else "TPOT p90"
         if at is None or "plain" not in values:
-            skipping = self.skips_prefill() if "fig1" in s.section else {}
+            skipping = self.no_tax_of(s)
             lines = {c: points for c, points in lines.items() if c not in skipping} or lines
             every = sorted((p for points in lines.values() for _, p in points), key=lambda p: p["point"])
             known = sorted({cell["rate_per_s"] for points in lines.values() for cell, _ in points})
@@ -100,7 +100,7 @@ class Lines(Sentences):
             )
             return said(words, [v for p in (every[0], every[-1]) for v in estimate(p, "ms")])
         head = the(at, "rate") + estimate(values["plain"], "ms")
-        skipping = self.skips_prefill() if "fig1" in s.section else {}
+        skipping = self.no_tax_of(s)
         others = [c for c in values if not c.startswith(PLAINS) and c not in skipping]
         others = sorted(others, key=lambda c: values[c]["point"])
         if not others:
@@ -112,9 +112,18 @@ class Lines(Sentences):
         counted = the(len(others)) if len(others) > 1 else []
         return said([f"{name} is", *words, "one launch each"], head + counted + values_of)
 
-    def skips_prefill(self) -> dict[str, str]:
-        """Configurations whose TTFT is no tax, and why."""
-        return {c: why for c, v in self.a["configs"].items() if (why := v.get("ttft_is_no_tax"))}
+    def no_tax_of(self, s: Statement) -> dict[str, str]:
+        """Configurations of which this latency is no tax, and why."""
+        found = {
+            c: why
+            for c, v in self.a["configs"].items()
+            if "fig1" in s.section and (why := v.get("ttft_is_no_tax"))
+        }
+        return found | {
+            o["config"]: "its answers differ from plain's"
+            for o in self.a["outputs"]
+            if o["verdict"] == "differs"
+        }
 
     def levels_caption(self, s: Statement) -> Cell:
         lines = self.lines(s)
@@ -137,12 +146,12 @@ class Lines(Sentences):
         if shape:
             words.append(f"{shape['input_tokens']} prompt and {shape['output_tokens']} output tokens")
         counts = [cell.get("n_window") for points in lines.values() for cell, _ in points]
-        if "fig1" in s.section:
-            words += [
-                f"not count {c}: its TTFT is no tax, {short(w, 400)}."
-                for c, w in self.skips_prefill().items()
-                if c in lines
-            ]
+        name = "TTFT" if "fig1" in s.section else "TPOT"
+        words += [
+            f"not count {c}: its {name} is no tax, {short(w, 400)}."
+            for c, w in self.no_tax_of(s).items()
+            if c in lines
+        ]
         words += self.carried()
         return said([*words, "of one launch each"], [*self.confidence, *sizes(counts)])
 

@@ -15,7 +15,8 @@ from page_statements import Statement
 
 Entry = Mapping[str, Any]
 METRICS = {"TTFT p90": "ttft_p90", "TPOT p90": "tpot_p90", "TTFT p50": "ttft_p50", "TPOT p50": "tpot_p50", "median step": "step_p50_us",
-           "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us"}  # fmt: skip
+           "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us",
+           "in the connector's hooks, per step (median)": "callback_p50_us", "elsewhere in a step": "unexplained_us"}  # fmt: skip
 UNIT_OF = {"median step": "us", "of it in the connector's hooks": "us", "of it elsewhere": "us"}
 PHASES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
 SOURCES = {
@@ -69,6 +70,10 @@ def _line(text: str) -> str:
     return " ".join(str(text).split())
 
 
+def _list(items: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
 def word(text: object) -> Cell:
     return Cell((_line(str(text or "")),))
 
@@ -96,7 +101,14 @@ def verdict_of(value: Entry) -> str:
     """What its interval says; nothing where the aggregate gives it no verdict."""
     if str(value.get("verdict") or "") in ("", "unavailable"):
         return ""
-    return "undetermined" if is_open(value) else ("no tax found", "tax", "gain")[sign(value)]
+    if is_open(value):
+        return "undetermined"
+    # A part of a step is neither a tax nor a gain by itself.
+    part = value.get("metric") in ("callback_p50_us", "unexplained_us")
+    words = (
+        ("not told apart from zero", "above zero", "below zero") if part else ("no tax found", "tax", "gain")
+    )
+    return words[sign(value)]
 
 
 class TaxRows:
@@ -140,19 +152,59 @@ class TaxRows:
         if main and tax.get("blocks") is not None:
             words.append(f"over {tax['blocks']} blocks of launches")
         elif main and tax.get("phase") not in ("a", None):
-            words += [
-                f"by phase {phase_word(str(tax['phase']))}'s launch",
-                str((told or {}).get("reason") or ""),
-            ]
+            words.append(f"by phase {phase_word(str(tax['phase']))}'s launch")
+        words += self.flagged(tax)
         words += ["did not keep up"] if tax.get("overloaded") else []
         words += [f"holds {tax['holds']}"] if tax.get("holds") else []
         words += [str(tax.get("reason") or "an end is not known")] if is_open(tax) else []
         return Cell(words, estimate(tax, str(tax.get("unit") or "ratio")) + sizes)
 
+    def flagged(self, tax: Entry) -> list[str]:
+        """Flags of the cells behind it that not every cell carries, and whose they are where one side alone has them."""
+        cells, found = self.a["cells"], dict[str, set[str]]()
+        for c in cells:
+            of_it = c["config"] in ("plain", "plain_again", tax["config"]) and c["cell_id"] == tax["cell_id"]
+            if of_it and (tax.get("blocks") is not None or c["phase"] == tax["phase"]):
+                for flag in c.get("flags") or []:
+                    found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
+        whose = {"own": " (its own cell)", "plain": " (plain's cell)"}
+        told = [
+            flag + (whose[min(sides)] if len(sides) == 1 else "")
+            for flag, sides in sorted(found.items())
+            if not all(flag in (c.get("flags") or []) for c in cells)
+        ]
+        return [f"flagged {_list(told)}"] if told else []
+
+    def whose(self, config: str, reference: str, metrics: list[str]) -> list[str]:
+        """Once per row: which launch stands in for Phase A's, and why."""
+        found = dict[str, None]()
+        for metric in metrics:
+            keys = {"config": config, "metric": metric, "reference": reference}
+            tax = self.standing(**keys)
+            if tax is not None and tax.get("blocks") is None and tax.get("phase") != "a":
+                own = (
+                    t
+                    for t in self.a["taxes"]
+                    if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())
+                )
+                reason = str(next(own, {}).get("reason") or "")
+                note = f"by phase {phase_word(str(tax['phase']))}'s launch"
+                found.setdefault(f"{note}, since {reason}" if reason else note)
+        return list(found)
+
     def taxes(self, s: Statement) -> Iterator[list[Cell]]:
         reference = s.section.split("/ At ")[1].split(",")[0].split()[0]
-        config = s.cells[0].rpartition(" ; ")[2]
-        cells = [Cell((self.label(config), config))]
+        names = [p.strip() for p in s.cells[0].split(" ; ")]
+        config = next((p for p in names[1:] if p in self.labels), names[-1])
+        cells = [
+            Cell(
+                (
+                    self.label(config),
+                    config,
+                    *self.whose(config, reference, [METRICS[h] for h in s.heads[1:]]),
+                )
+            )
+        ]
         for head in s.heads[1:]:
             keys = {"config": config, "metric": METRICS[head], "reference": reference}
             told = next((t for t in self.a["taxes"] if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())), None)  # fmt: skip
@@ -186,9 +238,9 @@ class TaxRows:
     @staticmethod
     def in_place(cell: Cell, tax: Entry | None, own: Entry | None) -> Cell:
         """Of a tax of another launch than that of the shape's own cell."""
-        if tax is None or own is None or tax["phase"] == own["phase"]:
+        if tax is None or own is None or tax["phase"] == own["phase"] or tax["point"] is None:
             return cell
-        once = tax["phase"] == "a" and tax["point"] is not None
+        once = tax["phase"] == "a"
         note = f"in place of phase {phase_word(str(own['phase']))}'s launch"
         return Cell([*cell.words, *(["by phase A's launch"] if once else []), note], cell.values)
 
@@ -233,6 +285,28 @@ class TaxRows:
                     ),
                 }
                 yield [word(s.cells[0]), *(cells[h] for h in s.heads[1:])]
+            yield from self.without_blocks(s, e)
+
+    def without_blocks(self, s: Statement, e: Entry) -> Iterator[list[Cell]]:
+        """A configuration that was not skipped and has no tax over these blocks."""
+        here = {t["config"] for t in e["taxes"]} | {"plain", "plain_again"}
+        for config, value in self.a["configs"].items():
+            if config in here or value.get("status") == "skipped" or self.label(config) != s.cells[0]:
+                continue
+            keys = ("metric", "reference", "rate_per_s")
+            own = [
+                t for t in self.a["main_taxes"] if t["config"] == config and all(t[k] == e[k] for k in keys)
+            ]
+            why = "too few of these blocks have its cell, so its tax is of one launch"
+            if own and own[-1]["point"] is None:
+                why = str(own[-1].get("reason"))
+            cells = {
+                "Tax": word("not available"), "": Cell(), "Adjusted for drift": word("–"),
+                "At equal speed of the host": word("–"),
+                # Of one that was never measured its status says it.
+                "Block by block": Cell((why,)) if own else Cell((str(value.get("reason") or "").partition(": ")[2],), open=True),
+            }  # fmt: skip
+            yield [word(s.cells[0]), *(cells[h] for h in s.heads[1:])]
 
     def host(self, s: Statement) -> Iterator[list[Cell]]:
         title = s.section.split("The host over")[1]
@@ -310,8 +384,12 @@ class TaxRows:
         return Cell(kind, estimate(part, unit) + sizes)
 
     def settings(self, s: Statement) -> Iterator[list[Cell]]:
-        for config, changes in self.a["engine_diff"].items():
-            if config != "plain" and changes is not None and self.label(config) == s.cells[0]:
+        seen = self.a["engine_diff"]
+        for config in dict.fromkeys((*seen, *self.a["configs"])):
+            changes = seen.get(config)
+            if config != "plain" and changes is None and self.label(config) == s.cells[0]:
+                yield [word(s.cells[0]), word("not known")]
+            elif config != "plain" and changes is not None and self.label(config) == s.cells[0]:
                 told = [
                     f"{k.removeprefix('log.')}: {v.get('plain')} → {v.get('own')}" for k, v in changes.items()
                 ]

@@ -36,7 +36,9 @@ class Sentences(Head):
             (r"^head flags \| ", self.flag),
             (r"^head \| Connector tax: ", self.first_line),
             (r"^head details \| ", self.details),
+            (r"^Taxes \| (Against plain|A connector's own hooks)", self.about),
             (r"^Taxes / At [^|]*\| At", self.at),
+            (r"^Outputs \| After", self.asked),
             (r"/ Repeated launches / [^|]*\| (TTFT|TPOT) p90 at ref_\w+, ", self.repeats_title),
             (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
             (r"/ Repeated launches / The host over[^|]*\| Not told by", self.host_unknown),
@@ -66,6 +68,61 @@ class Sentences(Head):
             told = [f"{c['cell_id']}, {'; '.join(c.get('reasons') or []) or 'not usable'}" for c in lost]
             words.append(f"{self.labels[config]}: {'; '.join(told) or self.absent(config)}")
         return said(words, ())
+
+    def about(self, _: Statement) -> Cell:
+        """What the columns of the tables hold, and no column that they do not have."""
+        there = {
+            t["metric"]
+            for t in self.a["main_taxes"]
+            if t["point"] is not None and t["reference"] != "neither"
+        }
+        steps, latencies = ("step_p50_us", "callback_p50_us", "unexplained_us"), ("ttft_p90", "tpot_p90")
+        hooks = there == {"callback_p50_us"}
+        words = [
+            "A connector's own hooks; plain has no number here, with"
+            if hooks
+            else "Against plain at the same rate and shape, with"
+        ]
+        counts = "requests with the connector and without" if there & set(latencies) else ""
+        counts += (", or steps where a step is timed" if counts else "steps") if there & set(steps) else ""
+        words += [f"intervals in brackets; n counts {counts}."]
+        words += ["TTFT is the time to"] if "ttft_p90" in there else []
+        words += ["TPOT the time per output token"] if "tpot_p90" in there else []
+        values = list(self.confidence)
+        if there & set(latencies):
+            words += ["the value that 90 of 100 requests stay within", "the tax holds queueing as well"]
+        safe = any(
+            t["metric"] == "step_p50_us" and t["reference"] == "ref_safe" and t["point"] is not None
+            for t in self.a["main_taxes"]
+        )
+        words += (
+            [
+                "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
+            ]
+            if "step_p50_us" in there
+            else []
+        )
+        words += ["read its column at ref_safe"] if safe else []
+        words += (
+            ["elsewhere is no tax by itself: below zero, other parts of the step take less than plain's"]
+            if "unexplained_us" in there
+            else []
+        )
+        return said(words, values)
+
+    def asked(self, _: Statement) -> Cell:
+        """How many other launches of plain say whether the engine repeats itself."""
+        again = [
+            o
+            for o in self.a["outputs"]
+            if o["config"] in ("plain", "plain_again") and o["verdict"] != "reference"
+        ]
+        words = (
+            ["plain show how" if len(again) > 1 else "plain shows how"]
+            if again
+            else ["No other launch of plain answered them"]
+        )
+        return said(["each launch below answered", "at temperature 0", *words], the(len(again) or None))
 
     # Under *Taxes*.
     def at(self, s: Statement) -> Cell:
@@ -119,7 +176,14 @@ class Sentences(Head):
         if values and (least := estimate(floor.get("found_4_of_5"))):
             words += ["such blocks find in four of five campaigns is estimated at"]
             values += the(e["blocks"]) + least
+        if values:
+            apart = sign(floor) != 0
+            words += ["so its second launch is told apart from its first"] if apart else []
         spread = estimate(e.get("between_launches"))
+        if spread:
+            words.append(
+                f"{'Beside that, launches' if values and sign(floor) else 'Launches'} of plain differ by"
+            )
         if spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
             # A number that is its own lower end: at most so much, and perhaps none.
             words.append("perhaps by nothing")
@@ -198,10 +262,20 @@ class Sentences(Head):
             if (process, thread) not in plain:
                 words.append(f"its thread {thread} of the process {process} takes")
                 values += the(share, "ratio")
-        late = [max((k["late_share"] for k in self.clocks(c)), default=None) for c in (e["config"], "plain")]
+        late = [self.late_share(c) for c in (e["config"], "plain")]
         if None not in late and late[0] - late[1] > 0.005:  # type: ignore[operator]
             values += the(late[0], "ratio") + the(late[1], "ratio")
         return said(words, values)
+
+    def late_share(self, config: str) -> float | None:
+        """Of the cell that the section is about."""
+        for c in self.a["cells"]:
+            if (c["config"], c["phase"], c["rate_per_s"]) == (config, "a", self.rates["ref_safe"]) and usable(
+                c
+            ):
+                found: float | None = ((c.get("health") or {}).get("device_clock") or {}).get("late_share")
+                return found
+        return None
 
     def spinning(self, config: str) -> dict[tuple[str, str], float]:
         return {

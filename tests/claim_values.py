@@ -185,7 +185,7 @@ def named_leaves(name: str, value: Any) -> set[str]:
     shown = (
         ", ".join(map(str, value)) or "none"
         if isinstance(value, list)
-        else "unknown"
+        else ("not set" if name.startswith("settings.") else "unknown")
         if value is None
         else str(value)
     )

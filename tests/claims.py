@@ -65,7 +65,10 @@ class PageReader:
     def __init__(self, aggregate: Mapping[str, Any]) -> None:
         self.aggregate = aggregate
         self.rows, self.sentences = Rows(aggregate), Figures(aggregate)
-        self.provenance = named_leaves("", aggregate["provenance"])
+        provenance = aggregate["provenance"]
+        # Nobody knows the GPUs of a host of which no cell tells.
+        nobody = {} if provenance.get("gpu") or provenance.get("versions") else {"gpu": None}
+        self.provenance = named_leaves("", {**provenance, **nobody})
         every = [*values(aggregate), *lengths(aggregate)]
         self.confidence = [v for v in every if v.path == "confidence"]
         self.of_verdicts = [v for v in every if v.path == "lengths" or v.path.startswith("hypotheses")]
@@ -184,9 +187,11 @@ def _by_length(sentence: str, numbers: Mapping[str, Any]) -> tuple[list[str], st
             found.append(f"{length}: {value['point']:.3g}{at} is not said")
         else:
             sentence = f"{sentence[: said.start()]} ; {sentence[said.end() :]}"
-    over = f" lengths {', '.join(map(str, numbers.get('averaged_over') or []))}"
-    if "averaged over" in sentence and not re.search(rf"put{over}(?:;| \()", sentence):
-        found.append(f"'averaged over{over}' is not said")
+    several = list(map(str, numbers.get("averaged_over") or []))
+    over = f" lengths {', '.join(several)}" if len(several) != 1 else f" length {several[0]} alone"
+    head = "averaged over \\w+put" if len(several) != 1 else "at \\w+put"
+    if not re.search(rf"{head}{over}(?:;| \()", sentence):
+        found.append(f"{over!r} is not said")
     return found, sentence.replace(over, " ")
 
 

@@ -13,7 +13,7 @@ from connector_tax.figures.lookup import (
     configs,
     interval,
     label_of,
-    why_absent,
+    why_no_number,
 )
 from connector_tax.figures.words import clean, listing, with_interval
 from connector_tax.records.connector import is_connector
@@ -35,7 +35,7 @@ def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict
         if (t.get("metric"), t.get("reference")) == (metric, reference)
     }
     return {
-        c.id: str(rows.get(c.id, {}).get("reason") or why_absent(aggregate, c.id))
+        c.id: str(rows.get(c.id, {}).get("reason") or why_no_number(aggregate, c.id))
         for c in configs(aggregate)
         if is_connector(c.id) and interval(rows.get(c.id)) is None
     }

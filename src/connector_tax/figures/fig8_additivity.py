@@ -21,6 +21,7 @@ from connector_tax.figures.lookup import (
     source_note,
     verdict_on,
     why_absent,
+    why_no_number,
 )
 from connector_tax.figures.style import (
     Drawn,
@@ -173,8 +174,8 @@ def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) 
 
 def _named_reason(aggregate: Aggregate, config: str, reason: str | None) -> str:
     """Reasons of a tax do not say whose it is."""
-    absent = why_absent(aggregate, config)
-    return absent if reason in (None, absent) else f"{config}: {reason}"
+    absent = reason in (None, why_no_number(aggregate, config))
+    return why_absent(aggregate, config) if absent else f"{config}: {reason}"
 
 
 def _title(aggregate: Aggregate, stack: _Stack) -> str:

@@ -20,6 +20,7 @@ from connector_tax.figures.lookup import (
     phase_a_shape,
     random_arrivals,
     reference_rate,
+    rows,
     saturation_rate,
     source_note,
     valid_cells,
@@ -220,11 +221,15 @@ def _rates(values: Sequence[float]) -> str:
 
 
 def no_tax_of(aggregate: Aggregate, quantity: str) -> dict[str, str]:
-    """Configurations of which this latency is no tax, since they skip prefill -> why."""
-    if quantity != "ttft_ms":
-        return {}
-    found = mapping(aggregate.get("configs"))
-    return {str(c): str(why) for c, value in found.items() if (why := mapping(value).get("ttft_is_no_tax"))}
+    """Configurations of which this latency is no tax -> why: they skip prefill, or compute something else than plain."""
+    found = mapping(aggregate.get("configs")) if quantity == "ttft_ms" else {}
+    skipping = {
+        str(c): str(why) for c, value in found.items() if (why := mapping(value).get("ttft_is_no_tax"))
+    }
+    differing = [
+        str(row.get("config")) for row in rows(aggregate.get("outputs")) if row.get("verdict") == "differs"
+    ]
+    return skipping | dict.fromkeys(differing, "its answers differ from plain's")
 
 
 def _caption(

@@ -8,7 +8,7 @@ Each part has the kind and the n of the taxes that it is made of: one over fewer
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ def _row(
 ) -> dict[str, Any]:
     """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
     whole = found[config]
-    taxes = {c: Part(main.like(whole), main.blocks) for c, main in found.items()}
+    taxes = {c: _named(c, Part(main.like(whole), main.blocks), config) for c, main in found.items()}
     noop = taxes.get(NOOP) or Part(unavailable(_without_noop(no_noop)))
     parts, split = _in_three(config, taxes, changed, noop), 3
     if any(part.estimate.point is None for part in parts.values()):
@@ -113,6 +113,14 @@ def _row(
         "total": taxes[config].to_json(confidence),
         **{name: parts[name].to_json(confidence) for name in PARTS},
     }
+
+
+def _named(owner: str, part: Part, config: str) -> Part:
+    """Why somebody else's tax is unavailable says whose it is; reasons of unlike kinds do."""
+    reason = part.estimate.reason
+    if owner == config or reason is None or reason.startswith(owner):
+        return part
+    return replace(part, estimate=unavailable(f"{owner}: {reason}", part.estimate.n))
 
 
 def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[str, Part]:

@@ -45,12 +45,14 @@ def failed_blocks(
     estimates: dict[tuple[str, str, str], CellEstimates],
     rates: Iterable[tuple[str, float]],
     no_ttft: frozenset[str] = frozenset(),
+    no_tax: frozenset[str] = frozenset(),
 ) -> list[FailedBlocks]:
     """Plain first.
 
     Args:
         rates: (reference, its rate), each rate once.
         no_ttft: configurations whose TTFT is no tax.
+        no_tax: those of which no latency is one.
     """
     found = []
     for reference, rate in rates:
@@ -58,7 +60,7 @@ def failed_blocks(
             launches = launches_at(estimates, rate, metric)
             of_plain = {PLAIN: lost} if (lost := plain_failed(launches)) else {}
             for config, own in (of_plain | blocks_that_failed(launches)).items():
-                if not (metric.startswith("ttft") and config in no_ttft):
+                if config not in no_tax and not (metric.startswith("ttft") and config in no_ttft):
                     blocks = tuple(dict.fromkeys(x.block for x in own))
                     found.append(FailedBlocks(reference, rate, metric, config, blocks, _reason(own, metric)))
     return found

@@ -72,19 +72,21 @@ def repeats(
     confidence: float,
     no_ttft: frozenset[str] = frozenset(),
     metrics: Iterable[str] = tuple(LATENCY_METRICS),
+    without: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks, or where plain failed in one.
 
     Args:
         no_ttft: configurations whose TTFT is no tax.
         metrics: of ``taxes.LATENCIES``.
+        without: those of which no latency is.
     """
     found: list[dict[str, Any]] = []
     for reference, rate in rates_of_blocks(rates):
         for metric in metrics:
             launches = launches_at(estimates, rate, metric)
-            if metric.startswith("ttft"):
-                launches = {key: x for key, x in launches.items() if x.config not in no_ttft}
+            no_tax = without | no_ttft if metric.startswith("ttft") else without
+            launches = {key: x for key, x in launches.items() if x.config not in no_tax}
             entry = summarise(launches, confidence)
             if entry is not None:
                 found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})

@@ -138,7 +138,7 @@ OPEN = {
         (", dotted where an end of it is not known", ""),
     ),
     "requests of a stack's block failed": (
-        ("No number for Mooncake + LMCache", "No number for LMCache"),
+        ("Mooncake + LMCache has no number", "LMCache has no number"),
         ("one without a number, Mooncake + LMCache", "one without a number, LMCache"),
         ("of 5 connectors", "of 4 connectors"),
         ("no value in block R1", "no value in block R2"),
