@@ -106,9 +106,8 @@ class Figures(Lines):
         taxes, lacking = self.main("ttft_p90"), self.without_number("ttft_p90")
         missing = []
         for config in (c for c in (*parts, whole) if c not in taxes):
-            absent = self.absent(config)
-            why = self.why_without(config) if config in lacking else absent
-            missing.append(absent if why == absent else f"{config}: {why}")
+            why = self.why_without(config) if config in lacking else self.no_number(config)
+            missing.append(self.absent(config) if why == self.no_number(config) else f"{config}: {why}")
         if missing:
             return f"the check needs both parts and the stacked configuration: {'; '.join(missing)}"
         alone = listing([c for c in (*parts, whole) if taxes[c].get("blocks") is None])

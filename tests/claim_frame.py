@@ -22,7 +22,10 @@ COMMANDS = (
 )  # fmt: skip
 
 
-TAX_COLUMNS = ("TTFT p90", "TPOT p90", "median step", "of it in the connector's hooks", "of it elsewhere")
+TAX_COLUMNS = (
+    "TTFT p90", "TPOT p90", "median step", "of it in the connector's hooks", "of it elsewhere",
+    "in the connector's hooks, per step (median)", "elsewhere in a step",
+)  # fmt: skip
 
 
 def bare(html: str) -> str:

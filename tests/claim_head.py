@@ -3,7 +3,7 @@
 import re
 
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, is_open, phase_word, sign, usable
+from claim_rows import Cell, Entry, is_open, no_number, phase_word, sign, usable
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
 from page_statements import Statement
@@ -140,17 +140,7 @@ class Head(Told):
 
     def no_number(self, config: str) -> str:
         """Of a configuration without a tax, behind its name."""
-        value = self.a["configs"].get(config)
-        if value is None:
-            return "it is not part of this campaign"
-        status = str(value.get("status") or "missing")
-        reason = str(value.get("reason") or "").removeprefix(f"{status}: ")
-        if status == "missing":
-            return f"it was {reason or 'not measured'}"
-        if status == "failed" and reason.startswith("failed"):
-            return f"it {reason}"
-        words = {"measured": "has no usable number here", "partial": "was measured in part only", "skipped": "was skipped", "failed": "failed"}  # fmt: skip
-        return f"it {words.get(status, f'is {status}')}" + (f": {reason}" if reason else "")
+        return no_number(self.a["configs"].get(config))
 
     def by_reason(self, configs: list[str]) -> dict[str, list[str]]:
         """Why -> who; of several it says no longer ``it``."""
@@ -219,6 +209,7 @@ class Head(Told):
                 if sign(t) > 0 and not c.startswith(PLAINS) and (t.get("blocks") is not None or not several)
             ]  # fmt: skip
             told = "told apart from zero this is the largest" if len(own) > 1 else "This is the only tax"
+            told = f"{told} that is told apart from zero" if told.startswith("This") else told
             told = told if sign(tax) > 0 else "is told apart from zero, and this estimate"
             return said([told, self.absent("mooncake_both")], ())
         if s.text.startswith("The tax holds "):

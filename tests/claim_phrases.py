@@ -37,7 +37,8 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head banner[^|]*\| CPU host", ("not the numbers of a GPU. A connector may cost a different share of a step there.",), ("with", "cores:")),
     (r"^head headline", (), ("On the embedded engine:", "Merely", "interval")),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate:", (
-        "no rate that every configuration measured is free of saturation, so the lowest rate stands in for the reference rate and the tax may hold queueing",), ()),
+        "at every rate that all configurations measured, at least one of them is saturated;",
+        "the lowest rate stands in for ref_safe, and the tax may hold queueing"), ()),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate_load:", ("plain is saturated at every measured rate, so the lowest stands in for ref_load",), ()),
     (r"^head flags[^|]*\| Flag non_monotonic_load:", (
         "plain is saturated at a rate below ref_load and keeps up at ref_load itself;", "which criterion fired"), ()),
@@ -47,8 +48,14 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head details.*\| TTFT p90 at ref_safe", (), ("connectors", "connector")),
     (r"^head details.*\| The cells behind", ("The cells behind it are", "what that means stands below."), ()),
     (r"^head details.* is the largest", (), ("Of the taxes that are", "Of the taxes over blocks that are", "No tax", "No tax over blocks")),
-    (r"^head details.*\| Measured ", ("Measured", "Phase A's cells, its own and plain's, do not both count.",), ()),
+    (r"^head details.*\| Measured ", ("Measured",), ()),
     (r"^head details.*\| Requests waited", (", with the connector or without, so the tax holds queueing as well.",), ()),
+    (r"^Outputs \| ", (
+        "After its cells", "a fixed set of prompts one by one", "The answers are compared, token by token, with those of plain's first launch"), (
+        "so whether the engine repeats itself is not known.", "other launch of", "other launches of", "repeatable the engine itself is.")),
+    (r"^Taxes \| ", (), (
+        "the first token from the intended send", "after the first; p90 is", "Where the engine, with the connector or without, did not keep up with the rate,",
+        "What of the median step lies")),
     (r"^Taxes / At [^|]*\| At", ("prompt and", "output tokens"), ("At ref_safe,", "At ref_load,")),
     (r"Where the microseconds go / [^|]*\| \d+ hooks", ("hooks that take less are in aggregate.json.",), ()),
     (r"Where the microseconds go / [^|]*\| Mean step", ("Mean step", "plain's", "n"), (
@@ -62,7 +69,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
         "of CPU time (mean per cell): the host's share of a latency grows about alike.", "GPU: none that could be asked.")),
     (r"/ The host over[^|]*\| Not told", ("Not told by this host:",), ()),
     (r"/ Repeated launches / [^|]*\| Plain against", ("Plain against itself:",), (
-        "The tax that", "if a connector's launches differ as plain's do.", "Launches of plain differ by", "Launches of plain differ by up to",
+        "The tax that", "if a connector's launches differ as plain's do.",
         "(standard deviation) beyond what their requests explain", "from its first launch to its last,", "on a line through the blocks (p =",
         "Where a fixed piece of work", ", the latency differed by", "(slope", "on the log scale).", "With that taken out, plain against itself:")),
     (r"^Configurations", ("Plain's second launches (plain_again) have no row:", "cells usable."), ()),
@@ -70,13 +77,13 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"cached blocks[^|]*\| Phase D", (
         "Phase D: so many requests in flight, over a prefix cache that is filled level by level. Slopes are of one straight plane per row over the "
         "medians of the cells, with", "intervals (Student's t over cells); plain's own decoding step is the control, since the cache only fills while a "
-        "launch lasts."), ("with what is cached was found", "more than", "excluded", "from", "blocks")),
-    (r"/ Its \d+ cells", ("Its", "cells, with the taxes of their medians"), ()),
+        "launch lasts. Slopes and taxes are of one launch each."), ("with what is cached was found", "more than", "excluded", "from", "blocks")),
+    (r"/ Its \d+ cells", ("Its", "cells, with the taxes of their medians; n counts requests, or steps, of the side with fewer"), ()),
     # Figures.
     (r"^Figures  fig1\w* title", (), PAST),
     (r"^Figures  fig2\w* title", (), PAST),
     (r"^Figures  fig1\w* caption", ("TTFT p90 against the send rate, phase A", *LEVELS), (LOST, "The title does", RANDOM_WORDS)),
-    (r"^Figures  fig2\w* caption", ("TPOT p90 against the send rate, phase A", *LEVELS), (LOST, RANDOM_WORDS)),
+    (r"^Figures  fig2\w* caption", ("TPOT p90 against the send rate, phase A", *LEVELS), (LOST, "The title does", RANDOM_WORDS)),
     (r"^Figures  fig3\w* title", (), ("at", "with the requested rate up to", "as far as measured")),
     (r"^Figures  fig3\w* caption", (
         "Completions per second in the window against the requested rate, phase A, one launch each; both axes logarithmic, points set apart along the "

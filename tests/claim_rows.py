@@ -111,6 +111,25 @@ def verdict_of(value: Entry) -> str:
     return words[sign(value)]
 
 
+def no_number(value: Entry | None) -> str:
+    """Why a configuration has none, behind its name; ``value``: its entry in ``configs``, None of one that is not in the campaign."""
+    if value is None:
+        return "it is not part of this campaign"
+    status = str(value.get("status") or "missing")
+    reason = str(value.get("reason") or "").removeprefix(f"{status}: ")
+    if status == "missing":
+        return f"it was {reason or 'not measured'}"
+    if status == "failed" and reason.startswith("failed"):
+        return f"it {reason}"
+    words = {
+        "measured": "it has no usable number here",
+        "partial": "it was measured in part only",
+        "skipped": "it was skipped",
+        "failed": "it failed",
+    }
+    return words.get(status, f"it is {status}") + (f": {reason}" if reason else "")
+
+
 class TaxRows:
     """Of one aggregate: what each row of the tables under *Taxes* says that holds estimates."""
 
@@ -304,7 +323,7 @@ class TaxRows:
                 "Tax": word("not available"), "": Cell(), "Adjusted for drift": word("–"),
                 "At equal speed of the host": word("–"),
                 # Of one that was never measured its status says it.
-                "Block by block": Cell((why,)) if own else Cell((str(value.get("reason") or "").partition(": ")[2],), open=True),
+                "Block by block": word(why if own else no_number(value)),
             }  # fmt: skip
             yield [word(s.cells[0]), *(cells[h] for h in s.heads[1:])]
 

@@ -186,6 +186,7 @@ class Sentences(Head):
             )
         if spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
             # A number that is its own lower end: at most so much, and perhaps none.
+            words[-1] += " up to"
             words.append("perhaps by nothing")
             spread = estimate(e["between_launches"]["high"])
         values += spread

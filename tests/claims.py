@@ -22,6 +22,7 @@ from claim_frame import TEMPLATE, bare, frame_faults, lacking
 from claim_more_rows import DECIDED, Rows
 from claim_numbers import estimate, is_said, numbers_said, reads, same_end
 from claim_values import Value, lengths, named_leaves, texts, values
+from claim_verdicts import disagreements
 from page_statements import Statement, taken_apart
 
 from connector_tax.figures.words import RANDOM_WORDS
@@ -40,6 +41,7 @@ def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
     found = parts.statements
     return [
         *lacking(parts, aggregate),
+        *disagreements(aggregate),
         *reader.verdict_faults(),
         *(f for s in found for f in reader.of(s)),
         *repeated(found),
