@@ -37,7 +37,19 @@ class Rows(TaxRows):
             for wanted in table(statement)
             if len(wanted) == len(statement.cells)
         ]
-        return min(readings, key=len, default=["nothing of this name was measured"])
+        return [*min(readings, key=len, default=["nothing of this name was measured"]), *self.tips(statement)]
+
+    def tips(self, s: Statement) -> Iterator[str]:
+        """What is shown where a mouse rests on a latency: why there is none."""
+        latencies = [
+            (q, p) for q, ps in (("ttft_ms", ("p50", "p90", "p99")), ("tpot_ms", ("p50", "p90"))) for p in ps
+        ]
+        cells = self.own(self.a["cells"], s.cells[0]) if s.section.startswith("Cells") else []
+        for k, tip in enumerate(s.tips):
+            q, p = latencies[k - 6] if 0 <= k - 6 < len(latencies) else ("", "")
+            told = {str(((c.get(q) or {}).get(p) or {}).get("reason") or "") for c in cells}
+            if tip and tip not in told:
+                yield f"{tip!r} is shown and not so"
 
     def tables(self) -> tuple[tuple[str, Callable[[Statement], Iterator[list[Cell]]]], ...]:
         return (

@@ -40,8 +40,27 @@ class Judged:
         yield from self.holm()
         yield from (
             f"Taxes: {f}"
-            for f in (*self.words(), *self.parts(), *self.load(), *self.blocks(), *self.drifts())
+            for f in (
+                *self.words(),
+                *self.counts(),
+                *self.parts(),
+                *self.load(),
+                *self.blocks(),
+                *self.drifts(),
+            )
         )
+
+    def counts(self) -> Iterator[str]:
+        """Requests behind a TTFT: those of its cells' windows."""
+        n = {(c["config"], c["phase"], c["cell_id"]): c.get("n_window") for c in self.a["cells"]}
+        for t in [*self.a["taxes"], *self.a["main_taxes"]]:
+            if t["metric"] == "ttft_p90" and t["point"] is not None and t.get("blocks") is None:
+                sides = {"n": t["config"], "n_plain": "plain"}
+                yield from (
+                    f"{key} of {t['config']}'s {t['metric']} is not {n.get((c, t['phase'], t['cell_id']))}"
+                    for key, c in sides.items()
+                    if t[key] != n.get((c, t["phase"], t["cell_id"]))
+                )
 
     # H1 to H6.
     def verdict(self, h: Entry, told: Entry) -> Iterator[str]:
