@@ -32,8 +32,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
         "Stand-ins for the device, and for copies between it and the host:",
         "What of a connector then runs for real, what is clocked and what is left out: docs/virtual-gpu.md."), ()),
     (r"^head banner[^|]*\| In its", ("In its", "usable cells the clock ran late by at most", "of the device's time;"), (
-        "in nine of ten steps the host was done", "or more before the device, in the cell with the least.",
-        "in the cell with the least slack, that of one step in ten was", "or less: below zero the device waited for the host.")),
+        "in nine of ten steps the host was done", ", in the cell with the least.", "in the cell with the least to spare,", "or more.")),
     (r"^head banner[^|]*\| CPU host", ("not the numbers of a GPU. A connector may cost a different share of a step there.",), ("with", "cores:")),
     (r"^head headline", (), ("On the embedded engine:", "Merely", "interval")),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate:", (
@@ -59,8 +58,10 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Taxes / At [^|]*\| At", ("prompt and", "output tokens"), ("At ref_safe,", "At ref_load,")),
     (r"Where the microseconds go / [^|]*\| \d+ hooks", ("hooks that take less are in aggregate.json.",), ()),
     (r"Where the microseconds go / [^|]*\| Mean step", ("Mean step", "plain's", "n"), (
-        "Its hooks take", "of a step", "of that on the CPU;", "on the CPU", "What takes long was waiting, for a lock or a core", "of a core",
-        "whose clock ran late by", "of the device's time, plain's by", "beside it:")),
+        "Its hooks take", "of a step,", "of that on the CPU;", "on the CPU", "While nobody asks,",
+        "of a core: on a host with few cores the engine and the client have that much less.", "The clock ran late by", "of the device's time with it and",
+        "with plain, because the waiting thread found no free core, which is this host's, or waited for Python's interpreter lock, which a GPU's host would "
+        "do as well: a tax of that size may be either.")),
     (r"/ What recording costs", (), ()),
     (r"/ Taxes at every shape ", ("Taxes at every shape of phases B and B'", "cells)"), ()),
     (r"/ What the host did meanwhile \| ", (), (
@@ -93,9 +94,10 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig4\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig4\w* caption", ("Tax = percentile with the connector", "phase A shape. Whiskers are", "intervals; n ="), (
         "requests", "requests per point.", "point.", "the report's table of what load adds has its interval.")),
-    (r"^Figures  fig5\w* title", (), ("The TTFT tax is", "cells", "prompt and", "output tokens", "over", "blocks")),
+    (r"^Figures  fig5\w* title", (), ("The TTFT tax is", "cells", "prompt and", "output tokens", "at", "over", "blocks")),
     (r"^Figures  fig5\w* caption", ("Tax of TTFT p90 against plain at", "phase B.", "In brackets the", "interval in percent", "hatched where it covers zero", "n ="), (
-        "requests", "requests per cell.", "cell.", "of launches as the cell names, else")),
+        "requests", "requests per cell.", "cell.", "of launches as the cell names, else", "the rate in each cell,",
+        "where every configuration holds the shape, else a lower one, the same for all configurations,")),
     (r"^Figures  fig6\w* title", (), ("at", "connectors", "connector", "without plain's to hold them against")),
     (r"^Figures  fig6\w* caption", (
         "Distribution of step durations at", "phase A,", "steps without tokens excluded; n =",

@@ -55,12 +55,10 @@ class Judged:
         n = {(c["config"], c["phase"], c["cell_id"]): c.get("n_window") for c in self.a["cells"]}
         for t in [*self.a["taxes"], *self.a["main_taxes"]]:
             if t["metric"] == "ttft_p90" and t["point"] is not None and t.get("blocks") is None:
-                sides = {"n": t["config"], "n_plain": "plain"}
-                yield from (
-                    f"{key} of {t['config']}'s {t['metric']} is not {n.get((c, t['phase'], t['cell_id']))}"
-                    for key, c in sides.items()
-                    if t[key] != n.get((c, t["phase"], t["cell_id"]))
-                )
+                own, plain = (n.get((c, t["phase"], t["cell_id"])) for c in (t["config"], "plain"))
+                # A ratio has no more observations than the side that has fewer.
+                if (t["n"], t["n_plain"]) != (min(own or 0, plain or 0), plain):
+                    yield f"{t['n']} and {t['n_plain']} requests of {t['config']} are {own} and {plain}"
 
     # H1 to H6.
     def verdict(self, h: Entry, told: Entry) -> Iterator[str]:
