@@ -31,8 +31,11 @@ SOURCES = {
 BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
 # What a sentence claims only where it has to.
 CLAIMS = re.compile(
-    r"\ba (?:tax|gain) for\b|\bneither an? |\balso |\bnot known for\b|\bnot known, since\b|\bit is not known\b|\bwithout a number\b|"
-    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b|\bover other blocks\b"
+    r"\ba (?:tax|gain) for\b|\bneither an? |\balso |\bnot known for\b|\bnot known, since\b|\bit is not known\b|\b[Ww]ithout a number\b|"
+    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b|\bover other blocks\b|"
+    r"\bdid not keep up\b|\bReference rates carry\b|\bthe lowest rate that was measured\b|\bas far as measured\b|\bis not known\b|"
+    r"\bno configuration has one\b|\btitle does not count\b|\btold apart from its first\b|\bstands in where\b|\bhas no number\b|"
+    r"\bhave no number\b|\bthe only tax\b|\bno other connector does\b|\bcannot be held against\b|\bof Phase \S+ (?:own )?launch for\b"
 )
 
 
