@@ -85,6 +85,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     r"(?<=✓ )pass\b": ("fail",),
     r"(?<=✗ )fail\b": ("pass",),
     r"(?<=\| )(?:valid|measured|same)(?=$| \|)": ("invalid", "different"),
+    r"\b(?:above|below) zero(?=, of one launch)": ("not told apart from zero", "a tax"),
+    r"\bnot told apart from zero(?=, of one launch)": ("above zero",),
     r"\bdid not keep up\b": ("kept up",),
     r"\b(?:or more before|or less: below)\b": ("or more or less",),
     r"\bits engine settings are not known\b": ("it switches no setting",),

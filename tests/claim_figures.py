@@ -68,7 +68,7 @@ class Figures(Lines):
     def no_taxes(number: int) -> str:
         if number == 4:
             return "no tax of TTFT or TPOT p90 is available at either reference rate"
-        return "phase B has no available tax of TTFT p90 at ref_safe"
+        return "no tax of TTFT p90 at ref_safe stands at any of phase B's shapes"
 
     def no_steps(self, number: int) -> str:
         if not self.a["step_timing_available"]:

@@ -171,7 +171,10 @@ class Lines(Sentences):
         tops = {c: max(cell["rate_per_s"] for cell, _ in points) for c, points in lines.items()}
         if not knees:
             less = [f"{self.name(c)} to {t:g} req/s" for c, t in tops.items() if t < max(tops.values())]
-            words = ["Every configuration that was measured keeps up", *([listing(less)] if less else [])]
+            words = [
+                "Every configuration that was measured keeps up",
+                *([f"as far as measured: {listing(less)}"] if less else []),
+            ]
             return said(words, the(max(tops.values()), "rate"))
         if "plain" not in lines:
             ends = sorted({min(knees.values()), max(knees.values())})

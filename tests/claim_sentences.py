@@ -90,7 +90,10 @@ class Sentences(Head):
         words += ["TPOT the time per output token"] if "tpot_p90" in there else []
         values = list(self.confidence)
         if there & set(latencies):
-            words += ["the value that 90 of 100 requests stay within", "the tax holds queueing as well"]
+            words += [
+                "the value that 90 of 100 requests stay within",
+                "did not keep up with the rate, the tax holds queueing as well",
+            ]
         safe = any(
             t["metric"] == "step_p50_us" and t["reference"] == "ref_safe" and t["point"] is not None
             for t in self.a["main_taxes"]
@@ -120,7 +123,7 @@ class Sentences(Head):
         words = (
             ["plain show how" if len(again) > 1 else "plain shows how"]
             if again
-            else ["No other launch of plain answered them"]
+            else ["No other launch of plain answered them, so whether the engine repeats itself is not known"]
         )
         return said(["each launch below answered", "at temperature 0", *words], the(len(again) or None))
 

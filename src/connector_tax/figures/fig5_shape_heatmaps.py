@@ -52,7 +52,7 @@ Grid = dict[tuple[int, int], Mapping[str, Any]]
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     grids = _grids(aggregate)
     if not grids:
-        return Omitted("phase B has no available tax of TTFT p90 at ref_safe")
+        return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
     order = list(grids)
     inputs = sorted({i for grid in grids.values() for i, _ in grid})
     outputs = sorted({o for grid in grids.values() for _, o in grid})

@@ -145,7 +145,29 @@ OPEN = {
         ("of 5 connectors", "of 4 connectors"),
         ("no value in block R1", "no value in block R2"),
     ),
-}
+    "lost cell of a connector": (
+        ("s own launch for mooncake_both", "s launch for mooncake_both"),
+        ("whether Mooncake (both) saturates earlier is not known, and no other connector does", "no connector saturates earlier"),
+        ("s launch, since its cell of phase A is lost", "s launch, since its cell of phase B is lost"),
+        ("of 5 connectors: the largest Mooncake + LMCache", "of 4 connectors: the largest Mooncake + LMCache"),
+        ("No usable cell at this rate: mooncake_both", "No step records at this rate: mooncake_both"),
+    ),
+    "saturated everywhere": (
+        ("Reference rates carry: fallback_lowest_rate, fallback_lowest_rate_load.", ""),
+        (" did not keep up at this rate", " kept up at this rate"),
+        (", the lowest rate that was measured, so whether a connector saturates earlier is not known", ", and no connector saturates earlier"),
+    ),
+    "answers": (
+        ("NIXL (both) has no number: its latencies are no tax", "NIXL (both) has no number: its cells are lost"),
+        ("The title does not count nixl_both: its TTFT is no tax", "The title does not count lmcache_only: its TTFT is no tax"),
+        ("with one of 4 from ", "with one of 5 from "),
+        ("No other launch of plain answered them", "1 other launch of plain shows how repeatable the engine is"),
+    ),
+    "connector that fakes hits": (("The title does not count decode_bench", "The title counts decode_bench"),),
+    "noise": (("interval, of one launch)", "interval)"),),
+    "settings": ((">not known<", ">none<"),),
+    "observer": ((", unrecorded</td>", "</td>"),),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OPEN)

@@ -18,7 +18,7 @@ from connector_tax.stats.trends import ShapeTax, Trend, trend_of
 def tax(point: float, half_width: float = 0.01) -> Estimate:
     """A tax with an interval of about ``point`` plus or minus ``half_width``, independent of the others."""
     replicates = np.linspace(point - half_width, point + half_width, 401)
-    seed = round(1e6 * (point + half_width))
+    seed = round(1e6 * (1 + point + half_width))
     return Estimate(point, np.random.default_rng(seed).permutation(replicates), 200)
 
 
