@@ -4,109 +4,12 @@ A row names its own entry of the aggregate: a configuration, a latency, a rate, 
 from that entry alone, so the number of another row, which may read alike, is not accepted. ``report`` is not asked.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from claim_numbers import estimate, misread, the
-from claim_values import Value
+from claim_cells import METRICS, SOURCES, Cell, Entry, is_open, listed, phase_word, sign, verdict_of, word
+from claim_numbers import estimate, the
 from page_statements import Statement
-
-Entry = Mapping[str, Any]
-METRICS = {"TTFT p90": "ttft_p90", "TPOT p90": "tpot_p90", "TTFT p50": "ttft_p50", "TPOT p50": "tpot_p50", "median step": "step_p50_us",
-           "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us",
-           "in the connector's hooks, per step (median)": "callback_p50_us", "elsewhere in a step": "unexplained_us"}  # fmt: skip
-UNIT_OF = {"median step": "us", "of it in the connector's hooks": "us", "of it elsewhere": "us"}
-PHASES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
-SOURCES = {
-    "CPU time stolen": "steal_share",
-    "CPU clock": "cpu_mhz_p50",
-    "CPU time of a fixed piece of work": "cpu_work_us_mean",
-    "GPU clock (SM)": "gpu_sm_mhz_p50",
-    "GPU temperature": "gpu_temperature_c_max",
-    "GPU power": "gpu_power_w_mean",
-}
-# Words between the numbers of any cell.
-BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
-# What a sentence claims only where it has to.
-CLAIMS = re.compile(
-    r"\ba (?:tax|gain) for\b|\bneither an? |\balso |\bnot known for\b|\bnot known, since\b|\bit is not known\b|\b[Ww]ithout a number\b|"
-    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b|\bover other blocks\b|"
-    r"\bdid not keep up\b|\bReference rates carry\b|\bthe lowest rate that was measured\b|\bas far as measured\b|\bis not known\b|"
-    r"\bno configuration has one\b|\btitle does not count\b|\btold apart from its first\b|\bstands in where\b|\bhas no number\b|"
-    r"\bhave no number\b|\bthe only tax\b|\bno other connector does\b|\bcannot be held against\b|\bof Phase \S+ (?:own )?launch for\b"
-)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What one cell has to hold: ``words`` as they stand, and between them ``values`` in this order."""
-
-    words: Sequence[str] = ()
-    values: Sequence[Value] = field(default_factory=list)
-    # A cell whose other words are another's to judge.
-    open: bool = False
-
-    def faults(self, text: str) -> Iterator[str]:
-        for words in sorted(filter(None, map(_line, self.words)), key=len, reverse=True):
-            # A number may end where the words begin, and not a word.
-            found = re.search(rf"(?<![\w.]){re.escape(words)}(?!\w)", text)
-            if found is None:
-                yield f"{words!r} is not said"
-            else:
-                text = f"{text[: found.start()]} ; {text[found.end() :]}"
-        yield from misread(text, list(self.values))
-        yield from (f"{claim!r} is said and not so" for claim in CLAIMS.findall(text) if self.open)
-        if not self.open and (
-            others := [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
-        ):
-            yield f"{' '.join(others)!r} is said and not so"
-
-
-def _line(text: str) -> str:
-    return " ".join(str(text).split())
-
-
-def _list(items: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
-
-
-def word(text: object) -> Cell:
-    return Cell((_line(str(text or "")),))
-
-
-def usable(cell: Entry) -> bool:
-    return cell.get("verdict") == "valid" and cell.get("usable") is not False
-
-
-def phase_word(phase: str) -> str:
-    return PHASES.get(phase, phase.upper())
-
-
-def sign(value: Entry | None) -> int:
-    """1 above zero, -1 below it, by the end that is known; else 0."""
-    low, high = (value or {}).get("low"), (value or {}).get("high")
-    return 1 if low is not None and low > 0 else -1 if high is not None and high < 0 else 0
-
-
-def is_open(value: Entry) -> bool:
-    """Whether nobody can tell where it lies to zero, since the end that would say it is open."""
-    return sign(value) == 0 and None in (value.get("low"), value.get("high"))
-
-
-def verdict_of(value: Entry) -> str:
-    """What its interval says; nothing where the aggregate gives it no verdict."""
-    if str(value.get("verdict") or "") in ("", "unavailable"):
-        return ""
-    if is_open(value):
-        return "undetermined"
-    # A part of a step is neither a tax nor a gain by itself.
-    part = value.get("metric") in ("callback_p50_us", "unexplained_us")
-    words = (
-        ("not told apart from zero", "above zero", "below zero") if part else ("no tax found", "tax", "gain")
-    )
-    return words[sign(value)]
 
 
 class TaxRows:
@@ -165,13 +68,13 @@ class TaxRows:
             if of_it and (tax.get("blocks") is not None or c["phase"] == tax["phase"]):
                 for flag in c.get("flags") or []:
                     found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
-        whose = {"own": " (its own cell)", "plain": " (plain's cell)"}
+        whose = {"own": " (its own)", "plain": " (plain's)"}
         told = [
             flag + (whose[min(sides)] if len(sides) == 1 else "")
             for flag, sides in sorted(found.items())
             if not all(flag in (c.get("flags") or []) for c in cells)
         ]
-        return [f"flagged {_list(told)}"] if told else []
+        return [f"flagged {listed(told)}"] if told else []
 
     def whose(self, config: str, reference: str, metrics: list[str]) -> list[str]:
         """Once per row: which launch stands in for Phase A's, and why."""
