@@ -6,10 +6,10 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 import re
 from collections.abc import Callable
 
+from claim_cells import PHASES, Cell, Entry, is_open, sign
 from claim_lines import Lines, both_sides, sizes
 from claim_numbers import estimate, the
 from claim_phrases import phrases
-from claim_rows import PHASES, Cell, Entry, is_open, sign
 from claim_told import NAMES, listing, said, short
 from claim_values import PLAINS
 from page_statements import Statement

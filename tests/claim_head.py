@@ -2,8 +2,8 @@
 
 import re
 
+from claim_cells import Cell, Entry, is_open, no_number, phase_word, sign, usable
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, is_open, no_number, phase_word, sign, usable
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
 from page_statements import Statement

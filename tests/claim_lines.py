@@ -5,8 +5,8 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 
 from collections.abc import Collection, Mapping, Sequence
 
+from claim_cells import Cell, Entry, sign, usable
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, sign, usable
 from claim_sentences import Sentences
 from claim_told import listing, said, short
 from claim_values import PLAINS, Value

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from claim_cells import Cell, Entry, phase_word, usable, word
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, TaxRows, phase_word, usable, word
+from claim_rows import TaxRows
 from claim_values import Value
 from page_statements import Statement
 

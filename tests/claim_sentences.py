@@ -8,10 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from claim_cells import SOURCES, Cell, Entry, sign, usable
 from claim_head import Head
 from claim_numbers import estimate, the
 from claim_phrases import phrases
-from claim_rows import SOURCES, Cell, Entry, sign, usable
 from claim_told import NAMES, listing, said
 from claim_values import PLAINS, Value
 from page_statements import Statement

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from claim_cells import PHASES, Cell, Entry, is_open, sign
 from claim_numbers import estimate, the
-from claim_rows import PHASES, Cell, Entry, is_open, sign
 from claim_values import PLAINS, Value
 
 NAMES = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from claim_rows import Entry, is_open, sign
+from claim_cells import Entry, is_open, sign
 from scipy import stats
 
 REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")

@@ -61,9 +61,9 @@ def flags_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> dict[str, set[
 
 
 def flagged(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
-    """``flagged client_limited (plain's cell)``; of flags that every cell carries the table of flags tells."""
+    """``flagged client_limited (plain's)``; of flags that every cell carries the table of flags tells."""
     usual = {f for f, n in _counts(aggregate).items() if n == len(all_cells(aggregate))}
-    whose = {"plain": " (plain's cell)", "own": " (its own cell)"}
+    whose = {"plain": " (plain's)", "own": " (its own)"}
     named = [
         flag + (whose[next(iter(sides))] if len(sides) == 1 else "")
         for flag, sides in flags_behind(aggregate, tax).items()

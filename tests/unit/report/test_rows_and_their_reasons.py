@@ -124,8 +124,8 @@ def flag_cells(aggregate: dict[str, Any], flag: str, *configs: str) -> dict[str,
 @pytest.mark.parametrize(
     ("configs", "whose"),
     [
-        (("plain",), " (plain's cell)"),
-        (("nixl_both",), " (its own cell)"),
+        (("plain",), " (plain's)"),
+        (("nixl_both",), " (its own)"),
         (("plain", "nixl_both"), ""),
     ],
 )
