@@ -129,6 +129,46 @@ def test_figure_7_names_every_part_that_is_told_apart_from_zero(example: dict[st
     assert title("fig7_decomposition", aggregate).startswith("No part of the +44 % [+40 %, +48 %]")
 
 
+def test_figure_7_calls_no_part_of_the_whole_what_is_more_than_it(example: dict[str, Any]) -> None:
+    """The settings gain, and the connector's own code costs more than the whole tax."""
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["decomposition"]:
+        row["flags"] = {"point": -0.1, "low": -0.15, "high": -0.05}
+        row["implementation"] = {"point": 0.52, "low": 0.45, "high": 0.6}
+        row["framework"] = {"point": 0.02, "low": -0.01, "high": 0.05}
+    assert title("fig7_decomposition", aggregate).startswith(
+        "Mooncake + LMCache adds +44 % [+40 %, +48 %] to TTFT p90: +52 % [+45 %, +60 %] is its own code and −10 % [−15 %, −5.0 %] is engine "
+        "settings that it switches; not told apart from zero: vLLM's connector framework; a tax is found for"
+    )
+    for row in aggregate["decomposition"]:
+        row["flags"] = {"point": -0.1, "low": -0.25, "high": 0.05}
+    assert not title("fig7_decomposition", aggregate).startswith("Of ")
+
+
+def as_baselines(aggregate: dict[str, Any]) -> dict[str, Any]:
+    """Nothing but plain with the settings of connectors has a number."""
+    found = copy.deepcopy(aggregate)
+    for name in ("nixl_both", "lmcache_only"):
+        found["configs"][f"plain_matched_{name}"] = found["configs"][name] | {"label": f"plain as {name}"}
+    for key in ("taxes", "main_taxes", "attribution"):
+        found[key] = [
+            row | {"config": f"plain_matched_{row['config']}"}
+            for row in found[key]
+            if row["config"] in ("nixl_both", "lmcache_only")
+        ]
+    return found
+
+
+def test_plain_with_a_connectors_settings_is_no_connector_with_a_tax(example: dict[str, Any]) -> None:
+    aggregate = as_baselines(example)
+    assert (
+        title("fig4_tax_bars", aggregate)
+        == "TTFT p90 at ref_safe (2 req/s): none of 7 connectors has a number"
+    )
+    assert title("fig9_attribution", aggregate) == "None of 7 connectors has a number"
+    assert title("fig5_shape_heatmaps", aggregate) == "No connector has a TTFT tax at any shape"
+
+
 def test_figure_7_splits_the_largest_tax_that_is_one(example: dict[str, Any]) -> None:
     """The largest estimate may be nothing while others are something."""
     aggregate = copy.deepcopy(example)

@@ -60,3 +60,8 @@ def test_whom_the_count_leaves_out_is_said() -> None:
     assert said(TAX, NEITHER, beside=" beside the no-op one").startswith(
         "a tax for 1 of 2 connectors beside the no-op one, "
     )
+
+
+def test_where_nobody_has_a_number_nobody_is_counted() -> None:
+    assert said(without=("mooncake_both", "nixl_both")) == "none of 2 connectors has a number"
+    assert said(without=("nixl_both",)) == "no connector has a number"
