@@ -296,11 +296,8 @@ def common_rate(a: Side, b: Side) -> Rate:
     fallen = [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]
     if fallen:
         # Also where both fell back to the same rate: nobody knows how much of a tax there is queueing.
-        return Rate(
-            None,
-            safe,
-            f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared.",
-        )
+        none = f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared."
+        return Rate(None, safe, none)
     if first == second:
         return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
     measured = [

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
-from connector_tax.intervals.resampling import Floats
+from connector_tax.intervals.bootstrap import Estimate, combine
 from connector_tax.records.connector import MATCHED
 from connector_tax.stats.labels import H3_SHARE, dominated, interval_text, prior_words
 from connector_tax.stats.outcomes import (
@@ -29,6 +28,7 @@ from connector_tax.stats.outcomes import (
     p_of_outcome,
 )
 from connector_tax.stats.p_values import holm
+from connector_tax.stats.shares import share_of
 from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, unlike_kinds, verdict
 from connector_tax.stats.trends import RISING, Trend, averaged_text, values_text, why_no_trend
 
@@ -238,13 +238,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         slack = both.estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b)
     judge = partial(against, 0.0, above=REFUTED, below=SUPPORTED)
     outcome = judge(*slack.interval(evidence.confidence))
-    share = (
-        both.estimate(noop.point / own.point, shares(a, b))
-        if own.point
-        else unavailable("the tax is zero, and nothing has a share of it", both.n)
-    )
-    if share.point is not None and share.why_open(evidence.confidence) and not _is_open(evidence, noop, own):
-        share = replace(share, reason="the tax that it is a share of may be nothing")
+    share = share_of(noop, own, evidence.confidence)
     # Both are of the same resamples, and what one leaves open the other does not decide.
     label = None if outcome == UNDETERMINED else dominated(*share.interval(evidence.confidence))
     word = verdict(own, evidence.confidence)
@@ -268,23 +262,6 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
         p_of_outcome(slack, evidence.confidence, judge, outcome, where_a_tax=own),
     )
-
-
-def shares(part: Floats, whole: Floats) -> Floats:
-    """Resamples of a share of a tax; infinite, on the part's side, where the tax is none.
-
-    A share grows beyond all bounds as the whole shrinks to zero. Beyond zero the quotient would come back from the other side, as small or
-    negative shares, and the interval would end below what it was taken for.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        beyond = np.where(part == 0, np.nan, np.copysign(np.inf, part))
-        found: Floats = np.where(whole > 0, part / whole, beyond)
-    found[np.isnan(part) | np.isnan(whole)] = np.nan
-    return found
-
-
-def _is_open(evidence: Evidence, *estimates: Estimate) -> bool:
-    return any(None in e.interval(evidence.confidence) for e in estimates)
 
 
 def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:

@@ -339,6 +339,8 @@ def test_a_tax_stands_in_two_parts_and_in_three(aggregate: dict[str, Any]) -> No
 
 def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
     """Headline and table over blocks; the one launch is named beside them."""
+    floor = {"point": 0.01, "low": -0.01, "high": 0.03, "half_width": 0.02}
+    floor |= {"found_4_of_5": {"point": 0.021, "low": 0.012, "high": 0.08}}
     numbers = {"point": 0.27, "low": 0.15, "high": 0.41, "n": 4, "verdict": "tax", "adjusted": None}
     aggregate["repeats"] = [
         {
@@ -346,13 +348,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
             "rate_per_s": 2.0,
             "metric": "ttft_p90",
             "blocks": 4,
-            "noise_floor": {
-                "point": 0.01,
-                "low": -0.01,
-                "high": 0.03,
-                "half_width": 0.02,
-                "found_4_of_5": {"point": 0.021, "low": 0.012, "high": 0.08},
-            },
+            "noise_floor": floor,
             "between_launch_sd": 0.012,
             "between_launches": {"point": 0.012, "low": 0.0, "high": 0.03},
             "drift": {"change": {"point": 0.02, "low": 0.01, "high": 0.03}, "p_value": 0.01, "hours": 2.5},

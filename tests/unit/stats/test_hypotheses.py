@@ -10,8 +10,9 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from connector_tax.intervals.bootstrap import Estimate, student_factor
-from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses, shares
+from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses
 from connector_tax.stats.p_values import p_of
+from connector_tax.stats.shares import shares
 from connector_tax.stats.trends import ShapeTax, Trend, trend_of
 
 
