@@ -3,38 +3,35 @@
 All of it is worked out here from the aggregate; the room ``figures`` is not asked.
 """
 
+import re
 from collections.abc import Callable
 
-from claim_lines import Lines, both_sides, sizes
+from claim_cells import PHASES, Cell, Entry, is_open, sign
+from claim_left_out import PARTS, STACKS, LeftOut
+from claim_lines import both_sides, sizes
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, is_open, sign
+from claim_phrases import phrases
 from claim_told import NAMES, listing, said
+from claim_values import PLAINS
 from page_statements import Statement
 
 REFERENCES = ("ref_safe", "ref_load")
-STACKS = (
-    ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
-    ("multi_noop_example", ("noop_connector", "example_connector")),
-)
-PARTS = {
-    "flags": "engine settings that it switches",
-    "framework": "vLLM's connector framework",
-    "implementation": "its own code",
-}
 REST = "what it adds to the no-op connector (settings that it switches among it)"
 
 
-class Figures(Lines):
+class Figures(LeftOut):
     """Of one aggregate: what stands above and below each figure."""
 
     def faults(self, s: Statement) -> list[str] | None:
         """None where nobody has worked out what the statement says."""
+        if re.match(r"Figure \d is left out", s.text):
+            return list(self.omitted(s).faults(s.text))
         name = s.section.split()[-1]
         if not s.section.startswith("Figures") or not s.section.split()[1:]:
             return super().faults(s)
         title, caption = self.figures()[name[:4]]
         cell = caption(s) if s.is_caption else title(s)
-        return list(cell.faults(s.text))
+        return list(cell.within(*phrases(s)).faults(s.text))
 
     def figures(self) -> dict[str, tuple[Callable[[Statement], Cell], Callable[[Statement], Cell]]]:
         return {
@@ -47,14 +44,9 @@ class Figures(Lines):
 
     # Figures 4 and 5: taxes.
     def taxes_title(self, s: Statement) -> Cell:
-        places = [
-            (r, m)
-            for r in REFERENCES
-            if any(self.main(m, r) for m in NAMES)
-            for m in NAMES
-            if self.main(m, r)
-        ]
-        reference, metric = places[0]
+        drawn = [(r, m) for r in REFERENCES for m in NAMES if self.main(m, r)]
+        of_one = [(r, m) for r, m in drawn if any(not c.startswith(PLAINS) for c in self.main(m, r))]
+        reference, metric = (of_one or drawn)[0]
         without = self.without_number(metric, reference)
         words, values = self.told_apart(self.main(metric, reference), without=without)
         return said([f"{NAMES[metric]} {self.at_rate(reference)}:", *words], values)
@@ -72,8 +64,11 @@ class Figures(Lines):
         ]
         if len(present) == 2:
             words.append("The gap between the two bars of a connector is a difference of two estimates")
-        if flags := self.a["reference_rates"].get("flags"):
-            words.append(f"Reference rates carry: {', '.join(flags)}.")
+        for r in present:
+            late = self.behind([t for m in NAMES for t in taxes[m, r].values()])
+            late = late.replace("Plain", "plain", 1)
+            words += [f"At {r} {late} did not keep up: those taxes hold queueing."] if late else []
+        words += self.carried()
         missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
         if "ref_load" in present and missing:
             words.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
@@ -81,40 +76,49 @@ class Figures(Lines):
         return said([*words, *told], [*self.confidence, *counts])
 
     def grid(self) -> dict[tuple[str, int, int], Entry]:
-        """The tax that stands at each shape, or the cell's own."""
+        """The tax that stands at each shape, or the cell's own; at Phase A's the main one, whatever became of Phase B's cell."""
         keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
         chosen = {tuple(t[k] for k in keys): t for t in self.a["main_taxes"]}
-        own = [
-            chosen.get(tuple(t[k] for k in keys), t)
-            for t in self.a["taxes"]
-            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b") and t["point"] is not None and t["available"]
+        measured = [
+            t for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b") and t["config"] != "plain"
         ]  # fmt: skip
-        return {
-            (t["config"], t["input_tokens"], t["output_tokens"]): t
-            for t in own
-            if t["config"] != "plain" and t["point"] is not None
-        }
+        found = {}
+        for own in measured:
+            tax = chosen.get(tuple(own[k] for k in keys), own)
+            tax = own if tax["point"] is None and own["point"] is None else tax
+            if tax["point"] is not None:
+                found[tax["config"], tax["input_tokens"], tax["output_tokens"]] = tax
+        shapes = {(t["input_tokens"], t["output_tokens"]) for t in measured}
+        for tax in self.main("ttft_p90").values():
+            if (at := (tax["input_tokens"], tax["output_tokens"])) in shapes:
+                found.setdefault((tax["config"], *at), tax)
+        order = {c: k for k, c in enumerate(self.configs)}
+        return {k: found[k] for k in sorted(found, key=lambda k: order.get(k[0], 99))}
 
     def moved(self) -> list[str]:
-        """Shapes at which the tax of another launch than Phase B's stands."""
-        keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
-        others = {tuple(t[k] for k in keys) for t in self.a["main_taxes"] if t["phase"] != "b"}
-        own = [
-            t
-            for t in self.a["taxes"]
-            if (t["metric"], t["reference"], t["phase"]) == ("ttft_p90", "ref_safe", "b")
-            and t["point"] is not None
-        ]
-        return sorted(
-            {
-                f"{t['input_tokens']} x {t['output_tokens']}"
-                for t in own
-                if t["config"] != "plain" and tuple(t[k] for k in keys) in others
-            }
-        )
+        """At a shape where not all taxes are of Phase B's launch, whose they are."""
+        whose: dict[tuple[int, int], dict[str, list[str]]] = {}
+        for (config, *shape), tax in self.grid().items():
+            phase = str(tax["phase"])
+            of = (
+                f"of Phase {PHASES.get(phase, phase.upper())}'s launch"
+                if phase != "b"
+                else "of Phase B's own launch"
+            )
+            of = of if tax.get("blocks") is None else f"over {tax['blocks']} blocks of launches"
+            whose.setdefault((shape[0], shape[1]), {}).setdefault(of, []).append(config)
+        words = []
+        for (tokens_in, tokens_out), of in whose.items():
+            if set(of) != {"of Phase B's own launch"}:
+                words.append(f"At {tokens_in} x {tokens_out} tokens, Phase A's shape, the tax is")
+                words += [f"{launch} for {listing(configs, 9)}" for launch, configs in of.items()]
+        return words
 
     def shapes_title(self, s: Statement) -> Cell:
-        grid = self.grid()
+        grid = {k: t for k, t in self.grid().items() if not k[0].startswith(PLAINS)}
+        if not grid:
+            return said(["No connector has a TTFT tax at any shape"], ())
         above, below = ({k: t for k, t in grid.items() if sign(t) == side} for side in (1, -1))
         n, unknown = the(len(grid)), the(sum(map(is_open, grid.values())) or None)
         not_known = ["it is not known"] if unknown else []
@@ -125,18 +129,18 @@ class Figures(Lines):
         if above:
             key = max(above, key=lambda k: above[k]["point"])
             words = [
-                "above zero in", *(["and below it in"] if below else []), "the largest is"
+                "above zero in", *(["and below it in"] if below else []), "the largest of those is"
             ]  # fmt: skip
             values = the(len(above)) + n + (the(len(below)) if below else []) + unknown
         else:
             key = min(below, key=lambda k: below[k]["point"])
-            words = ["below zero in", "and above it in none", "the lowest is"]
+            words = ["below zero in", "and above it in none", "the lowest of those is"]
             values = the(len(below)) + n + unknown
         words += not_known
         tax = grid[key]
         values += estimate(tax) + (the(tax["blocks"]) if tax.get("blocks") is not None else [])
         values += the(key[1]) + the(key[2])
-        if len({t["rate_per_s"] for t in grid.values()}) > 1:
+        if len({t["rate_per_s"] for t in self.grid().values()}) > 1:
             values += the(tax["rate_per_s"], "rate")
         words += ["where a side did not keep up"] if tax.get("overloaded") else []
         return said([*words, f"{self.name(key[0])} at"], values)
@@ -144,20 +148,17 @@ class Figures(Lines):
     def shapes_caption(self, s: Statement) -> Cell:
         grid = self.grid()
         rates = sorted({t["rate_per_s"] for t in grid.values()})
-        words = [self.at_rate("ref_safe", ""), *self.left_out("b", {c for c, *_ in grid})]
+        words = [self.at_rate("ref_safe", ""), *self.carried(), *self.left_out("b", {c for c, *_ in grid})]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
         several = sorted({k[1:] for k, t in grid.items() if t.get("blocks") is not None})
         if several:
-            words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over so many blocks")
+            words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over as many blocks")
         words.append("of one launch each")
         words += ["dotted where an end of it is not known"] if any(map(is_open, grid.values())) else []
         told, counts = both_sides(list(grid.values()))
         words += told
         values += [*self.confidence, *counts]
-        if moved := self.moved():
-            words.append(
-                f"At {listing(moved, 3)} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place of Phase B's."
-            )
+        words += self.moved()
         if queued := sum(bool(t.get("overloaded")) for t in grid.values()):
             values += the(queued) + the(len(grid))
         configs = [*(c for c in self.configs if any(k[0] == c for k in grid))]
@@ -168,26 +169,6 @@ class Figures(Lines):
         return said(words, values)
 
     # Figures 7 and 8: what a tax is made of, and whether taxes add up.
-    def stacks(self) -> dict[str, dict[str, Entry]]:
-        """Latency -> configuration -> its entry, of those with a tax."""
-        order = {c: k for k, c in enumerate(self.configs)}
-        found = {
-            m: {e["config"]: e for e in sorted(self.a["decomposition"], key=lambda e: order.get(e["config"], 99))
-                if e["metric"] == m and e["total"]["point"] is not None}
-            for m in NAMES
-        }  # fmt: skip
-        return {m: own for m, own in found.items() if own}
-
-    @staticmethod
-    def parts(e: Entry) -> tuple[dict[str, Entry], str]:
-        """Those told apart from each other, and why there are not three."""
-        wanted = [p for p in PARTS if e.get("parts") != 2 or p != "flags"]
-        own = {p: e[p] for p in wanted if e[p]["point"] is not None}
-        whole = len(own) == len(wanted)
-        why = [str(e[p].get("reason") or "") for p in PARTS if p not in own]
-        told = why[:1] if whole else [why[0], why[-1]]
-        return (own if whole else {}), "; ".join(dict.fromkeys(filter(None, told)))
-
     def parts_title(self, s: Statement) -> Cell:
         stacks = {m: {c: e["total"] for c, e in own.items()} for m, own in self.stacks().items()}
         metric = next((m for m, own in stacks.items() if any(sign(v) > 0 for v in own.values())), None)
@@ -197,26 +178,46 @@ class Figures(Lines):
         above, below = ([c for c in totals if sign(totals[c]) == side] for side in (1, -1))
         largest = max(above, key=lambda c: totals[c]["point"])
         parts, why = self.parts(self.stacks()[metric][largest])
-        words, values = [f"that {self.name(largest)} adds to {NAMES[metric]}"], estimate(totals[largest])
+        words, values = [], estimate(totals[largest])
         clear = sorted((p for p in parts if sign(parts[p]) > 0), key=lambda p: -parts[p]["point"])
         clear += sorted((p for p in parts if sign(parts[p]) < 0), key=lambda p: parts[p]["point"])
         called = {p: REST if p == "implementation" and "flags" not in parts else PARTS[p] for p in parts}
         for p in clear:
             words.append(f"is {called[p]}")
             values += estimate(parts[p])
+        if clear and not all(0 <= parts[p]["point"] <= totals[largest]["point"] for p in clear):
+            # More than all of it is no part of it.
+            words += [f"{self.name(largest)} adds", f"to {NAMES[metric]}:"]
+            rest = [called[p] for p in parts if p not in clear]
+            words += [f"not told apart from zero: {listing(rest)}"] if rest else []
+        else:
+            head = "No part of" if parts and not clear else "Of what" if not parts else "Of"
+            words += [f"{head} the", f"that {self.name(largest)} adds to {NAMES[metric]}"]
         if not parts:
             words.append(f"cannot be told: {why}")
         elif not clear:
             unknown = [called[p] for p in parts if is_open(parts[p])]
-            words += ["No part of the", *([f"of {listing(unknown)} it is not known"] if unknown else [])]
+            words += [
+                "is told apart from zero",
+                *([f"of {listing(unknown)} it is not known"] if unknown else []),
+            ]
         n = len(totals) + len(without)
         if n > 1:
-            unknown = [self.name(c) for c in totals if is_open(totals[c])]
-            words += ["a tax is found for", *(["and a gain for"] if below else [])]
-            words += [f"not known for {listing(unknown, 9)}"] if unknown else []
-            words += [f"no number for {listing([self.name(c) for c in without], 3)}"] if without else []
+            unknown = sorted((c for c in totals if is_open(totals[c])), key=lambda c: -totals[c]["point"])
+            unknown = [self.name(c) for c in unknown]
+            words += [
+                "a tax is found for",
+                f"connectors{self.beside()}",
+                *(["and a gain for"] if below else []),
+            ]
+            words += [f"not known for {listing(unknown)}"] if unknown else []
+            words += [f"no number for {listing([self.name(c) for c in without])}"] if without else []
             values += the(len(above)) + the(n) + (the(len(below)) + the(n) if below else [])
         return said(words, values)
+
+    def beside(self) -> str:
+        """The no-op connector, where there is one, is not counted among connectors that have parts."""
+        return " beside the no-op one" if "noop_connector" in self.configs else ""
 
     def no_total(self, metric: str) -> list[str]:
         """Those without a tax to split; the no-op connector's own is a part."""
@@ -224,9 +225,11 @@ class Figures(Lines):
 
     def nothing_to_split(self, stacks: dict[str, dict[str, Entry]]) -> Cell:
         unknown = any(is_open(v) for own in stacks.values() for v in own.values())
-        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'There is no tax to split'}."], []  # fmt: skip
+        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'No tax to split is found'}."], []  # fmt: skip
         for metric, own in stacks.items():
-            told, numbers = self.told_apart(own, anyone=True, without=self.no_total(metric))
+            told, numbers = self.told_apart(
+                own, anyone=True, without=self.no_total(metric), beside=self.beside()
+            )
             words += [f"{NAMES[metric]}:", *told]
             values += numbers
         return said(words, values)
@@ -234,6 +237,7 @@ class Figures(Lines):
     def parts_caption(self, s: Statement) -> Cell:
         stacks = self.stacks()
         main = [t for m, own in stacks.items() for c, t in self.main(m).items() if c in own]
+        drawn = [t for m in stacks for c, t in self.main(m).items() if c in self.drawn(m)]
         split = {(m, c): self.parts(e) for m, own in stacks.items() for c, e in own.items()}
         whole = sorted({c for (_, c), (p, _) in split.items() if "flags" in p and p["flags"]["point"] == 0})
         two = {c: why for (_, c), (p, why) in split.items() if p and "flags" not in p}
@@ -241,7 +245,9 @@ class Figures(Lines):
         words = [
             f"At {self.at_rate('ref_safe', '')}:",
             "framework = tax of the no-op connector;",
-            self.launches_behind(main),
+            self.launches_behind(drawn),
+            *self.held_queueing(drawn),
+            *self.carried(),
             *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}),
         ]
         for head, fewer in (("in fewer", True), ("over other", False)):
@@ -252,6 +258,19 @@ class Figures(Lines):
         words += [f"in either: {'; '.join(f'{c}, since {why}' for c, why in two.items())}."] if two else []
         words += [f"{c} is not split: {why}." for c, why in torn.items()]
         return said(words, [*self.confidence, *sizes([t.get("n") for t in main])])
+
+    def drawn(self, metric: str) -> set[str]:
+        """Whose taxes are behind the bars: those that are split, and those that are parts."""
+        found = set(self.stacks()[metric])
+        for config, e in self.stacks()[metric].items():
+            parts, _ = self.parts(e)
+            found |= {"noop_connector"} if "framework" in parts else set()
+            found |= {f"plain_matched_{config}"} if "flags" in parts else set()
+        return found
+
+    def held_queueing(self, taxes: list[Entry]) -> list[str]:
+        behind = self.behind(taxes)
+        return [f"{behind} did not keep up: those taxes hold queueing."] if behind else []
 
     def unlike(self, *, fewer: bool) -> list[str]:
         """Parts that fewer blocks know than the whole, or that more do."""
@@ -282,16 +301,18 @@ class Figures(Lines):
         if added.get("point") is None:
             ends = {k: [taxes[c][k] for c in parts] for k in ("point", "low", "high")}
             added = {k: None if None in v else sum(v) for k, v in ends.items()}
+        against = "so additivity cannot be held against 30 % of the stack's tax; its parts are"
         if is_open(tax):
-            words = [f"Whether {name} has a tax is not known,", "so additivity cannot be judged"]
-            return said(words, estimate(tax))
+            words = [f"Whether {name} has a tax is not known,", against]
+            return said([*words, "as a sum"], estimate(tax) + estimate(added))
         if sign(tax) == 0:
             return said(
-                [f"The tax of {name},", "is not told apart from zero, so additivity cannot be judged"],
-                estimate(tax),
+                [f"The tax of {name},", f"is not told apart from zero, {against}", "as a sum"],
+                estimate(tax) + estimate(added),
             )
         if tax["point"] < 0:
-            return said([f"{name} is a gain,", "as a sum"], estimate(tax) + estimate(added))
+            words = [f"{name} is a gain,", "and additivity is asked of taxes; its parts are", "as a sum"]
+            return said(words, estimate(tax) + estimate(added))
         outcome = verdict.get("outcome") or "not judged"
         words = {
             "supported": "The two taxes add up:",
@@ -300,7 +321,11 @@ class Figures(Lines):
             else "The two taxes share a cost, together they cost less:",
         }
         return said(
-            [words.get(outcome, f"Whether the two taxes add up is {outcome}:")],
+            [
+                words.get(outcome, f"Whether the two taxes add up is {outcome}:"),
+                "as a sum,",
+                "measured together",
+            ],
             estimate(added) + estimate(tax),
         )
 
@@ -311,6 +336,8 @@ class Figures(Lines):
             self.launches_behind(own),
             f"Tax of TTFT p90 {self.at_rate('ref_safe')};",
             "up to 30 % apart counts as additive",
+            *self.held_queueing(own),
+            *self.carried(),
         ]
         told, counts = both_sides(own)
         return said([*words, *told, *self.left_out("a")], [*self.confidence, *counts])

@@ -1,7 +1,9 @@
 """The first lines of a page: what the device was, the headline, and what qualifies it."""
 
+import re
+
+from claim_cells import Cell, Entry, is_open, no_number, phase_word, sign, usable
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, is_open, phase_word, sign, usable
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
 from page_statements import Statement
@@ -49,10 +51,12 @@ class Head(Told):
         clocks = self.clocks()
         least = min(k["slack_us"]["p10"] for k in clocks)
         late = the(max(k["late_share"] for k in clocks), "ratio")
-        return said(
-            (f"{'or more before the device' if least >= 0 else 'or less: below zero'}",),
-            the(len(clocks)) + late + the(least, "us"),
+        told = (
+            "or more before the device"
+            if least >= 0
+            else "the device waited for the host in one step of ten, by"
         )
+        return said((told,), the(len(clocks)) + late + the(abs(least), "us"))
 
     def first_line(self, _: Statement) -> Cell:
         date = f", {self.a['date']}" if self.a.get("date") else ""
@@ -81,46 +85,41 @@ class Head(Told):
         reason = reason.removeprefix(f"{status}: ")
         return f"{config} {words.get(status, f'is {status}')}" + (f": {reason}" if reason else "")
 
+    def taxed(self) -> dict[str, Entry]:
+        """Connectors with a TTFT tax at ref_safe; plain with a connector's settings is none."""
+        return {c: t for c, t in self.main("ttft_p90").items() if not c.startswith(PLAINS)}
+
     def subject(self) -> str:
-        """Mooncake (both); without it the largest of those that count, plain with a connector's settings last."""
-        found = self.main("ttft_p90")
+        """Mooncake (both); without it the largest of those that count."""
+        found = self.taxed()
         if "mooncake_both" in found:
             return "mooncake_both"
-        return max(
-            found,
-            key=lambda c: (
-                not c.startswith("plain_matched"),
-                found[c].get("blocks") is not None,
-                sign(found[c]) > 0,
-                found[c]["point"],
-            ),
-        )
+        return max(found, key=lambda c: (found[c].get("blocks") is not None, sign(found[c]) > 0, found[c]["point"]))  # fmt: skip
 
     def headline(self, s: Statement) -> Cell:
-        if not self.main("ttft_p90"):
-            plain = str((self.a["configs"].get("plain") or {}).get("status"))
-            lost = plain not in ("measured", "partial", "None")
-            why = self.absent("plain") if lost else self.why_without("mooncake_both")
-            return said([f"tax on TTFT p90 could be measured at ref_safe ({short(why, 400)})"], ())
+        if not self.taxed():
+            return said(
+                [f"No connector's tax on TTFT p90 could be measured at ref_safe ({self.nobody()})"], ()
+            )
         config = self.subject()
         tax = self.main("ttft_p90")[config]
-        once = [] if tax.get("blocks") is not None else ["of one launch"]
         number, where, label = estimate(tax), self.at_rate("ref_safe"), self.labels.get(config, config)
         around = self.unmeasured()
         if self.gpu() and self.a["provenance"].get("engine_kind") == "virtual_gpu":
             around.append(f"On a virtual {self.gpu().get('name')}:")
         why = f"{short(str(tax.get('reason')), 400)}."
+        around.append(self.kind(tax))
+        beside = [*number, *self.confidence]
         if is_open(tax):
             words = [f"{label}: whether it has a tax on TTFT p90 {where} is not known; the estimate is"]
             ends = "no bounds" if tax["low"] is tax["high"] is None else "an open end"
             words.append(f"The interval has {ends} and does not exclude zero: {why}")
-            return said([*words, *around], number)
+            return said([*words, *around], beside)
         if sign(tax) == 0:
             words = [f"{label}: no tax on TTFT p90 is found {where}; the estimate is"]
-            return said([*words, *around], number)
-        around += once
+            return said([*words, *around], beside)
         if sign(tax) < 0:
-            return said([f"With {label} switched on TTFT p90 {where} is lower:", *around], number)
+            return said([f"With {label} switched on TTFT p90 {where} is lower:", *around], beside)
         point, low, high = (the(tax[k], "ratio") for k in ("point", "low", "high"))
         words = [f"switching on {label} costs{'' if high else ' at least'}", f"more TTFT p90 {where},", *around]  # fmt: skip
         if high:
@@ -128,23 +127,51 @@ class Head(Told):
         words += ["by its", "The estimate is", f"the upper end is open: {why}"]
         return said(words, [*low, *self.confidence, *point])
 
+    @staticmethod
+    def kind(tax: Entry) -> str:
+        blocks = tax.get("blocks")
+        return "of one launch" if blocks is None else f"over {blocks} blocks of launches"
+
     def why_without(self, config: str) -> str:
         """Why it has no tax of TTFT p90 at ref_safe."""
         keys = {"config": config, "metric": "ttft_p90", "reference": "ref_safe"}
         row = next((t for t in self.a["main_taxes"] if all(t[k] == v for k, v in keys.items())), {})
-        return str(row.get("reason") or self.absent(config))
+        return str(row.get("reason") or self.no_number(config))
+
+    def no_number(self, config: str) -> str:
+        """Of a configuration without a tax, behind its name."""
+        return no_number(self.a["configs"].get(config))
+
+    def by_reason(self, configs: list[str]) -> dict[str, list[str]]:
+        """Why -> who; of several it says no longer ``it``."""
+        found: dict[str, list[str]] = {}
+        for c in configs:
+            found.setdefault(short(self.why_without(c), 160), []).append(self.name(c))
+        return {why if len(own) == 1 else re.sub("^it (was )?", "", why): own for why, own in found.items()}
+
+    def nobody(self) -> str:
+        """Why there is no tax at all: plain's reason, else each connector's."""
+        plain = str((self.a["configs"].get("plain") or {}).get("status"))
+        if plain not in ("measured", "partial", "None"):
+            return short(self.absent("plain"), 400)
+        found = self.by_reason(self.without_number("ttft_p90"))
+        return (
+            "; ".join(f"{listing(own)}: {why}" for why, own in found.items())
+            or "the campaign has no connector"
+        )
 
     def unmeasured(self) -> list[str]:
         """Connectors without a number that were not skipped, each with its reason."""
-        named = [
-            f"{self.name(c)} ({short(self.why_without(c), 160)})"
-            for c in self.without_number("ttft_p90")
-            if self.a["configs"][c].get("status") != "skipped"
+        wanted = [
+            c for c in self.without_number("ttft_p90") if self.a["configs"][c].get("status") != "skipped"
         ]
-        return [f"No number for {listing(named, 9)}."] if named else []
+        return [
+            f"{listing(own)} {'has' if len(own) == 1 else 'have'} no number: {why}."
+            for why, own in self.by_reason(wanted).items()
+        ]
 
     def details(self, s: Statement) -> Cell | None:
-        config = self.subject() if self.main("ttft_p90") else ""
+        config = self.subject() if self.taxed() else ""
         tax = self.main("ttft_p90").get(config)
         if tax is None:
             return None
@@ -160,12 +187,10 @@ class Head(Told):
         if s.text.startswith(("TPOT p90: ", "TTFT p90 at ref_load")):
             keys = ("tpot_p90", "ref_safe") if s.text[1] == "P" else ("ttft_p90", "ref_load")
             other = self.main(*keys).get(config, {})
-            once = [] if other.get("blocks") is not None else ["of one launch"]
             where = [] if keys[1] == "ref_safe" else [self.at_rate("ref_load")]
-            return said([*where, *once], estimate(other))
+            return said([*where, self.kind(other)], estimate(other))
         if s.text.startswith("TTFT p90 at ref_safe"):
-            found = self.main("ttft_p90")
-            chosen = {c: t for c, t in found.items() if not c.startswith(PLAINS)} or found
+            chosen = self.taxed()
             words, values = self.told_apart(chosen, without=self.without_number("ttft_p90"))
             return said(
                 [
@@ -177,13 +202,23 @@ class Head(Told):
             )
         if s.text.startswith("The cells behind it are flagged"):
             return said([f"flagged {listing(self.flags_behind(tax), 9)};"], ())
-        if "is the largest" in s.text:
-            told = "told apart from zero this is the largest" if sign(tax) > 0 else "is told apart from zero, and this estimate"  # fmt: skip
+        if "is the largest" in s.text or "is the only tax" in s.text:
+            several = any(t.get("blocks") is not None for t in self.main("ttft_p90").values())
+            own = [
+                c for c, t in self.main("ttft_p90").items()
+                if sign(t) > 0 and not c.startswith(PLAINS) and (t.get("blocks") is not None or not several)
+            ]  # fmt: skip
+            told = "told apart from zero this is the largest" if len(own) > 1 else "This is the only tax"
+            told = f"{told} that is told apart from zero" if told.startswith("This") else told
+            told = told if sign(tax) > 0 else "is told apart from zero, and this estimate"
             return said([told, self.absent("mooncake_both")], ())
         if s.text.startswith("The tax holds "):
             return said([f"The tax holds {tax['holds']}."], ())
         if s.text.startswith("Measured "):
-            return said([f"by phase {phase_word(str(tax['phase']))}'s launch"], ())
+            keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
+            own = (t for t in self.a["taxes"] if t["phase"] == "a" and all(t[k] == tax[k] for k in keys))
+            why = str(next(own, {}).get("reason") or "Phase A's has no number")
+            return said([f"by phase {phase_word(str(tax['phase']))}'s launch, since {short(why, 400)}."], ())
         return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())
 
     def flags_behind(self, tax: Entry) -> list[str]:

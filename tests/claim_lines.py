@@ -5,10 +5,10 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 
 from collections.abc import Collection, Mapping, Sequence
 
+from claim_cells import Cell, Entry, sign, usable
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, sign, usable
 from claim_sentences import Sentences
-from claim_told import listing, said
+from claim_told import listing, said, short
 from claim_values import PLAINS, Value
 from page_statements import Statement
 
@@ -38,16 +38,27 @@ class Lines(Sentences):
             for c in self.a["cells"]
             if c["phase"] == phase and not usable(c) and not str(c["cell_id"]).endswith("_unrecorded")
         ]
-        found = [f"Not in the picture: {listing(absent, 6)}."] if absent else []
-        measured = [c["config"] for c in self.a["cells"] if c["phase"] == phase and usable(c)]
+        found = [f"Not in the picture: {listing(absent)}."] if absent else []
         silent = [
-            c
-            for c in self.configs
-            if c in measured and not c.startswith(PLAINS) and drawn is not None and c not in drawn
-        ]
+            c for c in self.configs
+            if drawn is not None and c not in drawn and not c.startswith(PLAINS)
+            and self.a["configs"][c].get("status") in ("measured", "partial")
+        ]  # fmt: skip
         if silent:
-            found.append(f"Measured, but without a number here: {listing(silent, 9)}.")
+            found.append(f"Without a number here: {listing(silent)}.")
         return [*found, f"Excluded cells: {listing(lost, 3)}." if lost else "Excluded cells: none."]
+
+    def carried(self) -> list[str]:
+        """Flags of the reference rates."""
+        flags = self.a["reference_rates"].get("flags") or []
+        return [f"Reference rates carry: {', '.join(flags)}."] if flags else []
+
+    def behind(self, taxes: Sequence[Entry]) -> str:
+        """``Plain and nixl_both``: which sides of these taxes did not keep up."""
+        sides = [
+            ("plain" if side == "plain" else t["config"]) for t in taxes for side in t.get("overloaded") or []
+        ]
+        return listing(["Plain" if c == "plain" else c for c in self.configs if c in sides])
 
     def sound(self, config: str) -> list[Entry]:
         """Usable cells of Phase A in the order of their rates."""
@@ -76,19 +87,43 @@ class Lines(Sentences):
         values = {c: p for c, points in lines.items() for cell, p in points if cell["rate_per_s"] == at}
         name = "TTFT p90" if "fig1" in s.section else "TPOT p90"
         if at is None or "plain" not in values:
+            skipping = self.no_tax_of(s)
+            lines = {c: points for c, points in lines.items() if c not in skipping} or lines
             every = sorted((p for points in lines.values() for _, p in points), key=lambda p: p["point"])
-            return said(
-                [f"{name} ranges from"], [v for p in (every[0], every[-1]) for v in estimate(p, "ms")]
+            known = sorted({cell["rate_per_s"] for points in lines.values() for cell, _ in points})
+            silent = sorted(
+                {c["rate_per_s"] for config in self.configs for c in self.sound(config)} - {*known}
             )
+            words = [f"{name} ranges from", f"at {listing([f'{r:g}' for r in known])} req/s"]
+            words += (
+                [f"at {listing([f'{r:g}' for r in silent])} req/s no configuration has one"] if silent else []
+            )
+            return said(words, [v for p in (every[0], every[-1]) for v in estimate(p, "ms")])
         head = the(at, "rate") + estimate(values["plain"], "ms")
-        others = sorted((c for c in values if not c.startswith(PLAINS)), key=lambda c: values[c]["point"])
+        skipping = self.no_tax_of(s)
+        others = [c for c in values if not c.startswith(PLAINS) and c not in skipping]
+        others = sorted(others, key=lambda c: values[c]["point"])
         if not others:
             return said([f"{name} is"], head)
         ends = [others[0], others[-1]] if len(others) > 1 else others
         values_of = [v for c in ends for v in estimate(values[c], "ms")]
         words = [f"({self.name(ends[0])}) to", f"({self.name(ends[1])})"] if len(ends) > 1 else [f"({self.name(ends[0])})"]  # fmt: skip
+        words += ["with one of", "from"] if len(others) > 1 else ["with one"]
         counted = the(len(others)) if len(others) > 1 else []
         return said([f"{name} is", *words, "one launch each"], head + counted + values_of)
+
+    def no_tax_of(self, s: Statement) -> dict[str, str]:
+        """Configurations of which this latency is no tax, and why."""
+        found = {
+            c: why
+            for c, v in self.a["configs"].items()
+            if "fig1" in s.section and (why := v.get("ttft_is_no_tax"))
+        }
+        return found | {
+            o["config"]: "its answers differ from plain's"
+            for o in self.a["outputs"]
+            if o["verdict"] == "differs"
+        }
 
     def levels_caption(self, s: Statement) -> Cell:
         lines = self.lines(s)
@@ -111,6 +146,13 @@ class Lines(Sentences):
         if shape:
             words.append(f"{shape['input_tokens']} prompt and {shape['output_tokens']} output tokens")
         counts = [cell.get("n_window") for points in lines.values() for cell, _ in points]
+        name = "TTFT" if "fig1" in s.section else "TPOT"
+        words += [
+            f"not count {c}: its {name} is no tax, {short(w, 400)}."
+            for c, w in self.no_tax_of(s).items()
+            if c in lines
+        ]
+        words += self.carried()
         return said([*words, "of one launch each"], [*self.confidence, *sizes(counts)])
 
     def achieved(self) -> dict[str, list[tuple[Entry, Entry]]]:
@@ -128,25 +170,55 @@ class Lines(Sentences):
         knees = {c: k for c in lines if (k := self.knee(c)) is not None}
         tops = {c: max(cell["rate_per_s"] for cell, _ in points) for c, points in lines.items()}
         if not knees:
-            short = [f"{self.name(c)} to {t:g} req/s" for c, t in tops.items() if t < max(tops.values())]
-            words = ["Every configuration keeps up", *([listing(short)] if short else [])]
+            less = [f"{self.name(c)} to {t:g} req/s" for c, t in tops.items() if t < max(tops.values())]
+            words = [
+                "Every configuration that was measured keeps up",
+                *([f"as far as measured: {listing(less)}"] if less else []),
+            ]
             return said(words, the(max(tops.values()), "rate"))
         if "plain" not in lines:
             ends = sorted({min(knees.values()), max(knees.values())})
             return said(["Saturation begins"], [v for e in ends for v in the(e, "rate")])
-        limit = knees.get("plain")
+        limit, connectors = knees.get("plain"), [c for c in self.configs if not c.startswith(PLAINS)]
         head = the(limit if limit is not None else tops["plain"], "rate")
         words = ["plain saturates at" if limit is not None else "plain stays unsaturated up to"]
-        others = [c for c in lines if c != "plain"]
-        earlier = [c for c in others if c in knees and (limit is None or knees[c] < limit)]
-        if not earlier:
-            return said([*words, *(["no connector saturates earlier"] if others else [])], head)
-        first = min(earlier, key=lambda c: knees[c])
-        when = "earlier" if limit is not None else "within the measured rates"
-        return said(
-            [*words, f"{'saturates' if len(earlier) == 1 else 'saturate'} {when}", f"{self.name(first)} first at"],
-            head + the(len(earlier)) + the(len(others)) + the(knees[first], "rate"),
-        )  # fmt: skip
+        rates = {c: {cell["rate_per_s"] for cell, _ in points} for c, points in lines.items()}
+        every = set().union(*rates.values())
+        if any(r < (tops["plain"] if limit is None else limit) for r in every - rates["plain"]):
+            words.append("as far as measured")
+        if not connectors:
+            return said(words, head)
+        if limit == min(every):
+            return said(
+                [
+                    *words,
+                    "the lowest rate that was measured, so whether a connector saturates earlier is not known",
+                ],
+                head,
+            )
+        below = {r for r in every if (r <= tops["plain"] if limit is None else r < limit)}
+        earlier = [c for c in connectors if c in knees and (limit is None or knees[c] < limit)]
+        unknown = [c for c in connectors if c not in earlier and below - rates.get(c, set())]
+        when, values = "earlier" if limit is not None else "within the measured rates", list(head)
+        if earlier:
+            lowest = min(knees[c] for c in earlier)
+            first = listing([self.name(c) for c in earlier if knees[c] == lowest])
+            words += [
+                f"connectors {'saturates' if len(earlier) == 1 else 'saturate'} {when}",
+                f"{first} first at",
+            ]
+            values += the(len(earlier)) + the(len(connectors)) + the(lowest, "rate")
+        elif not unknown:
+            words.append(f"and no connector saturates {when}")
+        elif len(unknown) < len(connectors):
+            words.append("and no other connector does")
+        if unknown:
+            whom = (
+                "a connector" if len(unknown) == len(connectors) else listing([self.name(c) for c in unknown])
+            )
+            one = whom == "a connector" or len(unknown) == 1
+            words.append(f"whether {whom} {'saturates' if one else 'saturate'} {when} is not known")
+        return said(words, values)
 
     def throughput_caption(self, s: Statement) -> Cell:
         lines = self.achieved()
@@ -172,6 +244,10 @@ class Lines(Sentences):
             and len(((cell["step"].get("cdf") or {}).get("step_duration_us")) or []) >= 2
         }  # fmt: skip
 
+    def others(self, found: Collection[str]) -> list[str]:
+        """Connectors of the campaign that are not among these."""
+        return [c for c in self.configs if c not in found and not c.startswith(PLAINS)]
+
     def medians(self) -> dict[str, Entry]:
         found = {c: (step.get("step_duration_us") or {}).get("p50") or {} for c, step in self.steps().items()}
         return {c: m for c, m in found.items() if m.get("point") is not None}
@@ -182,14 +258,24 @@ class Lines(Sentences):
             return said(["Distribution of step durations at"], at)
         found = {
             t["config"]: t
-            for t in self.a["taxes"]
-            if (t["metric"], t["reference"], t["phase"]) == ("step_p50_us", "ref_safe", "a")
-            and t["point"] is not None and t["config"] in medians and not t["config"].startswith(PLAINS)
+            for t in self.step_taxes() if t["config"] in medians and not t["config"].startswith(PLAINS)
         }  # fmt: skip
-        words, values = self.told_apart(found, "us", "a longer one", "a shorter one") if found else ([], [])
+        words, values = (
+            self.told_apart(found, "us", "a longer one", "a shorter one", without=self.others(found))
+            if found
+            else ([], [])
+        )
         return said(
             ["The median step of plain takes", *words], estimate(medians["plain"], "us") + at + values
         )
+
+    def step_taxes(self) -> list[Entry]:
+        keys = ("step_p50_us", "ref_safe", "a")
+        return [
+            t
+            for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == keys and t["point"] is not None
+        ]
 
     def steps_caption(self, s: Statement) -> Cell:
         steps = self.steps()
@@ -198,10 +284,20 @@ class Lines(Sentences):
         values = sizes(counts)
         words = [self.at_rate("ref_safe", ""), "one launch each", *self.left_out("a")]
         without = [c for c in self.configs if self.a["configs"][c].get("status") in ("measured", "partial") and c not in steps]  # fmt: skip
-        words += [f"No step records at this rate: {', '.join(without)}."] if without else []
+        there = {
+            c: any(cell["rate_per_s"] == self.rates["ref_safe"] for cell in self.sound(c)) for c in without
+        }
+        for words_of, wanted in (("No step records", True), ("No usable cell", False)):
+            own = [c for c in without if there[c] is wanted]
+            words += [f"{words_of} at this rate: {', '.join(own)}."] if own else []
+        if behind := self.behind(self.step_taxes()):
+            words.append(
+                f"{behind} did not keep up at this rate, which moves the median step to another mixture of steps."
+            )
+        words += self.carried()
         if whole:
             words += ["Whiskers at 0.5: median with", "of one launch, in µs:", *whole]
-            values += [*self.confidence, *(v for m in whole.values() for v in estimate(m, "us"))]
+            values += [*self.confidence, *(v for m in whole.values() for v in estimate(m, "of us"))]
         return said(words, values)
 
     def splits(self) -> dict[str, Entry]:
@@ -217,10 +313,12 @@ class Lines(Sentences):
         splits = {c: e["difference_us"] for c, e in self.splits().items()}
         order = {c: k for k, c in enumerate(self.configs)}
         splits = {c: splits[c] for c in sorted(splits, key=lambda c: order.get(c, 99))}
-        found = {c: v for c, v in splits.items() if not c.startswith(PLAINS)} or splits
+        found = {c: v for c, v in splits.items() if not c.startswith(PLAINS)}
         signs = {sign(v) for v in found.values()}
         shorter = "a shorter decoding step" if -1 in signs and 1 not in signs else "a shorter one"
-        words, values = self.told_apart(splits, "us", "a longer decoding step", shorter)
+        words, values = self.told_apart(
+            splits, "us", "a longer decoding step", shorter, without=self.others(found)
+        )
         words[0] = words[0][:1].upper() + words[0][1:]
         longest = max((c for c in found if sign(found[c]) > 0), key=lambda c: found[c]["point"], default=None)
         share = (self.splits()[longest].get("in_hooks_share") or {}) if longest else {}
@@ -232,6 +330,9 @@ class Lines(Sentences):
     def split_caption(self, s: Statement) -> Cell:
         counts = [e.get("n_steps") for e in self.splits().values()]
         words = [self.at_rate("ref_safe"), "without the slowest 0.1 %", "about 0.4 µs of the recorder each"]
+        words += self.carried()
+        if behind := self.behind([t for t in self.step_taxes() if t["config"] in self.splits()]):
+            words.append(f"{behind} did not keep up at this rate, so more requests share a step.")
         return said(
             [*words, "of one launch", *self.left_out("a", self.splits())],
             sizes(counts) + self.confidence,

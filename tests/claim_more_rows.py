@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from claim_cells import Cell, Entry, phase_word, usable, word
 from claim_numbers import estimate, the
-from claim_rows import Cell, Entry, TaxRows, phase_word, usable, word
+from claim_rows import TaxRows
 from claim_values import Value
 from page_statements import Statement
 
@@ -37,7 +38,19 @@ class Rows(TaxRows):
             for wanted in table(statement)
             if len(wanted) == len(statement.cells)
         ]
-        return min(readings, key=len, default=["nothing of this name was measured"])
+        return [*min(readings, key=len, default=["nothing of this name was measured"]), *self.tips(statement)]
+
+    def tips(self, s: Statement) -> Iterator[str]:
+        """What is shown where a mouse rests on a latency: why there is none."""
+        latencies = [
+            (q, p) for q, ps in (("ttft_ms", ("p50", "p90", "p99")), ("tpot_ms", ("p50", "p90"))) for p in ps
+        ]
+        cells = self.own(self.a["cells"], s.cells[0]) if s.section.startswith("Cells") else []
+        for k, tip in enumerate(s.tips):
+            q, p = latencies[k - 6] if 0 <= k - 6 < len(latencies) else ("", "")
+            told = {str(((c.get(q) or {}).get(p) or {}).get("reason") or "") for c in cells}
+            if tip and tip not in told:
+                yield f"{tip!r} is shown and not so"
 
     def tables(self) -> tuple[tuple[str, Callable[[Statement], Iterator[list[Cell]]]], ...]:
         return (
@@ -123,7 +136,7 @@ class Rows(TaxRows):
         counts = the(sum(map(usable, own))) + the(len(own)) if own else []
         knee = the(found.get("saturation_rate_per_s"), "rate")
         above = [v for r in found.get("non_monotonic") or [] for v in the(r, "rate")] if knee else []
-        none = "none measured" if status in ("measured", "partial") and not knee else ""
+        none = "at no measured rate" if status in ("measured", "partial") and not knee else ""
         reason = str(value.get("reason") or "").removeprefix(f"{value.get('status')}: ")
         yield [
             Cell((self.label(config), config)),
@@ -138,13 +151,14 @@ class Rows(TaxRows):
             phase, rate = str(c["phase"]), c.get("rate_per_s")
             if (PHASE.get(phase, phase.upper()), "closed loop" if phase == "d" else f"{rate:g}") != tuple(s.cells[1:3]):  # fmt: skip
                 continue
-            shape = [Cell((), the(c.get("input_tokens")) + the(c.get("output_tokens")))]
+            bare = ("unrecorded",) if str(c["cell_id"]).endswith("_unrecorded") else ()
+            shape = [Cell(bare, the(c.get("input_tokens")) + the(c.get("output_tokens")))]
             if phase in "cd":
                 shape = [word(c["cell_id"] if phase == "d" else c["cell_id"].partition("_")[2])]
             verdict = str(c.get("verdict") or "")
             counts = [v for k in ("n_window", "n_ok", "n_dropped", "n_failed") for v in the(c.get(k))]
             latencies = [
-                Cell((), estimate((c.get(q) or {}).get(p), "ms"))
+                Cell((), estimate((c.get(q) or {}).get(p), "of ms"))
                 for q, ps in (("ttft_ms", ("p50", "p90", "p99")), ("tpot_ms", ("p50", "p90")))
                 for p in ps
             ]
@@ -229,7 +243,11 @@ class Rows(TaxRows):
             share = c.get("prefix_cache_hit_share")
             ms = [Cell((), estimate((c.get(q) or {}).get("p90"), "ms")) for q in ("ttft_ms", "tpot_ms")]
             own = {t["metric"]: t for t in self.a["taxes"] if (t["phase"], t["config"], t["cell_id"]) == ("c", c["config"], c["cell_id"])}  # fmt: skip
-            taxes = [self.tax_cell(own.get(m)) for m in ("ttft_p90", "tpot_p90")]
+            lost = "; ".join(map(str, c.get("reasons") or [])) or str(c.get("verdict"))
+            none = Cell(
+                ("not available", "not measured" if usable(c) else f"its cell does not count ({lost})")
+            )
+            taxes = [self.tax_cell(own[m]) if m in own else none for m in ("ttft_p90", "tpot_p90")]
             yield [
                 word(s.cells[0]), word(s.cells[1]), Cell((), the(c["rate_per_s"], "number")), Cell((), the(c.get("n_window"))),
                 Cell((), the(share, "ratio")) if share is not None else word("unknown"), *ms,
@@ -252,8 +270,8 @@ class Rows(TaxRows):
                 blocks = the(c.get("cached_blocks"))
                 yield [
                     word(s.cells[0]), Cell(() if blocks else ("unknown",), blocks), Cell((), the(c.get("running"), "number")),
-                    Cell() if hooks is None else _slope(hooks, "us"),
-                    *(_slope(taxes.get(m), "ratio", bare=True) if taxes else Cell() for m in ("ttft_p50", "tpot_p50")),
+                    Cell() if hooks is None else _slope(hooks, "us", counted=True),
+                    *(_slope(taxes.get(m), "ratio", counted=True) if taxes else Cell() for m in ("ttft_p50", "tpot_p50")),
                 ]  # fmt: skip
 
 
@@ -261,9 +279,9 @@ PHASE = {p: phase_word(p) for p in ("a", "b", "b_prime", "c", "d")}
 PHASE_OF = {w: p for p, w in PHASE.items()}
 
 
-def _slope(value: Any, unit: str, *, bare: bool = False) -> Cell:
-    """An estimate, or that there is none; ``bare``: without saying why."""
+def _slope(value: Any, unit: str, *, counted: bool = False) -> Cell:
+    """An estimate, or why there is none; ``counted``: with what is behind it."""
     found = estimate(value, unit)
     if found:
-        return Cell((), found)
-    return Cell(("not available", "" if bare else str((value or {}).get("reason") or "not measured")))
+        return Cell((), found + (the(value.get("n")) if counted else []))
+    return Cell(("not available", str((value or {}).get("reason") or "not measured")))

@@ -20,6 +20,11 @@ OF = re.compile(rf"(?<![\w.,/])({NUMBER}) of ({NUMBER})(?![\w%.])")
 # What sums of floating-point numbers that cancel leave over.
 NOTHING = 1e-11
 SCALES = {"%": 100.0, "pp": 100.0, "points": 100.0}
+# What a value may be said in; a difference of taxes is in points, and nothing else is. ``of us`` and ``of ms`` stand below a head that has the unit.
+SAID_IN: dict[str, tuple[str | None, ...]] = {
+    "ratio": ("%",), "pp": ("pp",), "points": ("points",), "us": ("µs",), "ms": ("ms", "s"), "of us": (None,), "of ms": (None,), "rate": ("req/s", None),
+    "count": (None,), "p": (None,), "hours": ("h",), "number": (None,), "MHz": ("MHz",), "degrees": ("°C",), "W": ("W",), "MiB": ("MiB",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,11 @@ def numbers_said(text: str) -> list[Said]:
     alone = TRIPLE.sub(lambda m: "\0" * len(m[0]), text)
     found |= {m.start(): Said(m[0], m[1], m[2], None) for m in SINGLE.finditer(alone)}
     return [found[k] for k in sorted(found)]
+
+
+def without_numbers(text: str) -> str:
+    """With a mark in place of each number, its interval and its unit."""
+    return SINGLE.sub(" ; ", TRIPLE.sub(" ; ", text))
 
 
 def is_said(value: Value, said: Said) -> bool:
@@ -103,8 +113,7 @@ def _float(text: str) -> float:
 
 def reads(value: float, unit: str, text: str, said: str | None) -> bool:
     """Whether ``text`` is how ``value`` is rounded, in a unit that it can be said in."""
-    if said not in {"ratio": ("%", "pp", "points", None), "us": ("µs", None), "ms": ("ms", "s", None), "rate": ("req/s", None),
-                    "count": (None,), "p": (None,), "hours": ("h",), "number": (None, "MHz", "°C", "W", "MiB", "µs")}[unit]:  # fmt: skip
+    if said not in SAID_IN[unit]:
         return False
     scaled = value * (0.001 if (unit, said) == ("ms", "s") else SCALES.get(said or "", 1.0))
     want, digits = _float(text), len(text.partition(".")[2])

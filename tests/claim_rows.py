@@ -4,94 +4,24 @@ A row names its own entry of the aggregate: a configuration, a latency, a rate, 
 from that entry alone, so the number of another row, which may read alike, is not accepted. ``report`` is not asked.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from claim_numbers import estimate, misread, the
-from claim_values import Value
-from page_statements import Statement
-
-Entry = Mapping[str, Any]
-METRICS = {"TTFT p90": "ttft_p90", "TPOT p90": "tpot_p90", "TTFT p50": "ttft_p50", "TPOT p50": "tpot_p50", "median step": "step_p50_us",
-           "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us"}  # fmt: skip
-UNIT_OF = {"median step": "us", "of it in the connector's hooks": "us", "of it elsewhere": "us"}
-PHASES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
-SOURCES = {
-    "CPU time stolen": "steal_share",
-    "CPU clock": "cpu_mhz_p50",
-    "CPU time of a fixed piece of work": "cpu_work_us_mean",
-    "GPU clock (SM)": "gpu_sm_mhz_p50",
-    "GPU temperature": "gpu_temperature_c_max",
-    "GPU power": "gpu_power_w_mean",
-}
-# Words between the numbers of any cell.
-BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
-# What a sentence claims only where it has to.
-CLAIMS = re.compile(
-    r"\ba (?:tax|gain) for\b|\bneither for\b|\bnot known for\b|\bnot known, since\b|\bit is not known\b|\bwithout a number\b|"
-    r"\b[Nn]o number for\b|\bwhether it has a tax\b|\bcosts at least\b|\bdotted\b|\bother parts of the step\b|\bin fewer blocks\b|\bover other blocks\b"
+from claim_cells import (
+    METRICS,
+    SOURCES,
+    Cell,
+    Entry,
+    is_open,
+    listed,
+    no_number,
+    phase_word,
+    sign,
+    verdict_of,
+    word,
 )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What one cell has to hold: ``words`` as they stand, and between them ``values`` in this order."""
-
-    words: Sequence[str] = ()
-    values: Sequence[Value] = field(default_factory=list)
-    # A cell whose other words are another's to judge.
-    open: bool = False
-
-    def faults(self, text: str) -> Iterator[str]:
-        for words in sorted(filter(None, map(_line, self.words)), key=len, reverse=True):
-            # A number may end where the words begin, and not a word.
-            found = re.search(rf"(?<![\w.]){re.escape(words)}(?!\w)", text)
-            if found is None:
-                yield f"{words!r} is not said"
-            else:
-                text = f"{text[: found.start()]} ; {text[found.end() :]}"
-        yield from misread(text, list(self.values))
-        yield from (f"{claim!r} is said and not so" for claim in CLAIMS.findall(text) if self.open)
-        if not self.open and (
-            others := [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
-        ):
-            yield f"{' '.join(others)!r} is said and not so"
-
-
-def _line(text: str) -> str:
-    return " ".join(str(text).split())
-
-
-def word(text: object) -> Cell:
-    return Cell((_line(str(text or "")),))
-
-
-def usable(cell: Entry) -> bool:
-    return cell.get("verdict") == "valid" and cell.get("usable") is not False
-
-
-def phase_word(phase: str) -> str:
-    return PHASES.get(phase, phase.upper())
-
-
-def sign(value: Entry | None) -> int:
-    """1 above zero, -1 below it, by the end that is known; else 0."""
-    low, high = (value or {}).get("low"), (value or {}).get("high")
-    return 1 if low is not None and low > 0 else -1 if high is not None and high < 0 else 0
-
-
-def is_open(value: Entry) -> bool:
-    """Whether nobody can tell where it lies to zero, since the end that would say it is open."""
-    return sign(value) == 0 and None in (value.get("low"), value.get("high"))
-
-
-def verdict_of(value: Entry) -> str:
-    """What its interval says; nothing where the aggregate gives it no verdict."""
-    if str(value.get("verdict") or "") in ("", "unavailable"):
-        return ""
-    return "undetermined" if is_open(value) else ("no tax found", "tax", "gain")[sign(value)]
+from claim_numbers import estimate, the
+from page_statements import Statement
 
 
 class TaxRows:
@@ -135,19 +65,59 @@ class TaxRows:
         if main and tax.get("blocks") is not None:
             words.append(f"over {tax['blocks']} blocks of launches")
         elif main and tax.get("phase") not in ("a", None):
-            words += [
-                f"by phase {phase_word(str(tax['phase']))}'s launch",
-                str((told or {}).get("reason") or ""),
-            ]
+            words.append(f"by phase {phase_word(str(tax['phase']))}'s launch")
+        words += self.flagged(tax)
         words += ["did not keep up"] if tax.get("overloaded") else []
         words += [f"holds {tax['holds']}"] if tax.get("holds") else []
         words += [str(tax.get("reason") or "an end is not known")] if is_open(tax) else []
         return Cell(words, estimate(tax, str(tax.get("unit") or "ratio")) + sizes)
 
+    def flagged(self, tax: Entry) -> list[str]:
+        """Flags of the cells behind it that not every cell carries, and whose they are where one side alone has them."""
+        cells, found = self.a["cells"], dict[str, set[str]]()
+        for c in cells:
+            of_it = c["config"] in ("plain", "plain_again", tax["config"]) and c["cell_id"] == tax["cell_id"]
+            if of_it and (tax.get("blocks") is not None or c["phase"] == tax["phase"]):
+                for flag in c.get("flags") or []:
+                    found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
+        whose = {"own": " (its own)", "plain": " (plain's)"}
+        told = [
+            flag + (whose[min(sides)] if len(sides) == 1 else "")
+            for flag, sides in sorted(found.items())
+            if not all(flag in (c.get("flags") or []) for c in cells)
+        ]
+        return [f"flagged {listed(told)}"] if told else []
+
+    def whose(self, config: str, reference: str, metrics: list[str]) -> list[str]:
+        """Once per row: which launch stands in for Phase A's, and why."""
+        found = dict[str, None]()
+        for metric in metrics:
+            keys = {"config": config, "metric": metric, "reference": reference}
+            tax = self.standing(**keys)
+            if tax is not None and tax.get("blocks") is None and tax.get("phase") != "a":
+                own = (
+                    t
+                    for t in self.a["taxes"]
+                    if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())
+                )
+                reason = str(next(own, {}).get("reason") or "")
+                note = f"by phase {phase_word(str(tax['phase']))}'s launch"
+                found.setdefault(f"{note}, since {reason}" if reason else note)
+        return list(found)
+
     def taxes(self, s: Statement) -> Iterator[list[Cell]]:
         reference = s.section.split("/ At ")[1].split(",")[0].split()[0]
-        config = s.cells[0].rpartition(" ; ")[2]
-        cells = [Cell((self.label(config), config))]
+        names = [p.strip() for p in s.cells[0].split(" ; ")]
+        config = next((p for p in names[1:] if p in self.labels), names[-1])
+        cells = [
+            Cell(
+                (
+                    self.label(config),
+                    config,
+                    *self.whose(config, reference, [METRICS[h] for h in s.heads[1:]]),
+                )
+            )
+        ]
         for head in s.heads[1:]:
             keys = {"config": config, "metric": METRICS[head], "reference": reference}
             told = next((t for t in self.a["taxes"] if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())), None)  # fmt: skip
@@ -181,9 +151,9 @@ class TaxRows:
     @staticmethod
     def in_place(cell: Cell, tax: Entry | None, own: Entry | None) -> Cell:
         """Of a tax of another launch than that of the shape's own cell."""
-        if tax is None or own is None or tax["phase"] == own["phase"]:
+        if tax is None or own is None or tax["phase"] == own["phase"] or tax["point"] is None:
             return cell
-        once = tax["phase"] == "a" and tax["point"] is not None
+        once = tax["phase"] == "a"
         note = f"in place of phase {phase_word(str(own['phase']))}'s launch"
         return Cell([*cell.words, *(["by phase A's launch"] if once else []), note], cell.values)
 
@@ -228,6 +198,28 @@ class TaxRows:
                     ),
                 }
                 yield [word(s.cells[0]), *(cells[h] for h in s.heads[1:])]
+            yield from self.without_blocks(s, e)
+
+    def without_blocks(self, s: Statement, e: Entry) -> Iterator[list[Cell]]:
+        """A configuration that was not skipped and has no tax over these blocks."""
+        here = {t["config"] for t in e["taxes"]} | {"plain", "plain_again"}
+        for config, value in self.a["configs"].items():
+            if config in here or value.get("status") == "skipped" or self.label(config) != s.cells[0]:
+                continue
+            keys = ("metric", "reference", "rate_per_s")
+            own = [
+                t for t in self.a["main_taxes"] if t["config"] == config and all(t[k] == e[k] for k in keys)
+            ]
+            why = "too few of these blocks have its cell, so its tax is of one launch"
+            if own and own[-1]["point"] is None:
+                why = str(own[-1].get("reason"))
+            cells = {
+                "Tax": word("not available"), "": Cell(), "Adjusted for drift": word("–"),
+                "At equal speed of the host": word("–"),
+                # Of one that was never measured its status says it.
+                "Block by block": word(why if own else no_number(value)),
+            }  # fmt: skip
+            yield [word(s.cells[0]), *(cells[h] for h in s.heads[1:])]
 
     def host(self, s: Statement) -> Iterator[list[Cell]]:
         title = s.section.split("The host over")[1]
@@ -241,15 +233,17 @@ class TaxRows:
                 if m == r["metric"] and r["rate_per_s"] == e["rate_per_s"] and r.get("drift")
             ]
             for source in e["sources"]:
-                unit = source["unit"] if source["unit"] in ("ratio", "us") else "number"
+                unit = {"C": "degrees"}.get(source["unit"], source["unit"])
                 name = next((n for n, k in SOURCES.items() if k == source["source"]), source["source"])
                 lines.append((name, the(source["mean"], unit), source, unit))
-            for name, mean, line, unit in lines:
+            for k, (name, mean, line, unit) in enumerate(lines):
+                # What plain's percentile changes by is a ratio; what a share does, a difference.
+                change = "ratio" if k < len(lines) - len(e["sources"]) else "pp"
                 if name == s.cells[0]:
                     p = line.get("p_value")
                     changes = p is not None and p < self.alpha
                     yield [
-                        word(name), Cell((), mean), Cell((), estimate(line.get("change"), unit)), Cell((), the(p, "p")),
+                        word(name), Cell((), mean), Cell((), estimate(line.get("change"), {"ratio": change}.get(unit, unit))), Cell((), the(p, "p")),
                         word("changes" if changes else "no visible change"),
                     ]  # fmt: skip
 
@@ -260,7 +254,7 @@ class TaxRows:
             e = own.get(metric)
             lost = ("not available", str((e or {}).get("reason") or "")) if e else ()
             kind = ((e or {}).get("kind") or "of one launch",)
-            cells.append(Cell(kind, estimate(e)) if e and e["point"] is not None else Cell(lost))
+            cells.append(Cell(kind, estimate(e, "pp")) if e and e["point"] is not None else Cell(lost))
         yield cells
 
     # What a tax is made of.
@@ -303,8 +297,12 @@ class TaxRows:
         return Cell(kind, estimate(part, unit) + sizes)
 
     def settings(self, s: Statement) -> Iterator[list[Cell]]:
-        for config, changes in self.a["engine_diff"].items():
-            if config != "plain" and changes is not None and self.label(config) == s.cells[0]:
+        seen = self.a["engine_diff"]
+        for config in dict.fromkeys((*seen, *self.a["configs"])):
+            changes = seen.get(config)
+            if config != "plain" and changes is None and self.label(config) == s.cells[0]:
+                yield [word(s.cells[0]), word("not known")]
+            elif config != "plain" and changes is not None and self.label(config) == s.cells[0]:
                 told = [
                     f"{k.removeprefix('log.')}: {v.get('plain')} → {v.get('own')}" for k, v in changes.items()
                 ]
@@ -321,13 +319,13 @@ class TaxRows:
                         lost = () if p["point"] is not None else ("not available",)
                         yield [
                             word(p["label"]),
-                            Cell((*lost, "of one launch"), estimate(p, "us") + the(p["n"])),
+                            Cell((*lost, "of one launch"), estimate(p, "of us") + the(p["n"])),
                         ]
                 continue
             for h in e["hooks"]:
                 if h["hook"] == s.cells[0]:
                     step, call, token = (
-                        Cell((), the(h[k], "us")) for k in ("us_per_step", "us_per_call", "us_per_token")
+                        Cell((), the(h[k], "of us")) for k in ("us_per_step", "us_per_call", "us_per_token")
                     )
                     calls = Cell((), the(h["calls_per_step"], "number"))
                     yield [word(h["hook"]), calls, step, self._cpu(h), call, token]
@@ -339,7 +337,7 @@ class TaxRows:
         if cpu is None:
             return Cell(("–",))
         n = the(hook["n_cpu_steps"])
-        return Cell(("all of it",), n) if cpu >= wall else Cell((), the(cpu, "us") + n)
+        return Cell(("all of it",), n) if cpu >= wall else Cell((), the(cpu, "of us") + n)
 
     def observer(self, s: Statement) -> Iterator[list[Cell]]:
         for e in self.own(self.a["observer_effect"], s.cells[0]):

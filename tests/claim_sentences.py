@@ -8,9 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from claim_cells import SOURCES, Cell, Entry, sign, usable
 from claim_head import Head
 from claim_numbers import estimate, the
-from claim_rows import SOURCES, Cell, Entry, sign, usable
+from claim_phrases import phrases
 from claim_told import NAMES, listing, said
 from claim_values import PLAINS, Value
 from page_statements import Statement
@@ -22,7 +23,7 @@ class Sentences(Head):
     def faults(self, s: Statement) -> list[str] | None:
         """None where nobody has worked out what the statement says."""
         cell = next((of(s) for pattern, of in self.known() if re.search(pattern, f"{s.section} | {s.text}")), None)  # fmt: skip
-        return None if cell is None else list(cell.faults(s.text))
+        return None if cell is None else list(cell.within(*phrases(s)).faults(s.text))
 
     def known(self) -> tuple[tuple[str, Callable[[Statement], Cell | None]], ...]:
         return (
@@ -35,11 +36,14 @@ class Sentences(Head):
             (r"^head flags \| ", self.flag),
             (r"^head \| Connector tax: ", self.first_line),
             (r"^head details \| ", self.details),
+            (r"^Taxes \| (Against plain|A connector's own hooks)", self.about),
             (r"^Taxes / At [^|]*\| At", self.at),
+            (r"^Outputs \| After", self.asked),
             (r"/ Repeated launches / [^|]*\| (TTFT|TPOT) p90 at ref_\w+, ", self.repeats_title),
             (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
             (r"/ Repeated launches / The host over[^|]*\| Not told by", self.host_unknown),
             (r"/ Repeated launches / (?!The host)[^|]*\| ", self.repeats),
+            (r"/ Repeated launches \| .* (has a tax|has no tax) of ", self.failed_blocks),
             (r"/ Where the microseconds go / [^|]*\| \d+ hooks that take less", self.more_hooks),
             (r"/ Where the microseconds go / [^|]*\| Mean step", self.mean_step),
             (r"/ Where the microseconds go / ", self.difference),
@@ -50,7 +54,6 @@ class Sentences(Head):
             (r"/ Taxes at every shape ", self.shapes),
             (r"^Configurations \| Plain's second", self.second_launches),
             (r"^Cells / ", self.cells),
-            (r"^Figures \|  is left out", self.omitted),
         )
 
     def unpaired(self, s: Statement) -> Cell:
@@ -66,11 +69,71 @@ class Sentences(Head):
             words.append(f"{self.labels[config]}: {'; '.join(told) or self.absent(config)}")
         return said(words, ())
 
+    def about(self, _: Statement) -> Cell:
+        """What the columns of the tables hold, and no column that they do not have."""
+        there = {
+            t["metric"]
+            for t in self.a["main_taxes"]
+            if t["point"] is not None and t["reference"] != "neither"
+        }
+        steps, latencies = ("step_p50_us", "callback_p50_us", "unexplained_us"), ("ttft_p90", "tpot_p90")
+        hooks = there == {"callback_p50_us"}
+        words = [
+            "A connector's own hooks; plain has no number here, with"
+            if hooks
+            else "Against plain at the same rate and shape, with"
+        ]
+        counts = "requests with the connector and without" if there & set(latencies) else ""
+        counts += (", or steps where a step is timed" if counts else "steps") if there & set(steps) else ""
+        words += [f"intervals in brackets; n counts {counts}."]
+        words += ["TTFT is the time to"] if "ttft_p90" in there else []
+        words += ["TPOT the time per output token"] if "tpot_p90" in there else []
+        values = list(self.confidence)
+        if there & set(latencies):
+            words += [
+                "the value that 90 of 100 requests stay within",
+                "did not keep up with the rate, the tax holds queueing as well",
+            ]
+        safe = any(
+            t["metric"] == "step_p50_us" and t["reference"] == "ref_safe" and t["point"] is not None
+            for t in self.a["main_taxes"]
+        )
+        words += (
+            [
+                "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
+            ]
+            if "step_p50_us" in there
+            else []
+        )
+        words += ["read its column at ref_safe"] if safe else []
+        words += (
+            ["elsewhere is no tax by itself: below zero, other parts of the step take less than plain's"]
+            if "unexplained_us" in there
+            else []
+        )
+        return said(words, values)
+
+    def asked(self, _: Statement) -> Cell:
+        """How many other launches of plain say whether the engine repeats itself."""
+        again = [
+            o
+            for o in self.a["outputs"]
+            if o["config"] in ("plain", "plain_again") and o["verdict"] != "reference"
+        ]
+        words = (
+            ["plain show how" if len(again) > 1 else "plain shows how"]
+            if again
+            else ["No other launch of plain answered them, so whether the engine repeats itself is not known"]
+        )
+        return said(["each launch below answered", "at temperature 0", *words], the(len(again) or None))
+
     # Under *Taxes*.
     def at(self, s: Statement) -> Cell:
         reference = s.text.split()[1].rstrip(",")
         rate = self.rates[reference]
         taxes = [t for t in self.a["main_taxes"] if t["reference"] == reference and t["point"] is not None]
+        if not taxes or (reference == "ref_load" and self.rates["ref_safe"] == rate):
+            return said(["no table of its own"], ())
         shape = next(iter({(t["input_tokens"], t["output_tokens"]) for t in taxes}), (None, None))
         return said([], (the(rate, "rate") if rate is not None else []) + the(shape[0]) + the(shape[1]))
 
@@ -94,6 +157,18 @@ class Sentences(Head):
         known = {x["source"] for x in entry["sources"]}
         return said([f"{listing([n for n, k in SOURCES.items() if k not in known])}."], ())
 
+    def failed_blocks(self, s: Statement) -> Cell:
+        """Who has no tax since requests failed in a block."""
+        told = []
+        for e in self.a["failed_blocks"]:
+            who = (
+                "No connector has a tax" if e["config"] == "plain" else f"{self.name(e['config'])} has no tax"
+            )
+            told.append(
+                f"{who} of {NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s: {e['reason']}."
+            )
+        return said([next((t for t in told if t == s.text), told[0])], ())
+
     def repeats(self, s: Statement) -> Cell | None:
         title = s.section.split(" / ")[2]
         e = next((e for e in self.a["repeats"] if title.startswith(f"{NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s")), None)  # fmt: skip
@@ -101,11 +176,20 @@ class Sentences(Head):
             return None
         floor, drift, slope = (e.get(k) or {} for k in ("noise_floor", "drift", "host_speed_slope"))
         words, values = [], estimate(floor)
-        if values and (least := floor.get("found_4_of_5")) is not None:
-            values += the(least, "ratio") + the(e["blocks"])
+        if values and (least := estimate(floor.get("found_4_of_5"))):
+            words += ["such blocks find in four of five campaigns is estimated at"]
+            values += the(e["blocks"]) + least
+        if values:
+            apart = sign(floor) != 0
+            words += ["so its second launch is told apart from its first"] if apart else []
         spread = estimate(e.get("between_launches"))
+        if spread:
+            words.append(
+                f"{'Beside that, launches' if values and sign(floor) else 'Launches'} of plain differ by"
+            )
         if spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
             # A number that is its own lower end: at most so much, and perhaps none.
+            words[-1] += " up to"
             words.append("perhaps by nothing")
             spread = estimate(e["between_launches"]["high"])
         values += spread
@@ -134,7 +218,7 @@ class Sentences(Head):
         words = [
             # A label may end in another's.
             label if s.text.startswith(label) else f"{label} at its beginning",
-            "µs per step, of one launch",
+            "per step, of one launch",
             *self.in_hooks(share, "the difference"),
         ]
         return said(words, estimate(e["difference_us"], "us") + (estimate(share) if sign(share) else []))
@@ -182,10 +266,20 @@ class Sentences(Head):
             if (process, thread) not in plain:
                 words.append(f"its thread {thread} of the process {process} takes")
                 values += the(share, "ratio")
-        late = [max((k["late_share"] for k in self.clocks(c)), default=None) for c in (e["config"], "plain")]
+        late = [self.late_share(c) for c in (e["config"], "plain")]
         if None not in late and late[0] - late[1] > 0.005:  # type: ignore[operator]
             values += the(late[0], "ratio") + the(late[1], "ratio")
         return said(words, values)
+
+    def late_share(self, config: str) -> float | None:
+        """Of the cell that the section is about."""
+        for c in self.a["cells"]:
+            if (c["config"], c["phase"], c["rate_per_s"]) == (config, "a", self.rates["ref_safe"]) and usable(
+                c
+            ):
+                found: float | None = ((c.get("health") or {}).get("device_clock") or {}).get("late_share")
+                return found
+        return None
 
     def spinning(self, config: str) -> dict[tuple[str, str], float]:
         return {
@@ -202,18 +296,22 @@ class Sentences(Head):
         gpus = [h["gpu"] for h in hosts if h.get("gpu") is not None]
         words, values = [], [] if len(hosts) == len(cells) else the(len(hosts)) + the(len(cells))
 
-        def span(found: list[Entry], key: str, unit: str, digits: int) -> list[Value]:
+        def span(found: list[Entry], key: str, unit: str, digits: int) -> tuple[list[Value], list[Value]]:
             known = [f[key] for f in found if f.get(key) is not None]
             if not known:
-                return []
+                return [], []
             scale = 100 if unit == "ratio" else 1
             same = f"{min(known) * scale:.{digits}f}" == f"{max(known) * scale:.{digits}f}"
-            return the(min(known), unit) + ([] if same else the(max(known), unit))
+            # Of a range the last number alone has the unit.
+            return [] if same else the(min(known) * scale, "number"), the(max(known), unit)
 
-        values += span(hosts, "steal_share", "ratio", 2) + span(hosts, "cpu_mhz_p50", "number", 0)
-        values += span(hosts, "cpu_work_us_mean", "us", 0)
-        for key, digits in (("sm_mhz_p50", 0), ("temperature_c_max", 1), ("power_w_mean", 1)):
-            values += span(gpus, key, "number", digits)
+        asked = (
+            (hosts, "steal_share", "ratio", 2), (hosts, "cpu_mhz_p50", "MHz", 0), (hosts, "cpu_work_us_mean", "us", 0),
+            (gpus, "sm_mhz_p50", "MHz", 0), (gpus, "temperature_c_max", "degrees", 1), (gpus, "power_w_mean", "W", 1),
+        )  # fmt: skip
+        for one in asked:
+            low, high = span(*one)
+            values += low + high
         for reason, n in Counter(r for g in gpus for r in g.get("clock_reasons") or {}).most_common():
             words.append(f"{reason} in")
             values += the(n) + the(len(gpus))
@@ -254,24 +352,23 @@ class Sentences(Head):
         own = [t for t in self.a["taxes"] if t["phase"] in ("b", "b_prime") and t["metric"] in NAMES]
         return said((), the(len({tuple(t[k] for k in keys) for t in own})))
 
+    def without_decoding_steps(self) -> list[str]:
+        """Whose are missing in Phase A at ref_safe."""
+        at, steps = self.rates["ref_safe"], dict.fromkeys(self.configs, 0)
+        for c in self.a["cells"]:
+            if (c["phase"], c.get("rate_per_s")) == ("a", at) and usable(c) and c["config"] in steps:
+                kinds = (c.get("step") or {}).get("by_kind") or {}
+                steps[c["config"]] += (kinds.get("decode_only") or {}).get("n") or 0
+        where = f"in phase A {self.at_rate('ref_safe')}"
+        if not steps.get("plain"):
+            return [f"plain has no decoding steps {where}, so nobody's can be set beside them"]
+        if not any(n for c, n in steps.items() if not c.startswith(PLAINS)):
+            return [f"no connector has decoding steps {where} to set beside plain's"]
+        return [f"plain or each connector has too few decoding steps {where} for an interval"]
+
     def cells(self, _: Statement) -> Cell:
         return said((), the(len(self.a["cells"])) + self.confidence)
 
     def second_launches(self, _: Statement) -> Cell:
         own = [c for c in self.a["cells"] if c["config"] == "plain_again"]
         return said((), the(sum(map(usable, own))) + the(len(own)))
-
-    def omitted(self, s: Statement) -> Cell:
-        """Why a figure is left out: who was not measured is so by the list of configurations; reasons are its own words."""
-        # Reasons of a tax do not say whose it is.
-        told = (" ".join(f"{c}: {self.why_without(c)}".split()) for c in self.without_number("ttft_p90"))
-        words, text = [], s.text
-        for lost in told:
-            words += [lost] if lost in text else []
-            text = text.replace(lost, " ; ")
-        states = "was skipped|failed|has no usable number here|was measured in part only"
-        words += [self.absent(c) for c in re.findall(rf"(\w+) (?:{states})", text) if c in self.configs]
-        reasons = {str(e[p].get("reason")) for e in self.a["decomposition"] for p in ("total", "flags", "framework", "implementation")}  # fmt: skip
-        for reason in sorted(reasons, key=len, reverse=True):
-            words += [reason] if reason in s.text and not any(reason in w for w in words) else []
-        return said(words, ())

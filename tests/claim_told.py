@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from claim_cells import PHASES, Cell, Entry, is_open, sign
 from claim_numbers import estimate, the
-from claim_rows import PHASES, Cell, Entry, is_open, sign
 from claim_values import PLAINS, Value
 
 NAMES = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
 
-def said(words: Sequence[str], values: Sequence[Value]) -> Cell:
-    return Cell(words, values, open=True)
+def said(words: Sequence[str], values: Sequence[Value], may: Sequence[str] = ()) -> Cell:
+    """A sentence; ``may``: what stands in it on every page where it has a place."""
+    return Cell(words, values, may)
 
 
 def listing(items: Sequence[str], most: int = 99) -> str:
@@ -60,13 +61,13 @@ class Told:
         return [c for c in self.configs if c not in found and not c.startswith(PLAINS)]
 
     def named(
-        self, own: Sequence[str], found: Mapping[str, Entry], unit: str
+        self, own: Sequence[str], found: Mapping[str, Entry], unit: str, first: str = "largest"
     ) -> tuple[list[str], list[Value]]:
-        """Up to two with their numbers; of more the first alone has its own."""
-        numbers = own if len(own) <= 2 else own[:1]
-        words = [f"{self.name(c)} with" for c in numbers]
-        words += [listing([self.name(c) for c in own[1:]])] if len(own) > 2 else []
-        return words, [v for c in numbers for v in estimate(found[c], unit)]
+        """Up to two with their numbers; of more the largest alone has its own."""
+        if len(own) > 2:
+            words = [f"the {first} {self.name(own[0])},", f"also {listing([self.name(c) for c in own[1:]])}"]
+            return words, estimate(found[own[0]], unit)
+        return [f"{self.name(c)} with" for c in own], [v for c in own for v in estimate(found[c], unit)]
 
     def told_apart(
         self,
@@ -77,44 +78,53 @@ class Told:
         *,
         anyone: bool = False,
         without: Sequence[str] = (),
+        beside: str = "",
     ) -> tuple[list[str], list[Value]]:
         """How many of how many lie above zero, below it, and at neither side; of which that is not known, and who has no number.
 
         Args:
             anyone: launches of plain, too.
             without: connectors that have no number, and count.
+            beside: whom the count of all leaves out.
         """
-        connectors = {c: v for c, v in found.items() if not c.startswith(PLAINS)}
-        found = dict(found) if anyone else connectors or dict(found)
+        found = {c: v for c, v in found.items() if anyone or not c.startswith(PLAINS)}
         n, words, values = len(found) + len(without), list[str](), list[Value]()
+        if not found:
+            return [
+                f"none of {n} connectors{beside} has a number"
+                if n > 1
+                else f"no connector{beside} has a number"
+            ], []
+        of = [f"connector{'s' if n > 1 else ''}{beside}"] if beside else []
         for word, side in ((above, 1), (below, -1)):
             own = sorted((c for c in found if sign(found[c]) == side), key=lambda c: -side * found[c]["point"])  # fmt: skip
             if own:
                 names, numbers = self.named(own, found, unit)
-                words += [f"{word} for", *names]
+                words += [f"{word} for", *of, *names]
                 values += the(len(own)) + the(n) + numbers
-        unknown = [c for c in found if is_open(found[c])]
+        unknown = sorted((c for c in found if is_open(found[c])), key=lambda c: -found[c]["point"])
         neither = [c for c in found if sign(found[c]) == 0 and c not in unknown]
         others, nothing = bool(unknown or without), f"neither {above} nor {below} is found for"
         if neither and words:
             one = " one" if len(neither) == 1 else ""
-            words.append(f"neither for{'' if others else ' the other'}{one}")
+            words.append(f"neither {above} nor {below} for{'' if others else ' the other'}{one}")
             values += [] if one else the(len(neither))
         elif neither and others:
-            words.append(nothing)
+            words += [nothing, *of]
             values += the(len(neither)) + the(n)
         elif neither and n > 1:
-            words.append(f"{nothing} any of")
+            words += [f"{nothing} any of", *of]
             values += the(n)
         elif neither:
             names, values = self.named(neither, found, unit)
             words.append(f"{nothing} {names[0]}")
         if unknown:
-            names, numbers = self.named(unknown, found, unit)
-            words += ["not known, since an end of the interval is open, for", *names]
-            values += numbers
+            names, numbers = self.named(unknown, found, unit, "largest estimate")
+            words += ["not known, since the interval is open, for", *names]
+            values += [*(the(len(unknown)) + the(n) if len(unknown) > 2 else []), *numbers]
+            words += of if len(unknown) > 2 else []
         if without:
-            words.append(f"without a number, {listing([self.name(c) for c in without], 3)}")
+            words.append(f"without a number, {listing([self.name(c) for c in without])}")
             words[-1] = f"one {words[-1]}" if len(without) == 1 else words[-1]
             values += the(len(without)) if len(without) > 1 else []
         return words, values

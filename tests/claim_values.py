@@ -45,6 +45,8 @@ UNITS = (
     (r"_per_s$", "rate"),
     (r"^hours$", "hours"),
     (r"^p_value$|^p_holm$", "p"),
+    # Differences of taxes.
+    (r"^gap$|^slope_per_doubling$", "points"),
     (
         r"share|ratio|^by_block$|^found_4_of_5$|half_width|^confidence$|^threshold$|^tolerance$|^range$|utilisation",
         "ratio",
@@ -183,7 +185,7 @@ def named_leaves(name: str, value: Any) -> set[str]:
     shown = (
         ", ".join(map(str, value)) or "none"
         if isinstance(value, list)
-        else "unknown"
+        else ("not set" if name.startswith("settings.") else "unknown")
         if value is None
         else str(value)
     )

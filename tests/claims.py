@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from builders import ROOT
 from claim_figures import Figures
+from claim_frame import TEMPLATE, bare, frame_faults, lacking
 from claim_more_rows import DECIDED, Rows
 from claim_numbers import estimate, is_said, numbers_said, reads, same_end
 from claim_values import Value, lengths, named_leaves, texts, values
-from page_statements import Statement, statements
+from claim_verdicts import disagreements
+from page_statements import Statement, taken_apart
 
 from connector_tax.figures.words import RANDOM_WORDS
 from connector_tax.report.host import NO_READINGS
@@ -36,15 +37,23 @@ HYPOTHESES = {"1": ("H1",), "2": ("H2",), "3": ("H3",), "4": ("H4",), "5": ("H5"
 
 def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
     """What a hostile reader finds on the page, a line each; empty where everything is the aggregate's."""
-    reader = PageReader(aggregate)
-    found = statements(page)
-    return [*reader.verdict_faults(), *(f for s in found for f in reader.of(s)), *repeated(found)]
+    reader, parts = PageReader(aggregate), taken_apart(page)
+    found = parts.statements
+    return [
+        *lacking(parts, aggregate),
+        *disagreements(aggregate),
+        *reader.verdict_faults(),
+        *(f for s in found for f in reader.of(s)),
+        *repeated(found),
+    ]
 
 
 def repeated(found: Sequence[Statement]) -> list[str]:
-    """Rows that stand twice in their table: one of them has another's name."""
+    """Rows that stand twice in their table, and headings that stand twice: one of them has another's name."""
+    heads = Counter((s.section, s.text) for s in found if not s.cells and s.section.endswith(f" / {s.text}"))
+    twice = [f"{section}: is headed so {n} times" for (section, _), n in heads.items() if n > 1]
     rows = Counter(row_key(s) for s in found if s.cells and not s.section.startswith(("Cells", "Problems")))
-    return [f"{section}: stands {n} times: {text}" for (section, _, text), n in rows.items() if n > 1]
+    return twice + [f"{section}: stands {n} times: {text}" for (section, _, text), n in rows.items() if n > 1]
 
 
 def row_key(row: Statement) -> tuple[str, str, str]:
@@ -58,7 +67,10 @@ class PageReader:
     def __init__(self, aggregate: Mapping[str, Any]) -> None:
         self.aggregate = aggregate
         self.rows, self.sentences = Rows(aggregate), Figures(aggregate)
-        self.provenance = named_leaves("", aggregate["provenance"])
+        provenance = aggregate["provenance"]
+        # Nobody knows the GPUs of a host of which no cell tells.
+        nobody = {} if provenance.get("gpu") or provenance.get("versions") else {"gpu": None}
+        self.provenance = named_leaves("", {**provenance, **nobody})
         every = [*values(aggregate), *lengths(aggregate)]
         self.confidence = [v for v in every if v.path == "confidence"]
         self.of_verdicts = [v for v in every if v.path == "lengths" or v.path.startswith("hypotheses")]
@@ -70,6 +82,8 @@ class PageReader:
         if statement.section == "Provenance":
             known = statement.text in self.provenance
             return [] if known else [f"Provenance: {statement.text!r} is of unknown origin"]
+        if (found := frame_faults(statement, self.aggregate)) is not None:
+            return [f"{statement.section}: {f} in: {statement.text}" for f in found]
         try:
             found = (self.rows if statement.cells else self.sentences).faults(statement)
         except (LookupError, StopIteration, TypeError, ValueError) as error:
@@ -82,7 +96,7 @@ class PageReader:
         """Words that stand on every page; the confidence of intervals is the only number that differs."""
         text = " ".join(self.texts.sub(" ; ", statement.text).split())
         match = next((m for p in _TEMPLATE for t in (statement.text, text) if (m := p.fullmatch(t)) is not None), None)  # fmt: skip
-        if match is None and re.search(r"\w", text) and statement.section != "How to reproduce":
+        if match is None and re.search(r"\w", text):
             yield "is no sentence of the page's template"
         for said in numbers_said(text if match is None else " ; ".join(match.groups())):
             if said.ends is not None or not any(reads(v.number, v.unit, said.number, said.unit) for v in self.confidence):  # fmt: skip
@@ -175,9 +189,11 @@ def _by_length(sentence: str, numbers: Mapping[str, Any]) -> tuple[list[str], st
             found.append(f"{length}: {value['point']:.3g}{at} is not said")
         else:
             sentence = f"{sentence[: said.start()]} ; {sentence[said.end() :]}"
-    over = f" lengths {', '.join(map(str, numbers.get('averaged_over') or []))}"
-    if "averaged over" in sentence and not re.search(rf"put{over}(?:;| \()", sentence):
-        found.append(f"'averaged over{over}' is not said")
+    several = list(map(str, numbers.get("averaged_over") or []))
+    over = f" lengths {', '.join(several)}" if len(several) != 1 else f" length {several[0]} alone"
+    head = "averaged over \\w+put" if len(several) != 1 else "at \\w+put"
+    if not re.search(rf"{head}{over}(?:;| \()", sentence):
+        found.append(f"{over!r} is not said")
     return found, sentence.replace(over, " ")
 
 
@@ -196,11 +212,9 @@ def _kind(sentence: str, kind: str | None) -> Iterator[str]:
 
 def _template() -> list[re.Pattern[str]]:
     """Paragraphs, headings and summaries that the template itself says, with the little that is put into them."""
-    text = (ROOT / "src" / "connector_tax" / "report" / "report.html.j2").read_text().partition("<main>")[2]
-    found = []
-    for body in re.findall(r"<(?:p|h2|h3|h4|summary)[^>]*>(.*?)</(?:p|h2|h3|h4|summary)>", text, re.DOTALL):
-        bare = re.sub(r"<[^>]+>", "", re.sub(r"{%.*?%}", "", body, flags=re.DOTALL))
-        pieces = [" ".join(piece.split()) for piece in re.split(r"{{.*?}}", bare)]
+    text, found = TEMPLATE.partition("<main>")[2], []
+    for body in re.findall(r"<(?:p|h3|h4|summary)[^>]*>(.*?)</(?:p|h3|h4|summary)>", text, re.DOTALL):
+        pieces = [" ".join(piece.split()) for piece in re.split(r"{{.*?}}", bare(body))]
         # What is almost all put in says nothing of its own.
         if len(pieces) == 1 or sum(len(piece.split()) for piece in pieces) > 3:
             found.append(re.compile(r"\s*(.*?)\s*".join(map(re.escape, pieces))))

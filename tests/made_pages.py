@@ -5,7 +5,7 @@ from typing import Any
 
 from connector_tax.figures.draw_all import FIGURES
 from connector_tax.figures.style import Drawn, drawing_style
-from connector_tax.figures.words import clean
+from connector_tax.figures.words import TITLE_LIMIT, clean
 from connector_tax.report.page import render
 from connector_tax.report.view import page_view
 
@@ -29,4 +29,8 @@ def _figure(name: str, aggregate: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(found, Drawn):
         return entry | {"reason": clean(found.reason)}
     files = {"svg": f"{name}.svg", "csv": f"{name}.csv"}
-    return entry | {"title": clean(found.title), "caption": clean(found.caption, 4000), "files": files}
+    return entry | {
+        "title": clean(found.title, TITLE_LIMIT),
+        "caption": clean(found.caption, 4000),
+        "files": files,
+    }

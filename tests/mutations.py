@@ -101,6 +101,14 @@ def lost(connector: str, *phases: str, cell_id: str = SAFE) -> Then:
     return then
 
 
+def both(*several: Then) -> Then:
+    def then(campaign: Campaign) -> None:
+        for one in several:
+            one(campaign)
+
+    return then
+
+
 def gone(*connectors: str) -> Then:
     """All of their runs, as if they had never been launched."""
 
@@ -199,6 +207,8 @@ def unheard(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]
 
 def virtual(value: dict[str, Any]) -> None:
     value["provenance"] |= {"engine_kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}
+    for tax in (*value["taxes"], *value["main_taxes"]):
+        tax["holds"] = None if tax["holds"] is None else f"{tax['holds']}, clocked by a stand-in"
 
 
 def embedded(value: dict[str, Any]) -> None:
@@ -209,11 +219,13 @@ def gains(**own: float) -> dict[str, float]:
     return dict.fromkeys(TAXES, 0.0) | own
 
 
+SWITCHED = {"x.y": {"plain": False, "own": True}}
 NOTHING = gains()
 NOISY = replace(PLAIN, noise=0.6)
 FEW = {"cell": {"min_completed": 8, "duration_s": 2, "max_cell_s": 4}}
 ONE_RATE = {"phase_a": {"rates_per_s": [4]}}
 WIDE = {"phase_a": {"rates_per_s": [1, 2, 4, 8, 16]}}
+MATCHED = {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]}
 LEVELS = {"cached_tokens": [0, 8000], "running": [1, 4], "output_tokens": 8, "duration_s": 5}
 
 MUTATIONS: dict[str, Mutation] = {
@@ -269,6 +281,16 @@ MUTATIONS: dict[str, Mutation] = {
     "open above over blocks": Mutation(BLOCKS, changes={"mooncake_both": fail(every=11)}),
     "requests of a block failed": Mutation({"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}),
     "requests of a stack's block failed": Mutation({"repeats": 3}, changes={f"{STACK}/r1": fail(every=7)}),
+    "requests of plain's block failed": Mutation({"repeats": 3}, changes={"plain/r1": fail(every=7)}),
+    "requests of three blocks of plain failed": Mutation(
+        {"repeats": 3}, changes={f"plain/r{k}": fail(every=7) for k in (1, 2, 3)}
+    ),
+    "requests of a block failed that plain lost": Mutation(
+        {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")
+    ),
+    "requests failed in phase A alone": Mutation(
+        ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9), changes={"mooncake_both/a": fail(every=7)}
+    ),
     "plain's requests failed": Mutation(changes={"plain": fail(every=11)}),
     "p90 unavailable": Mutation(change=fail(every=7)),
     "few requests": Mutation(FEW),
@@ -299,6 +321,19 @@ MUTATIONS: dict[str, Mutation] = {
         {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]},
         taxes={"plain_matched_mooncake_both": 0.2},
         then=settings(mooncake_both={"x.y": {"plain": False, "own": True}}),
+    ),
+    "matched baseline alone": Mutation(
+        MATCHED,
+        taxes={"plain_matched_mooncake_both": 0.2},
+        then=both(settings(mooncake_both=SWITCHED), lost("mooncake_both"), lost("noop_connector")),
+    ),
+    "matched baseline without the no-op connector": Mutation(
+        MATCHED,
+        taxes={"plain_matched_mooncake_both": 0.2},
+        then=both(settings(mooncake_both=SWITCHED), gone("noop_connector")),
+    ),
+    "settings that gain": Mutation(
+        MATCHED, taxes={"plain_matched_mooncake_both": -0.1}, then=settings(mooncake_both=SWITCHED)
     ),
     "answers": Mutation(then=answers),
     "virtual GPU": Mutation(BLOCKS, told=virtual),

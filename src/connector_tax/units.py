@@ -64,6 +64,16 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
+def exact_duration(seconds: int) -> str:
+    """``3725`` -> ``"1 h 02 min 05 s"``: sums of such texts add up."""
+    minutes, rest = divmod(seconds, 60)
+    if seconds < 60:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min {rest:02d} s"
+
+
 def duration_text(seconds: float) -> str:
     """``3725`` -> ``"1 h 02 min"``; for progress lines, never parsed back."""
     if seconds < 90:

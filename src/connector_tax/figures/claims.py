@@ -4,7 +4,7 @@ which it is not known.
 Titles and the page's first lines are made of it, so that neither the largest alone nor its estimate decides what they say.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from connector_tax.figures.lookup import (
     Aggregate,
@@ -13,13 +13,13 @@ from connector_tax.figures.lookup import (
     configs,
     interval,
     label_of,
-    why_absent,
+    why_no_number,
 )
 from connector_tax.figures.words import clean, listing, with_interval
 from connector_tax.records.connector import is_connector
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
-# More of them are named, and the first alone has its number.
+# Of more of them the largest alone has its number, and the others are named.
 MOST_NUMBERS = 2
 
 
@@ -35,10 +35,15 @@ def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict
         if (t.get("metric"), t.get("reference")) == (metric, reference)
     }
     return {
-        c.id: str(rows.get(c.id, {}).get("reason") or why_absent(aggregate, c.id))
+        c.id: str(rows.get(c.id, {}).get("reason") or why_no_number(aggregate, c.id))
         for c in configs(aggregate)
         if is_connector(c.id) and interval(rows.get(c.id)) is None
     }
+
+
+def not_among(aggregate: Aggregate, found: Collection[str]) -> list[str]:
+    """Connectors of the campaign that are not in ``found``, in its order."""
+    return [c.id for c in configs(aggregate) if is_connector(c.id) and c.id not in found]
 
 
 def above_zero(found: Mapping[str, Interval]) -> list[str]:
@@ -52,8 +57,8 @@ def below_zero(found: Mapping[str, Interval]) -> list[str]:
 
 
 def not_known(found: Mapping[str, Interval]) -> list[str]:
-    """Those whose interval has an open end."""
-    return [k for k, v in found.items() if v.told == UNDETERMINED]
+    """Those of which an open end leaves it so, the largest estimate first."""
+    return sorted((k for k, v in found.items() if v.told == UNDETERMINED), key=lambda k: -found[k].point)
 
 
 def told_apart(
@@ -64,43 +69,61 @@ def told_apart(
     above: str = "a tax",
     below: str = "a gain",
     without: Sequence[str] = (),
+    beside: str = "",
 ) -> str:
-    """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ..., neither a tax nor a gain for the other 5``.
+    """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ...; neither a tax nor a gain for the other 5``.
 
     Args:
-        found: configuration -> its number; at least one.
+        found: connector -> its number.
         without: connectors that have no number.
+        beside: what connectors are not counted, behind the number of those that are.
     """
     n = len(found) + len(without)
-    of = f"of {n} connector{'s' if n > 1 else ''}"
+    if not found:
+        return (
+            f"none of {n} connectors{beside} has a number" if n > 1 else f"no connector{beside} has a number"
+        )
+    of = f"of {n} connector{'s' if n > 1 else ''}{beside}"
     parts = [
-        f"{word} for {len(clear)} {of}, {_named(aggregate, clear, found, unit)}"
+        f"{word} for {len(clear)} {of}{_named(aggregate, clear, found, unit)}"
         for word, clear in ((above, above_zero(found)), (below, below_zero(found)))
         if clear
     ]
     neither, unknown = [k for k, v in found.items() if v.told == NO_TAX_FOUND], not_known(found)
-    others = bool(unknown or without)
+    others, nothing = bool(unknown or without), f"neither {above} nor {below}"
     if neither and parts:
         parts.append(
-            f"neither for {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
+            f"{nothing} for {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
         )
     elif neither and others:
-        parts.append(f"neither {above} nor {below} is found for {len(neither)} {of}")
+        parts.append(f"{nothing} is found for {len(neither)} {of}")
     elif neither:
-        whom = f"any of {n} connectors" if n > 1 else _named(aggregate, list(found), found, unit)
-        parts.append(f"neither {above} nor {below} is found for {whom}")
+        whom = f"any {of}" if n > 1 else _named(aggregate, neither, found, unit).removeprefix(", ")
+        parts.append(f"{nothing} is found for {whom}")
     if unknown:
-        parts.append(
-            f"not known, since an end of the interval is open, for {_named(aggregate, unknown, found, unit)}"
-        )
+        many = f"{len(unknown)} {of}" if len(unknown) > MOST_NUMBERS else ""
+        named = _named(aggregate, unknown, found, unit, "largest estimate")
+        parts.append(f"not known, since the interval is open, for {f'{many}{named}'.removeprefix(', ')}")
     if without:
         names = [clean(label_of(aggregate, c), 40) for c in without]
-        parts.append(f"{'one' if len(without) == 1 else len(without)} without a number, {listing(names)}")
+        count = "one" if len(without) == 1 else len(without)
+        parts.append(f"{count} without a number, {listing(names, len(names))}")
     return "; ".join(parts)
 
 
-def _named(aggregate: Aggregate, configs: Sequence[str], found: Mapping[str, Interval], unit: str) -> str:
-    names = [clean(label_of(aggregate, c), 40) for c in configs]
-    numbers = MOST_NUMBERS if len(configs) <= MOST_NUMBERS else 1
-    said = [f"{name} with {with_interval(found[c], unit)}" for name, c in zip(names, configs, strict=True)]
-    return listing([*said[:numbers], *names[numbers:]], len(names))
+def _named(
+    aggregate: Aggregate,
+    configs: Sequence[str],
+    found: Mapping[str, Interval],
+    unit: str,
+    first: str = "largest",
+) -> str:
+    """``, A with +74 % [+45 %, +109 %] and B with ...``; of many ``: the largest A, +74 % [+45 %, +109 %]; also B, C and D``."""
+    names, numbers = (
+        [clean(label_of(aggregate, c), 40) for c in configs],
+        [with_interval(found[c], unit) for c in configs],
+    )
+    if len(configs) > MOST_NUMBERS:
+        return f": the {first} {names[0]}, {numbers[0]}; also {listing(names[1:], len(names))}"
+    said = [f"{name} with {number}" for name, number in zip(names, numbers, strict=True)]
+    return f", {listing(said)}"

@@ -26,7 +26,7 @@ from connector_tax.figures import (
 from connector_tax.figures.foreign import reading
 from connector_tax.figures.lookup import Aggregate
 from connector_tax.figures.style import Drawn, Omitted, Row, drawing_style, save
-from connector_tax.figures.words import clean
+from connector_tax.figures.words import TITLE_LIMIT, clean
 from connector_tax.files import publish_folder, read_json, write_json, write_text
 
 SCHEMA = 1
@@ -96,7 +96,7 @@ def _one(name: str, aggregate: Aggregate, folder: Path) -> dict[str, Any]:
     write_text(folder / f"{name}.csv", _csv(result.data_rows))
     return entry | {
         "drawn": True,
-        "title": clean(result.title),
+        "title": clean(result.title, TITLE_LIMIT),
         "caption": clean(result.caption, 4000),
         "files": {**files, "csv": f"{name}.csv"},
     }

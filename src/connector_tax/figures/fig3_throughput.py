@@ -29,6 +29,7 @@ from connector_tax.figures.style import (
     set_claim,
 )
 from connector_tax.figures.words import clean, counted, left_out, listing, rate, short_label
+from connector_tax.records.connector import is_connector
 
 SIDESTEP = 1.022
 Point = tuple[Mapping[str, Any], Interval]
@@ -65,7 +66,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.set_xlabel("requested send rate (req/s)")
     axes.set_ylabel("achieved throughput (completions/s in the window)")
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    title = _title(lines, knees)
+    title = _title(aggregate, lines, knees)
     set_claim(figure, title, source_note(aggregate))
     return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
 
@@ -99,34 +100,71 @@ def _knees(aggregate: Aggregate, lines: dict[ConfigView, list[Point]]) -> dict[C
     return {c: knee for c, knee in found.items() if knee is not None}
 
 
-def _title(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> str:
+def _title(aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> str:
     tops = {c: max(float(cell["rate_per_s"]) for cell, _ in points) for c, points in lines.items()}
     highest = max(tops.values())
     if not knees:
         # Of rates at which it has no number nothing is said.
         short = [f"{clean(c.label, 40)} to {rate(top)}" for c, top in tops.items() if top < highest]
         but = f", as far as measured: {listing(short, len(short))}" if short else ""
-        return f"Every configuration keeps up with the requested rate up to {rate(highest)}{but}"
+        return f"Every configuration that was measured keeps up with the requested rate up to {rate(highest)}{but}"
     plain = next((c for c in lines if c.id == "plain"), None)
     if plain is None:
         lowest, most = min(knees.values()), max(knees.values())
         between = f"between {rate(lowest)} and {rate(most)}" if lowest < most else f"at {rate(lowest)}"
         return f"Saturation begins {between}"
     limit = knees.get(plain)
-    others = sum(c.id != "plain" for c in lines)
-    earlier = [c for c in knees if c.id != "plain" and (limit is None or knees[c] < limit)]
+    every = {float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points}
+    own = {float(cell["rate_per_s"]) for cell, _ in lines[plain]}
+    gaps = any(r < (limit if limit is not None else tops[plain]) for r in every - own)
     head = (
         f"plain saturates at {rate(limit)}"
         if limit is not None
         else f"plain stays unsaturated up to {rate(tops[plain])}"
-    )
-    if not earlier:
-        return f"{head}, and no connector saturates earlier" if others else head
-    first = min(earlier, key=lambda c: knees[c])
+    ) + (", as far as measured" if gaps else "")
+    connectors = [c for c in configs(aggregate) if is_connector(c.id)]
+    return head + (_of_connectors(connectors, lines, knees, limit, tops[plain]) if connectors else "")
+
+
+def _of_connectors(
+    connectors: list[ConfigView],
+    lines: dict[ConfigView, list[Point]],
+    knees: dict[ConfigView, float],
+    limit: float | None,
+    top: float,
+) -> str:
+    """Which of them saturate at a lower rate than plain, and of which that is not known: they lack a cell at one of these rates.
+
+    Args:
+        limit: plain's saturation rate; None where it has none up to ``top``.
+    """
+    measured = {c: {float(cell["rate_per_s"]) for cell, _ in points} for c, points in lines.items()}
+    if limit is not None and limit == min(set().union(*measured.values())):
+        return ", the lowest rate that was measured, so whether a connector saturates earlier is not known"
+    asked = {
+        r for rates in measured.values() for r in rates if (r < limit if limit is not None else r <= top)
+    }
+    earlier = [c for c in connectors if c in knees and (limit is None or knees[c] < limit)]
+    unknown = [c for c in connectors if c not in earlier and not asked <= measured.get(c, set())]
     when = "earlier" if limit is not None else "within the measured rates"
-    verb = "saturates" if len(earlier) == 1 else "saturate"
-    name = clean(first.label, 40)
-    return f"{head}; {len(earlier)} of {others} connector configurations {verb} {when}, {name} first at {rate(knees[first])}"
+    parts = []
+    if earlier:
+        lowest = min(knees[c] for c in earlier)
+        first = [clean(c.label, 40) for c in earlier if knees[c] == lowest]
+        parts.append(
+            f"{len(earlier)} of {len(connectors)} connectors {'saturates' if len(earlier) == 1 else 'saturate'} {when}, "
+            f"{listing(first, len(first))} first at {rate(lowest)}"
+        )
+    if not unknown:
+        return f"; {parts[0]}" if parts else f", and no connector saturates {when}"
+    all_of_them = len(unknown) == len(connectors)
+    names = "a connector" if all_of_them else listing([clean(c.label, 40) for c in unknown], len(unknown))
+    parts.append(
+        f"whether {names} {'saturates' if all_of_them or len(unknown) == 1 else 'saturate'} {when} is not known"
+    )
+    if not earlier and not all_of_them:
+        parts.append("no other connector does")
+    return f"; {', and '.join(parts)}"
 
 
 def _caption(

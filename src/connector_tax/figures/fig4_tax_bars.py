@@ -15,7 +15,6 @@ from connector_tax.figures.lookup import (
     interval,
     label_of,
     main_taxes,
-    reference_flags,
     reference_rate,
     source_note,
 )
@@ -30,8 +29,10 @@ from connector_tax.figures.style import (
 )
 from connector_tax.figures.words import (
     counted_sides,
+    fell_behind,
     launches_behind,
     left_out,
+    of_reference_rates,
     percent,
     rate,
     short_label,
@@ -153,39 +154,48 @@ def _reference_text(aggregate: Aggregate, reference: str, references: list[str])
 
 
 def _title(aggregate: Aggregate, taxes: Taxes) -> str:
-    reference = next(r for r in REFERENCES if any(taxes[m, r] for m in METRICS))
-    metric = next(m for m in METRICS if taxes[m, reference])
-    found = {c: v for c, row in taxes[metric, reference].items() if (v := interval(row)) is not None}
+    """Of the first latency and rate that a connector has a tax at; bars of plain with a connector's settings are no tax of one."""
+    found_at = {
+        (m, r): of_connectors({c: v for c, row in taxes[m, r].items() if (v := interval(row)) is not None})
+        for r in REFERENCES
+        for m in METRICS
+    }
+    drawn = [place for place in found_at if taxes[place]]
+    metric, reference = next((place for place in drawn if found_at[place]), drawn[0])
+    found = found_at[metric, reference]
     at = reference_rate(aggregate, reference)
     place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
     without = list(without_number(aggregate, metric=metric, reference=reference))
-    claim = told_apart(aggregate, of_connectors(found) or found, without=without)
+    claim = told_apart(aggregate, found, without=without)
     return f"{METRICS[metric]} {place}: {claim}"
 
 
 def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
     shown = [row for found in taxes.values() for row in found.values()]
-    flags = reference_flags(aggregate)
-    behind = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
+    launches = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
         f"Bars with lines are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.".replace(
             "Bars with lines", "Whiskers"
         ),
-        *([behind] if behind else []),
+        *([launches] if launches else []),
     ]
     if len(references) == 2:
         parts.append(
             "The gap between the two bars of a connector is a difference of two estimates; the report's table of what load adds has "
             "its interval."
         )
-    if flags:
-        parts.append(f"Reference rates carry: {', '.join(flags)}.")
+    for reference in references:
+        if behind := fell_behind(
+            aggregate, (row for m in METRICS for row in taxes[m, reference].values()), "plain"
+        ):
+            parts.append(f"At {reference} {behind} did not keep up: those taxes hold queueing.")
+    parts.append(of_reference_rates(aggregate))
     missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
     if "ref_load" in references and missing:
         parts.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
     parts.append(left_out(aggregate, "a", {c for r in references for m in METRICS for c in taxes[m, r]}))
-    return " ".join(parts)
+    return " ".join(filter(None, parts))
 
 
 def _rows(taxes: Taxes, references: list[str]) -> list[dict[str, Any]]:

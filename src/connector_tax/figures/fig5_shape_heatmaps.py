@@ -1,7 +1,7 @@
 """Figure 5: the TTFT tax over prompt and output length, one heatmap per connector (phase B).
 
 A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own. At Phase A's shape
-the tax over blocks of launches stands, where there is one, as in Figure 4.
+the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
 """
 
 from collections.abc import Mapping
@@ -20,23 +20,27 @@ from connector_tax.figures.lookup import (
     configs,
     interval,
     label_of,
+    main_taxes,
     number,
     reference_rate,
+    rows,
     source_note,
     standing_tax,
-    tax_rows,
 )
 from connector_tax.figures.style import Drawn, Omitted, new_figure, percent_ticks, set_claim
 from connector_tax.figures.words import (
+    PHASES,
     clean,
     counted_sides,
     interval_texts,
     left_out,
     listing,
+    of_reference_rates,
     rate,
     short_label,
     with_interval,
 )
+from connector_tax.records.connector import is_connector
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 PER_ROW = 4
@@ -46,16 +50,10 @@ Grid = dict[tuple[int, int], Mapping[str, Any]]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    grids: dict[str, Grid] = {}
-    for measured in tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b"):
-        row = standing_tax(aggregate, measured)
-        tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
-        if interval(row) is not None and tokens_in is not None and tokens_out is not None:
-            grids.setdefault(str(row.get("config")), {})[int(tokens_in), int(tokens_out)] = row
+    grids = _grids(aggregate)
     if not grids:
-        return Omitted("phase B has no available tax of TTFT p90 at ref_safe")
-    order = [c.id for c in configs(aggregate) if c.id in grids] + [c for c in grids if c not in
-             {x.id for x in configs(aggregate)}]  # fmt: skip
+        return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
+    order = list(grids)
     inputs = sorted({i for grid in grids.values() for i, _ in grid})
     outputs = sorted({o for grid in grids.values() for _, o in grid})
 
@@ -91,6 +89,33 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     set_claim(figure, title, source_note(aggregate))
     missing = [f"{c} {i}x{o}" for c in order for i in inputs for o in outputs if (i, o) not in grids[c]]
     return Drawn(figure, title, _caption(aggregate, grids, order, missing), _rows(grids, order))
+
+
+def _grids(aggregate: Aggregate) -> dict[str, Grid]:
+    """Of each configuration, the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
+    keys = {"metric": "ttft_p90", "reference": "ref_safe"}
+    own = [
+        (shape, row)
+        for row in rows(aggregate.get("taxes"))
+        if row.get("phase") == "b" and all(row.get(k) == v for k, v in keys.items())
+        if row.get("config") != "plain" and (shape := _shape(row)) is not None
+    ]
+    grids: dict[str, Grid] = {}
+    for shape, measured in own:
+        row = standing_tax(aggregate, measured)
+        if interval(row) is not None:
+            grids.setdefault(str(row.get("config")), {})[shape] = row
+    for config, row in main_taxes(aggregate, **keys).items():
+        at = _shape(row)
+        if at is not None and at in {shape for shape, _ in own}:
+            grids.setdefault(config, {}).setdefault(at, row)
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return {c: grids[c] for c in sorted(grids, key=lambda c: place.get(c, len(place)))}
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
+    return None if tokens_in is None or tokens_out is None else (int(tokens_in), int(tokens_out))
 
 
 def _heatmap(
@@ -154,23 +179,26 @@ def _rates(grids: dict[str, Grid]) -> list[float]:
 
 
 def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
-    """How many taxes and gains are told apart from zero; of those the largest tax and where, else the largest gain."""
+    """How many taxes and gains of connectors are told apart from zero; of those the largest tax and where, else the largest gain."""
+    own = {c: grid for c, grid in grids.items() if is_connector(c)}
     found = [
-        (c, shape, v, row) for c, grid in grids.items() for shape, row in grid.items() if (v := interval(row))
+        (c, shape, v, row) for c, grid in own.items() for shape, row in grid.items() if (v := interval(row))
     ]
     clear = [f for f in found if f[2].told == TAX]
     lower = [f for f in found if f[2].told == GAIN]
+    if not found:
+        return "No connector has a TTFT tax at any shape"
     unknown = sum(f[2].told == UNDETERMINED for f in found)
     not_known = f"; of {unknown} it is not known" if unknown else ""
     if not clear and not lower:
         return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells{not_known})"
     if not clear:
         config, shape, value, row = min(lower, key=lambda f: f[2].point)
-        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none{not_known}; the lowest is {_place(aggregate, grids, config, shape, value, row)}"
+        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none{not_known}; the lowest of those is {_place(aggregate, grids, config, shape, value, row)}"
     config, shape, value, row = max(clear, key=lambda f: f[2].point)
     below = f" and below it in {len(lower)}" if lower else ""
     return (
-        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}{not_known}; the largest is "
+        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}{not_known}; the largest of those is "
         f"{_place(aggregate, grids, config, shape, value, row)}"
     )
 
@@ -200,31 +228,41 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
     return " ".join(
         [
             f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
-            _instead(aggregate),
+            _instead(grids),
             f"In brackets the {confidence_words(aggregate)} interval in percent, {_launches(grids)}; hatched where it covers zero{_dotted(found)}.",
             f"{counted_sides(found, 'cell')}.",
-            f"In {queued} of {len(found)} cells plain or the connector did not keep up: those taxes hold queueing."
+            f"In {queued} of the {len(found)} cells drawn plain or the connector did not keep up: those taxes hold queueing."
             if queued
             else "",
             f"Not available: {listing(missing)}." if missing else "",
+            of_reference_rates(aggregate),
             left_out(aggregate, "b", grids),
         ]
     ).replace("  ", " ")
 
 
-def _instead(aggregate: Aggregate) -> str:
-    """Of shapes whose cells have another tax than Phase B's."""
-    measured = tax_rows(aggregate, metric="ttft_p90", reference="ref_safe", phase="b")
-    shapes = sorted(
-        {
-            f"{row.get('input_tokens')} x {row.get('output_tokens')}"
-            for row in measured
-            if standing_tax(aggregate, row).get("phase") != "b"
-        }
-    )
-    if not shapes:
-        return ""
-    return f"At {listing(shapes)} tokens, Phase A's shape, the tax of Phase A or over blocks stands in place of Phase B's."
+def _instead(grids: dict[str, Grid]) -> str:
+    """At Phase A's shape, where not all taxes are of Phase B's launch: whose each is."""
+    whose: dict[tuple[int, int], dict[str, list[str]]] = {}
+    for config, grid in grids.items():
+        for shape, row in grid.items():
+            whose.setdefault(shape, {}).setdefault(_launch_of(row), []).append(config)
+    sentences = []
+    for shape, found in whose.items():
+        if set(found) != {OWN}:
+            told = "; ".join(f"{words} for {listing(found[words], 9)}" for words in sorted(found))
+            sentences.append(f"At {shape[0]} x {shape[1]} tokens, Phase A's shape, the tax is {told}.")
+    return " ".join(sentences)
+
+
+OWN = "of Phase B's own launch"
+
+
+def _launch_of(row: Mapping[str, Any]) -> str:
+    blocks, phase = number(row.get("blocks")), str(row.get("phase"))
+    if blocks is not None:
+        return f"over {blocks:.0f} blocks of launches"
+    return OWN if phase == "b" else f"of Phase {PHASES.get(phase, phase.upper())}'s launch"
 
 
 def _dotted(found: list[Mapping[str, Any]]) -> str:
@@ -240,7 +278,7 @@ def _launches(grids: dict[str, Grid]) -> str:
     if not several:
         return "of one launch each"
     return (
-        f"at {listing([f'{i} x {o} tokens' for i, o in sorted(several)])} over so many blocks of launches as the cell says, else of "
+        f"at {listing([f'{i} x {o} tokens' for i, o in sorted(several)])} over as many blocks of launches as the cell names, else of "
         "one launch each"
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from connector_tax.figures.claims import of_connectors, told_apart
+from connector_tax.figures.claims import not_among, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     ConfigView,
@@ -22,15 +22,23 @@ from connector_tax.figures.lookup import (
     valid_cells,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, look_of, new_figure, set_claim
-from connector_tax.figures.words import counted, left_out, rate, short_label
+from connector_tax.figures.words import (
+    MEASURED,
+    counted,
+    fell_behind,
+    left_out,
+    no_step_times,
+    of_reference_rates,
+    rate,
+    short_label,
+)
 
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not aggregate.get("step_timing_available"):
-        reason = str(aggregate.get("step_timing_reason") or "step timing was not active")
-        return Omitted(f"step times were not recorded: {reason}")
+        return Omitted(no_step_times(aggregate))
     at = reference_rate(aggregate, "ref_safe")
     if at is None:
         return Omitted("there is no ref_safe rate")
@@ -107,14 +115,18 @@ def _title(
     head = f"The median step of plain takes {_in_us(medians['plain'])} at {rate(at)}"
     found = {
         str(row.get("config")): v
-        for row in tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
+        for row in _differences(aggregate)
         if row.get("config") in medians and (v := interval(row)) is not None
     }
     longer = of_connectors(found)
     if not longer:
         return head
     words = {"unit": "us", "above": "a longer one", "below": "a shorter one"}
-    return f"{head}; {told_apart(aggregate, longer, **words)}"
+    return f"{head}; {told_apart(aggregate, longer, without=not_among(aggregate, longer), **words)}"
+
+
+def _differences(aggregate: Aggregate) -> list[Mapping[str, Any]]:
+    return tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
 
 
 def _in_us(value: Interval) -> str:
@@ -132,14 +144,24 @@ def _caption(
         for c, (_, step) in curves.items()
         if (m := _median(step)) is not None and m.low is not None and m.high is not None
     ]
-    without = [c.id for c in configs(aggregate) if c.status in ("measured", "partial") and c not in curves]
+    without = [c.id for c in configs(aggregate) if c.status in MEASURED and c not in curves]
+    has_cell = {
+        c for c in without if any(cell["rate_per_s"] == at for cell in valid_cells(aggregate, "a", c))
+    }
+    unrecorded, lost = ([c for c in without if (c in has_cell) == there] for there in (True, False))
+    behind = fell_behind(aggregate, _differences(aggregate))
     parts = [
         f"Distribution of step durations at ref_safe ({rate(at)}), phase A, one launch each; steps without tokens excluded; {count}.",
         "A step runs from the scheduler's entry to the end of the update with its output.",
         f"Whiskers at 0.5: median with {confidence_words(aggregate)} interval of one launch, in µs: {'; '.join(medians)}."
         if medians
         else "",
-        f"No step records at this rate: {', '.join(without)}." if without else "",
+        f"{behind} did not keep up at this rate, which moves the median step to another mixture of steps."
+        if behind
+        else "",
+        f"No step records at this rate: {', '.join(unrecorded)}." if unrecorded else "",
+        f"No usable cell at this rate: {', '.join(lost)}." if lost else "",
+        of_reference_rates(aggregate),
         left_out(aggregate, "a"),
     ]
     return " ".join(p for p in parts if p)

@@ -42,14 +42,17 @@ from connector_tax.figures.style import (
 from connector_tax.figures.words import (
     clean,
     counted,
+    fell_behind,
     launches_behind,
     left_out,
     listing,
+    of_reference_rates,
     percent,
     rate,
     short_label,
     with_interval,
 )
+from connector_tax.records.connector import MATCHED
 
 NOOP = "noop_connector"
 METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -221,11 +224,11 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     metric = next((m for m, totals in totals_of.items() if above_zero(totals)), None)
     if metric is None:
         claims = [
-            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m))}"
+            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m), beside=_beside(aggregate))}"
             for m, totals in totals_of.items()
         ]
         is_open = any(not_known(totals) for totals in totals_of.values())
-        head = "Whether there is a tax to split is not known" if is_open else "There is no tax to split"
+        head = "Whether there is a tax to split is not known" if is_open else "No tax to split is found"
         return f"{head}. {'. '.join(claims)}"
     found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
@@ -239,8 +242,13 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         unknown = [_words(stack, p) for p in not_known(stack.parts)]
         open_parts = f"; of {listing(unknown)} it is not known" if unknown else ""
         return f"No part of {whole} is told apart from zero{open_parts}{others}"
-    parts = [f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear]
-    return f"Of {whole}, {listing(parts)}{others}"
+    parts = listing([f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear])
+    if all(0 <= stack.parts[p].point <= stack.total.point for p in clear):
+        return f"Of {whole}, {parts}{others}"
+    # More than the whole is no part of it: other parts are below zero, or seem so.
+    rest = [_words(stack, p) for p in stack.parts if p not in clear]
+    unclear = f"; not told apart from zero: {listing(rest)}" if rest else ""
+    return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
 
 
 def _without(aggregate: Aggregate, metric: str) -> list[str]:
@@ -255,9 +263,15 @@ def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[
     gains, unknown = len(below_zero(totals)), not_known(totals)
     gain = f" and a gain for {gains} of {n}" if gains else ""
     names = [[clean(label_of(aggregate, c), 40) for c in them] for them in (unknown, without)]
-    open_ends = f"; not known for {listing(names[0], 9)}" if unknown else ""
-    lacking = f"; no number for {listing(names[1])}" if without else ""
-    return f"; a tax is found for {len(above_zero(totals))} of {n} connectors{gain}{open_ends}{lacking}"
+    open_ends = f"; not known for {listing(names[0], n)}" if unknown else ""
+    lacking = f"; no number for {listing(names[1], n)}" if without else ""
+    of = f"{n} connectors{_beside(aggregate)}"
+    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{open_ends}{lacking}"
+
+
+def _beside(aggregate: Aggregate) -> str:
+    """Whose tax is a part, and not counted."""
+    return " beside the no-op one" if any(c.id == NOOP for c in configs(aggregate)) else ""
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
@@ -297,22 +311,31 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
         f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
-        launches_behind(
-            [
-                row
-                for m in stacks
-                for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
-                if c in stacks[m]
-            ]
-        ),
+        launches_behind(drawn := _drawn(aggregate, stacks)),
+        f"{behind} did not keep up: those taxes hold queueing."
+        if (behind := fell_behind(aggregate, drawn))
+        else "",
         _unlike_words(stacks, "Known in fewer blocks than the whole", fewer=True),
         _unlike_words(stacks, "Known over other blocks than the whole", fewer=False),
         f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
+        of_reference_rates(aggregate),
         left_out(aggregate, "a", {NOOP}.union(*stacks.values())),
     ]
     return " ".join(p for p in parts if p)
+
+
+def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Mapping[str, Any]]:
+    """The taxes behind the bars: those that are split, and those of the no-op connector and of matched baselines that are parts of them."""
+    found = []
+    for metric, own in stacks.items():
+        shown = set(own)
+        shown |= {NOOP for s in own.values() if "framework" in s.parts}
+        shown |= {MATCHED + c for c, s in own.items() if "flags" in s.parts}
+        taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
+        found += [row for c, row in taxes.items() if c in shown]
+    return found
 
 
 def _unlike_words(stacks: Stacks, head: str, *, fewer: bool) -> str:

@@ -21,6 +21,7 @@ from connector_tax.figures.lookup import (
     source_note,
     verdict_on,
     why_absent,
+    why_no_number,
 )
 from connector_tax.figures.style import (
     Drawn,
@@ -34,8 +35,10 @@ from connector_tax.figures.style import (
 from connector_tax.figures.words import (
     clean,
     counted_sides,
+    fell_behind,
     launches_behind,
     left_out,
+    of_reference_rates,
     percent,
     rate,
     short_label,
@@ -49,6 +52,10 @@ STACKS = (
     ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
     ("multi_noop_example", ("noop_connector", "example_connector")),
 )
+
+
+# A tolerance that is a share of what may be nothing is none.
+AGAINST = "cannot be held against 30 % of the stack's tax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +174,23 @@ def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) 
 
 def _named_reason(aggregate: Aggregate, config: str, reason: str | None) -> str:
     """Reasons of a tax do not say whose it is."""
-    absent = why_absent(aggregate, config)
-    return absent if reason in (None, absent) else f"{config}: {reason}"
+    absent = reason in (None, why_no_number(aggregate, config))
+    return why_absent(aggregate, config) if absent else f"{config}: {reason}"
 
 
 def _title(aggregate: Aggregate, stack: _Stack) -> str:
     whole, total = stack.whole, stack.total
     name = clean(label_of(aggregate, stack.whole_id), 40)
+    parts = f"its parts are {with_interval(total)} as a sum"
     if whole.told == UNDETERMINED:
         return (
-            f"Whether {name} has a tax is not known, {with_interval(whole)}, so additivity cannot be judged"
+            f"Whether {name} has a tax is not known, {with_interval(whole)}, so additivity {AGAINST}; {parts}"
         )
     if whole.told == NO_TAX_FOUND:
-        return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity cannot be judged"
+        return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity {AGAINST}; {parts}"
     sides = f"{with_interval(total)} as a sum, {with_interval(whole)} measured together"
     if whole.point < 0:
-        return f"{name} is a gain, {with_interval(whole)}, and additivity is asked of taxes; its parts are {with_interval(total)} as a sum"
+        return f"{name} is a gain, {with_interval(whole)}, and additivity is asked of taxes; {parts}"
     outcome = verdict_on(aggregate, "H4", stack.whole_id)
     if outcome not in ("supported", "refuted"):
         return f"Whether the two taxes add up is {outcome or 'not judged'}: {sides}"
@@ -199,6 +207,12 @@ def _caption(aggregate: Aggregate, shown: list[Mapping[str, Any]], behind: str) 
             f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
             f"Whiskers are {confidence_words(aggregate)} intervals;",
             f"{counted_sides(shown, 'bar')}.",
+            *(
+                [f"{late} did not keep up: those taxes hold queueing."]
+                if (late := fell_behind(aggregate, shown))
+                else []
+            ),
+            *filter(None, [of_reference_rates(aggregate)]),
             left_out(aggregate, "a"),
         ]
     )

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.figures.claims import above_zero, below_zero, of_connectors, told_apart
+from connector_tax.figures.claims import above_zero, below_zero, not_among, of_connectors, told_apart
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
@@ -16,22 +16,29 @@ from connector_tax.figures.lookup import (
     configs,
     interval,
     label_of,
+    mapping,
     number,
     reference_rate,
     rows,
     source_note,
+    tax_rows,
+    valid_cells,
 )
 from connector_tax.figures.style import Drawn, Omitted, error_bar, microsecond_ticks, new_figure, set_claim
 from connector_tax.figures.words import (
     clean,
     counted,
+    fell_behind,
     hooks_words,
     left_out,
     microseconds,
+    no_step_times,
+    of_reference_rates,
     rate,
     sentence,
     short_label,
 )
+from connector_tax.records.connector import is_connector
 
 # Part -> colour and words; from the connector's own code outwards.
 LOOKS = {
@@ -53,11 +60,10 @@ class _Split:
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not aggregate.get("step_timing_available"):
-        reason = str(aggregate.get("step_timing_reason") or "step timing was not active")
-        return Omitted(f"step times were not recorded ({reason})")
+        return Omitted(no_step_times(aggregate))
     splits = _splits(aggregate)
     if not splits:
-        return Omitted("no connector has decoding steps at ref_safe to set beside plain's")
+        return Omitted(_why_not(aggregate))
     figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)))
     axes = figure.subplots()
     ends = [0.0]
@@ -77,6 +83,30 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     title = _title(aggregate, splits)
     set_claim(figure, title, source_note(aggregate), legend)
     return Drawn(figure, title, _caption(aggregate, splits), _rows(splits))
+
+
+def _why_not(aggregate: Aggregate) -> str:
+    """Whose decoding steps are missing: without plain's nobody's have anything to be set beside."""
+    found = {c.id: _decoding_steps(aggregate, c.id) for c in configs(aggregate)}
+    others = [c for c, n in found.items() if n and is_connector(c)]
+    at = reference_rate(aggregate, "ref_safe")
+    where = "in phase A at ref_safe" + (f" ({rate(at)})" if at is not None else "")
+    if not found.get("plain"):
+        return f"plain has no decoding steps {where}, so nobody's can be set beside them"
+    if not others:
+        return f"no connector has decoding steps {where} to set beside plain's"
+    return f"plain or each connector has too few decoding steps {where} for an interval"
+
+
+def _decoding_steps(aggregate: Aggregate, config: str) -> int:
+    """In its cell of Phase A at ref_safe; none where that is lost or unrecorded."""
+    at = reference_rate(aggregate, "ref_safe")
+    kinds = [
+        mapping(mapping(mapping(cell.get("step")).get("by_kind")).get("decode_only"))
+        for cell in valid_cells(aggregate, "a", config)
+        if number(cell.get("rate_per_s")) == at
+    ]
+    return sum(int(number(kind.get("n")) or 0) for kind in kinds)
 
 
 def _splits(aggregate: Aggregate) -> dict[str, _Split]:
@@ -112,10 +142,10 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
 
 def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     found = {c: s.difference for c, s in splits.items()}
-    found = of_connectors(found) or found
+    found = of_connectors(found)
     shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
     words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
-    title = sentence(told_apart(aggregate, found, **words))
+    title = sentence(told_apart(aggregate, found, without=not_among(aggregate, found), **words))
     longest = next(iter(above_zero(found)), None)
     share = None if longest is None else splits[longest].in_hooks
     if share is None or longest is None or not share.excludes_zero:
@@ -127,11 +157,15 @@ def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
 def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     at = reference_rate(aggregate, "ref_safe")
     counts = [s.n for s in splits.values()]
+    taxes = tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
+    late = fell_behind(aggregate, (row for row in taxes if row.get("config") in splits))
     return " ".join(
         [
             f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
             f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; {counted(counts, 'steps')}. The five parts add up to the diamond; its whisker "
             f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
+            *([f"{late} did not keep up at this rate, so more requests share a step."] if late else []),
+            *filter(None, [of_reference_rates(aggregate)]),
             left_out(aggregate, "a", splits),
         ]
     )

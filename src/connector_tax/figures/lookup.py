@@ -120,6 +120,25 @@ def why_absent(aggregate: Aggregate, config_id: str) -> str:
     return f"{config_id} is not part of this campaign"
 
 
+def why_no_number(aggregate: Aggregate, config_id: str) -> str:
+    """``"it was skipped: <reason>"``: the same behind the configuration's name."""
+    config = next((c for c in configs(aggregate) if c.id == config_id), None)
+    if config is None:
+        return "it is not part of this campaign"
+    if config.status == "missing":
+        return f"it was {config.reason or 'not measured'}"
+    if config.status == "failed" and config.reason.startswith("failed"):
+        return f"it {config.reason}"
+    words = {
+        "measured": "it has no usable number here",
+        "partial": "it was measured in part only",
+        "skipped": "it was skipped",
+        "failed": "it failed",
+    }
+    word = words.get(config.status, f"it is {config.status}")
+    return f"{word}: {config.reason}" if config.reason else word
+
+
 def all_cells(aggregate: Aggregate, phase: str | None = None) -> list[Mapping[str, Any]]:
     found = rows(aggregate.get("cells"))
     return [c for c in found if phase is None or c.get("phase") == phase]
@@ -229,6 +248,16 @@ def chosen_taxes(aggregate: Aggregate) -> list[Mapping[str, Any]]:
     return [t for t in rows(aggregate.get("taxes")) if t.get("headline")]
 
 
+def why_not_phase_a(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
+    """Of a tax that another phase's launch gives: why Phase A's cell does not; empty where nothing says it."""
+    keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
+    place = [tax.get(k) for k in keys]
+    found = (
+        t for t in rows(aggregate.get("taxes")) if t.get("phase") == "a" and [t.get(k) for k in keys] == place
+    )
+    return str(next(found, {}).get("reason") or "")
+
+
 def phase_a_shape(aggregate: Aggregate) -> tuple[Any, Any] | None:
     for cell in all_cells(aggregate, "a"):
         return cell.get("input_tokens"), cell.get("output_tokens")
@@ -298,7 +327,7 @@ def source_note(aggregate: Aggregate) -> str:
     gpu = virtual_gpu(aggregate)
     if gpu is not None:
         return f"Virtual {virtual_name(gpu)}: the device was a clock, without kernels, memory traffic or transfers"
-    if not provenance.get("gpu"):
+    if not provenance.get("gpu") and (versions or provenance.get("host")):
         cores = number(mapping(provenance.get("host")).get("cores"))
         return f"CPU host{f' with {cores:.0f} cores' if cores else ''}: not the numbers of a GPU"
     return ""

@@ -20,6 +20,7 @@ from connector_tax.figures.lookup import (
     phase_a_shape,
     random_arrivals,
     reference_rate,
+    rows,
     saturation_rate,
     source_note,
     valid_cells,
@@ -40,7 +41,9 @@ from connector_tax.figures.words import (
     clean,
     counted,
     left_out,
-    milliseconds,
+    levels,
+    listing,
+    of_reference_rates,
     rate,
     short_label,
 )
@@ -90,9 +93,9 @@ def draw_rate_lines(aggregate: Aggregate, *, quantity: str, name: str, axis_labe
     if strip is not None:
         _strip(strip, list(lines), fired, CRITERIA if not random_arrivals(aggregate) else RANDOM_CRITERIA)
     (strip or axes).set_xlabel("requested send rate (req/s)")
-    title = _title(aggregate, lines, name)
+    title = _title(aggregate, lines, name, quantity)
     set_claim(figure, title, source_note(aggregate))
-    return Drawn(figure, title, _caption(aggregate, lines, name), _rows(lines, quantity))
+    return Drawn(figure, title, _caption(aggregate, lines, name, quantity), _rows(lines, quantity))
 
 
 def _points(aggregate: Aggregate, config: ConfigView, quantity: str) -> list[Point]:
@@ -175,35 +178,65 @@ def _strip(
     )  # fmt: skip
 
 
-def _title(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str) -> str:
+def _title(
+    aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str, quantity: str
+) -> str:
     at = reference_rate(aggregate, "ref_safe")
     values = {c: v for c, points in lines.items() for cell, v in points if cell["rate_per_s"] == at}
+    skipping = no_tax_of(aggregate, quantity)
     plain = next((v for c, v in values.items() if c.id == "plain"), None)
-    others = {c: v for c, v in values.items() if c.id in of_connectors({c.id: v})}
     if at is None or plain is None:
-        every = sorted((v for points in lines.values() for _, v in points), key=lambda v: v.point)
-        return f"{name} p90 ranges from {_level(every[0])} to {_level(every[-1])} over the measured rates"
-    first = f"At {rate(at)} {name} p90 is {_level(plain)} without a connector"
+        counted = {c: points for c, points in lines.items() if c.id not in skipping}
+        return _range(aggregate, counted or lines, name)
+    others = {c: v for c, v in values.items() if c.id in of_connectors({c.id: v}) and c.id not in skipping}
+    by_level = sorted(others, key=lambda c: others[c].point)
+    ends = [by_level[0], by_level[-1]] if len(by_level) > 1 else by_level
+    without, *said = levels([plain, *(others[c] for c in ends)])
+    first = f"At {rate(at)} {name} p90 is {without} without a connector"
     if not others:
         return first
-    by_level = sorted(others, key=lambda c: others[c].point)
-    least, most = (f"{_level(others[c])} ({clean(c.label, 40)})" for c in (by_level[0], by_level[-1]))
+    named = [f"{text} ({clean(c.label, 40)})" for text, c in zip(said, ends, strict=True)]
     return (
-        f"{first}; with one {most}, one launch each"
+        f"{first}; with one {named[0]}, one launch each"
         if len(others) == 1
-        else f"{first}; with one of {len(others)} from {least} to {most}, one launch each"
+        else f"{first}; with one of {len(others)} from {named[0]} to {named[1]}, one launch each"
     )
 
 
-def _level(value: Interval) -> str:
-    ends = ["unbounded" if e is None else milliseconds(e) for e in (value.low, value.high)]
-    return f"{milliseconds(value.point)} [{ends[0]}, {ends[1]}]"
+def _range(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str) -> str:
+    """Over the rates at which somebody has a value; at others of those measured nobody has one."""
+    every = sorted((v for points in lines.values() for _, v in points), key=lambda v: v.point)
+    known = sorted({float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points})
+    measured = {
+        float(cell["rate_per_s"]) for c in configs(aggregate) for cell in valid_cells(aggregate, "a", c.id)
+    }
+    silent = sorted(measured - set(known))
+    none = f"; at {_rates(silent)} no configuration has one" if silent else ""
+    low, high = levels([every[0], every[-1]])
+    return f"{name} p90 ranges from {low} to {high} at {_rates(known)}{none}"
+
+
+def _rates(values: Sequence[float]) -> str:
+    return f"{listing([f'{v:g}' for v in values], len(values))} req/s"
+
+
+def no_tax_of(aggregate: Aggregate, quantity: str) -> dict[str, str]:
+    """Configurations of which this latency is no tax -> why: they skip prefill, or compute something else than plain."""
+    found = mapping(aggregate.get("configs")) if quantity == "ttft_ms" else {}
+    skipping = {
+        str(c): str(why) for c, value in found.items() if (why := mapping(value).get("ttft_is_no_tax"))
+    }
+    differing = [
+        str(row.get("config")) for row in rows(aggregate.get("outputs")) if row.get("verdict") == "differs"
+    ]
+    return skipping | dict.fromkeys(differing, "its answers differ from plain's")
 
 
 def _caption(
     aggregate: Aggregate,
     lines: Mapping[ConfigView, Sequence[Point]],
     name: str,
+    quantity: str,
 ) -> str:
     # A configuration without any point has no line, and its cells are named all the same.
     cells = {c: valid_cells(aggregate, "a", c.id) for c in configs(aggregate)}
@@ -234,8 +267,13 @@ def _caption(
             "No point, because the cell was overloaded, or the percentile falls on a request that failed or was dropped: "
             f"{'; '.join(lost)}."
         )
-    parts.append(left_out(aggregate, "a"))
-    return " ".join(parts)
+    parts += [
+        f"The title does not count {c}: its {name} is no tax, {clean(why)}."
+        for c, why in no_tax_of(aggregate, quantity).items()
+        if c in {line.id for line in lines}
+    ]
+    parts += [of_reference_rates(aggregate), left_out(aggregate, "a")]
+    return " ".join(filter(None, parts))
 
 
 def _rows(lines: Mapping[ConfigView, Sequence[Point]], quantity: str) -> list[Row]:

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from connector_tax.figures.lookup import Interval
-from connector_tax.figures.words import MINUS, clean, hold_together, microseconds
+from connector_tax.figures.words import MINUS, TITLE_LIMIT, clean, hold_together, microseconds
 
 Row = dict[str, Any]
 
@@ -122,7 +122,8 @@ def new_figure(width: float, height: float) -> Figure:
 def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
     """The title, wrapped to the figure's width; below the panels a common legend and where the numbers are from."""
     text = textwrap.fill(
-        hold_together(clean(title)), width=max(40, int(figure.get_figwidth() * CHARACTERS_PER_INCH))
+        hold_together(clean(title, TITLE_LIMIT)),
+        width=max(40, int(figure.get_figwidth() * CHARACTERS_PER_INCH)),
     )
     figure.suptitle(text, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold")
     height = figure.get_figheight()

@@ -1,19 +1,19 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
+import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
-    all_cells,
     configs,
     excluded_cells,
     number,
-    usable,
+    reference_flags,
 )
-from connector_tax.intervals.texts import digits_apart, usual_decimals
+from connector_tax.intervals.texts import digits_apart, digits_apart_each, usual_decimals
 from connector_tax.opening import printable
 from connector_tax.records.connector import is_connector
 
@@ -24,6 +24,14 @@ RANDOM_WORDS = (
     "found less surely than with fixed arrivals."
 )
 MINUS = "\N{MINUS SIGN}"
+# Medians in milliseconds are known to no more; neighbours may differ in the last of them alone.
+LEVEL_DIGITS = 5
+# Of configurations that have a number somewhere.
+MEASURED = ("measured", "partial")
+
+
+# Of a figure's title: it counts all connectors and names most of them.
+TITLE_LIMIT = 1000
 
 
 def clean(text: str, limit: int = 400) -> str:
@@ -73,10 +81,25 @@ def _with_sign(text: str) -> str:
     return text if text == "0" else text.replace("-", MINUS) if text.startswith("-") else f"+{text}"
 
 
-def milliseconds(value: float) -> str:
-    if abs(value) >= 10_000:
-        return f"{value / 1000:.3g} s"
-    return f"{value:.3g} ms" if abs(value) < 1000 else f"{value:,.0f} ms"
+def levels(values: Sequence[Interval]) -> list[str]:
+    """``105 ms [104 ms, 111 ms]``, each told apart from its ends and from the others' points; seconds where one has ten or more."""
+    known = [v for i in values for v in (i.point, i.low, i.high) if v is not None]
+    scale, unit = (0.001, "s") if max(map(abs, known), default=0.0) >= 10_000 else (1.0, "ms")
+    own = [[scale * v for v in (i.point, i.low, i.high) if v is not None] for i in values]
+    points = [scale * i.point for i in values]
+    texts = digits_apart_each([*own, points], _three_digits, significant=LEVEL_DIGITS)
+    found = []
+    for value, told in zip(values, map(iter, texts), strict=False):
+        point, *ends = (
+            "unbounded" if v is None else f"{next(told)} {unit}" for v in (value.point, value.low, value.high)
+        )
+        found.append(f"{point} [{ends[0]}, {ends[1]}]")
+    return found
+
+
+def _three_digits(size: float) -> int:
+    """Decimals that make three digits of a number of this size."""
+    return 2 if size < 1 else max(0, 2 - math.floor(math.log10(size)))
 
 
 def rate(value: float) -> str:
@@ -183,21 +206,49 @@ def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
     return f"{METRICS.get(metric, metric)} of {config} at {row.get('reference')}"
 
 
+def of_reference_rates(aggregate: Aggregate) -> str:
+    """What qualifies them, as the flags under the headline say it; nothing where nothing does."""
+    flags = reference_flags(aggregate)
+    return f"Reference rates carry: {', '.join(flags)}." if flags else ""
+
+
+def no_step_times(aggregate: Aggregate) -> str:
+    """Why no figure of steps can be drawn."""
+    return (
+        f"step times were not recorded: {aggregate.get('step_timing_reason') or 'no cell has step records'}"
+    )
+
+
+def fell_behind(aggregate: Aggregate, taxes: Iterable[Mapping[str, Any]], plain: str = "Plain") -> str:
+    """``Plain and nixl_both``: which sides of these taxes did not keep up, in the campaign's order; empty where all did."""
+    found = {
+        "plain" if side == "plain" else str(row.get("config"))
+        for row in taxes
+        for side in row.get("overloaded") or []
+    }
+    order = [c.id for c in configs(aggregate)]
+    names = [*(c for c in order if c in found), *sorted(found - set(order))]
+    return listing([plain if c == "plain" else c for c in names], len(names))
+
+
 def left_out(aggregate: Aggregate, phase: str, drawn: Collection[str] | None = None) -> str:
     """The caption's sentences on what is not in the picture: skipped configurations, those without a number, invalid cells.
 
     Args:
         drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
     """
-    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in ("measured", "partial")]
+    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in MEASURED]
     cells = excluded_cells(aggregate, phase)
     sentences = []
     if absent:
-        sentences.append(f"Not in the picture: {listing(absent, 6)}.")
+        sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")
     if drawn is not None:
-        measured = {str(cell.get("config")) for cell in all_cells(aggregate, phase) if usable(cell)}
-        silent = [c.id for c in configs(aggregate) if is_connector(c.id) and c.id in measured - set(drawn)]
+        silent = [
+            c.id
+            for c in configs(aggregate)
+            if is_connector(c.id) and c.id not in drawn and c.status in MEASURED
+        ]
         if silent:
-            sentences.append(f"Measured, but without a number here: {listing(silent, 9)}.")
+            sentences.append(f"Without a number here: {listing(silent, len(silent))}.")
     sentences.append(f"Excluded cells: {listing(cells)}." if cells else "Excluded cells: none.")
     return " ".join(sentences)

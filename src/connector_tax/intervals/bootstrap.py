@@ -32,8 +32,9 @@ FEWEST_FOR_LENGTH = 20
 # Of p: for less, confidence is so near one that too few of its digits are left.
 LEAST_P = 1e-9
 
-# Why an end of an interval is not known.
-OPEN = "the interval reaches requests that failed or did not finish"
+# Why a percentile has no value, or an end of its interval is not known.
+FAILED = "requests that failed or did not finish"
+OPEN = f"the interval reaches {FAILED}"
 
 Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
@@ -68,6 +69,11 @@ class Estimate:
     def least_p(self) -> float:
         """The smallest p that its intervals can tell: with so many resamples, or by their law."""
         return 2 / (self.replicates.size + 1) if self.over_blocks is None else LEAST_P
+
+    @property
+    def met_failures(self) -> bool:
+        """Whether it has no value since it falls on requests that failed or did not finish."""
+        return self.point is None and (self.reason or "").endswith(FAILED)
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Equal-tailed; a bound that is not finite is None.
@@ -245,7 +251,7 @@ def estimate_jointly(
             point := percentile(columns[name], q),
             widened(point, np.concatenate(found), wider),
             n,
-            None if point is not None else f"p{q:g} falls on requests that failed or did not finish",
+            None if point is not None else f"p{q:g} falls on {FAILED}",
             Tail.of(sorted_columns[name].ordered, q, length, factor),
             beyond,
             freedom,

@@ -31,10 +31,25 @@ def digits_apart(
     Returns:
         One text each, with an ASCII minus; zero, and what is rounded to it, is ``"0"``.
     """
-    texts: list[str] = []
+    return digits_apart_each([values], decimals, no_zero=no_zero)[0]
+
+
+def digits_apart_each(
+    groups: Sequence[Sequence[float]],
+    decimals: Callable[[float], int] = usual_decimals,
+    *,
+    no_zero: bool = False,
+    significant: int = MOST_SIGNIFICANT,
+) -> list[list[str]]:
+    """``digits_apart`` of several groups that are read side by side: numbers of different groups may read alike.
+
+    Args:
+        significant: digits that a number has at most, where ``decimals`` has no more.
+    """
+    texts: list[list[str]] = []
     for more in range(MOST_MORE):
-        texts = [_text(value, decimals(abs(value)), more, no_zero) for value in values]
-        if not _alike(values, texts):
+        texts = [[_text(v, decimals(abs(v)), more, no_zero, significant) for v in group] for group in groups]
+        if not any(map(_alike, groups, texts)):
             break
     return texts
 
@@ -47,12 +62,12 @@ def _alike(values: Sequence[float], texts: Sequence[str]) -> bool:
     )
 
 
-def _text(value: float, least: int, more: int, no_zero: bool) -> str:
+def _text(value: float, least: int, more: int, no_zero: bool, significant: int) -> str:
     size = abs(value)
     if size < NOTHING:
         return "0"
     first = -math.floor(math.log10(size))
-    shown = min(least + more, max(least, first + MOST_SIGNIFICANT - 1))
+    shown = min(least + more, max(least, first + significant - 1))
     if no_zero and round(size, shown) == 0:
         shown = first
     text = f"{size:,.{shown}f}"

@@ -37,6 +37,11 @@ def phase_label(phase: Phase) -> str:
     return _LABELS.get(phase, phase.upper())
 
 
+def phase_word(phase: Phase) -> str:
+    """As sentences write it: ``A``, ``B'``, ``R3``."""
+    return "B'" if phase == "b_prime" else phase_label(phase)
+
+
 def phase_place(phase: Phase) -> tuple[int, int]:
     """To sort phases in the order in which they are measured."""
     return (len(PHASES), int(phase[1:])) if is_repeat(phase) else (PHASES.index(phase), 0)

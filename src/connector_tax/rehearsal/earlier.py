@@ -13,7 +13,7 @@ _POWER: Form = {
     "config": str,
     "metric": named(lambda metric: isinstance(metric, str) and metric in WORDS, "no latency"),
     "one_launch": optional(NUMBER),
-    "by_blocks": optional({...: NUMBER}),
+    "by_blocks": optional({...: optional({"point": NUMBER, "low": NUMBER, "high": NUMBER})}),
 }
 _SPREAD: Form = {"metric": str, "taxes": [{"sd": _RATIO}], "requests": within(1, 1e12)}
 

@@ -174,17 +174,22 @@ def power_lines(aggregate: Path) -> list[str]:
     if not found:
         return [f"{aggregate}: no tax at ref_safe, so nothing is known of what could be found"]
     blocks = next((list(row["by_blocks"]) for row in found if row["by_blocks"]), [])
-    heads = "".join(f"{printable(n, 20) + ' blocks':>12}" for n in blocks)
+    heads = "".join(f"{printable(n, 20) + ' blocks':>22}" for n in blocks)
     lines = [f"{'smallest tax found 4 times of 5':<38} {'one launch':>12}{heads}"]
     for row in found:
-        values = [row["one_launch"], *(row["by_blocks"] or dict.fromkeys(blocks)).values()]
-        shown = "".join(f"{'unknown' if v is None else f'{v:.1%}':>12}" for v in values)
-        lines.append(f"{printable(row['config'], 80):<28} {WORDS[row['metric']]:<9} {shown}")
+        once = "unknown" if row["one_launch"] is None else f"{row['one_launch']:.1%}"
+        shown = "".join(f"{_between(v):>22}" for v in (row["by_blocks"] or dict.fromkeys(blocks)).values())
+        lines.append(f"{printable(row['config'], 80):<28} {WORDS[row['metric']]:<9} {once:>12}{shown}")
     if not blocks:
         lines.append(
             "With repeats (config) it is also known what differs between launches, and what blocks would find"
         )
     return lines
+
+
+def _between(found: dict[str, float] | None) -> str:
+    """``3.1% (1.9% to 8.9%)``: few blocks hardly know what launches differ by."""
+    return "unknown" if found is None else f"{found['point']:.1%} ({found['low']:.1%} to {found['high']:.1%})"
 
 
 def _taxes(aggregate: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals alone. Taxes are the
 ones that stand in either campaign (``main_taxes``). One of one launch and one over blocks of launches are not compared: the
-interval of the former does not hold what launches differ by.
+interval of the former does not hold what launches differ by. Plain with a connector's settings is shown and decides nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from connector_tax.figures.lookup import (
     why_absent,
 )
 from connector_tax.figures.words import rate as rate_text
-from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.report.tax_text import OF_ONE_LAUNCH
 from connector_tax.stats.mover import Bounded, change
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
@@ -97,6 +97,11 @@ class Change:
         return "worse" if self.regression else words[self.value.told]
 
     @property
+    def decides(self) -> bool:
+        """Plain with a connector's settings is no connector: its tax is shown and is no regression."""
+        return is_connector(self.config)
+
+    @property
     def is_unbounded(self) -> bool:
         """Whether it may be any amount, in one direction or both."""
         return self.value is not None and None in (self.value.low, self.value.high)
@@ -118,8 +123,8 @@ class InNeither:
 
     @property
     def withholds(self) -> bool:
-        """Whether both campaigns asked for its tax, so that nobody can tell whether it rose."""
-        return len(self.planned_in) == 2 and not self.skipped
+        """Whether both campaigns asked for a connector's tax, so that nobody can tell whether it rose."""
+        return len(self.planned_in) == 2 and not self.skipped and is_connector(self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,27 +152,28 @@ class Comparison:
     allow_missing: bool = False
 
     @property
+    def asked(self) -> list[Change]:
+        """Changes that may be a regression."""
+        return [c for c in self.changes if c.metric in self.deciding and c.decides]
+
+    @property
     def decisive(self) -> list[Change]:
         """Changes of which it is known whether they are a regression."""
-        return [
-            c
-            for c in self.changes
-            if c.metric in self.deciding and (c.regression or (c.value is not None and not c.is_unbounded))
-        ]
+        return [c for c in self.asked if c.regression or (c.value is not None and not c.is_unbounded)]
 
     @property
     def lost(self) -> list[Change]:
-        return [c for c in self.changes if c.metric in self.deciding and c.value is None]
+        return [c for c in self.asked if c.value is None]
 
     @property
     def unbounded(self) -> list[Change]:
         """Changes that may be a regression and are not known to be one."""
-        return [c for c in self.changes if c.metric in self.deciding and c.is_unbounded and not c.regression]
+        return [c for c in self.asked if c.is_unbounded and not c.regression]
 
     @property
     def gone(self) -> bool:
-        """Whether B lacks a configuration of A: a connector that no longer starts has no tax."""
-        return any(name == self.a.name for name, _, _ in self.only_in)
+        """Whether B lacks a connector of A: one that no longer starts has no tax."""
+        return any(name == self.a.name and is_connector(config) for name, config, _ in self.only_in)
 
     @property
     def regressions(self) -> list[Change]:
@@ -284,16 +290,16 @@ def common_rate(a: Side, b: Side) -> Rate:
         if value is None:
             return Rate(None, safe, f"{side.name} has no reference rates, so it has no tax at one.")
     first, second = (float(v or 0.0) for v in safe)
-    if first == second:
-        return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
     differ = f"ref_safe is {rate_text(first)} in A and {rate_text(second)} in B"
+    if first == second:
+        differ = f"ref_safe is {rate_text(first)} in both"
     fallen = [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]
     if fallen:
-        return Rate(
-            None,
-            safe,
-            f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared.",
-        )
+        # Also where both fell back to the same rate: nobody knows how much of a tax there is queueing.
+        none = f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared."
+        return Rate(None, safe, none)
+    if first == second:
+        return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
     measured = [
         {float(c["rate_per_s"]) for c in valid_cells(side.aggregate, "a", "plain")} for side in (a, b)
     ]
@@ -317,6 +323,7 @@ def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
         not _why_not(*(tax_at(side.aggregate, config.id, metric, rate_per_s) for side in (a, b)))
         for config in configs(a.aggregate)
         for metric in LATENCIES
+        if is_connector(config.id)
     )
 
 
@@ -333,7 +340,8 @@ def _changes(
             continue  # not every release can be timed; where one was not there is nothing to say
         value = None if why_not else _difference(first.value, second.value)
         rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
-        found.append(Change(config, metric, first, second, value, metric in deciding and rose, why_not))
+        regression = metric in deciding and rose and is_connector(config)
+        found.append(Change(config, metric, first, second, value, regression, why_not))
     return found
 
 
@@ -342,10 +350,12 @@ def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
 
 
 def _why_not(a: Number, b: Number) -> str:
-    """Empty where the two can be compared."""
-    for found in (a, b):
-        if found.value is None:
-            return found.reason
+    """Empty where the two can be compared; else in which campaign there is no number, and why."""
+    lost = {name: found.reason for name, found in (("A", a), ("B", b)) if found.value is None}
+    if len(lost) == 2 and lost["A"] == lost["B"]:
+        return f"in A and in B {lost['A']}"
+    if lost:
+        return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
     if is_of_one_launch(a.kind) == is_of_one_launch(b.kind):
         return ""
     return f"A's is {a.kind}, B's {b.kind}: the two are not compared, blocks at this rate in both would do"

@@ -6,8 +6,10 @@ from typing import Any
 
 from connector_tax.figures.lookup import Interval, is_of_one_launch, mapping
 from connector_tax.figures.words import clean, listing, percent, with_interval
+from connector_tax.figures.words import sentence as capital
 from connector_tax.files import to_json
 from connector_tax.opening import printable
+from connector_tax.records.connector import is_connector
 from connector_tax.report.compare import Change, Comparison, Number, Side
 from connector_tax.report.compare_context import differences, notes, on_device, qualifiers
 
@@ -61,6 +63,7 @@ def _table(comparison: Comparison, metric: str) -> list[str]:
 
 def _columns(change: Change) -> tuple[str, ...]:
     word = f"{change.word}, REGRESSION" if change.regression else change.word
+    word += "" if change.decides else ", no connector: decides nothing"
     if change.value is None and change.a.value is not None and change.b.value is not None:
         word = f"{word} ({clean(change.why_not)})"
     return (
@@ -105,7 +108,7 @@ def _basis(comparison: Comparison) -> list[str]:
             f"The connector or plain did not keep up, so queueing is in {listing(queued, MOST_NAMED)}."
         )
     if qualified := qualifiers(comparison):
-        sentences.append(f"{'; '.join(qualified)}.")
+        sentences.append(f"{capital('; '.join(qualified))}.")
     return sentences
 
 
@@ -149,9 +152,11 @@ def _missing(comparison: Comparison) -> str:
         verb = "change lacks" if len(words) == 1 else "changes lack"
         parts.append(f"{len(words)} {verb} a bound: {listing(words)}")
     if comparison.lost:
-        words = [f"{METRIC_WORDS[c.metric]} of {c.config}" for c in comparison.lost]
-        parts.append(f"{len(words)} could not be compared: {listing(words, MOST_NAMED)}")
-    in_both = [absent for absent in comparison.in_neither if len(absent.planned_in) == 2]
+        named = [(f"{METRIC_WORDS[c.metric]} of {c.config}", c.why_not) for c in comparison.lost]
+        told = "; ".join(f"{names} ({clean(why)})" for names, why in _by_reason(named))
+        parts.append(f"{len(named)} could not be compared: {told}")
+    in_neither = [absent for absent in comparison.in_neither if is_connector(absent.config)]
+    in_both = [absent for absent in in_neither if len(absent.planned_in) == 2]
     skipped = [absent.config for absent in in_both if absent.skipped]
     if skipped:
         parts.append(
@@ -162,14 +167,14 @@ def _missing(comparison: Comparison) -> str:
         verb = "has" if len(failed) == 1 else "have"
         parts.append(f"{listing(failed, MOST_NAMED)} {verb} no tax in A and none in B")
     for name in ("A", "B"):
-        alone = [absent.config for absent in comparison.in_neither if absent.planned_in == (name,)]
+        alone = [absent.config for absent in in_neither if absent.planned_in == (name,)]
         if alone:
             verb = "was" if len(alone) == 1 else "were"
             parts.append(
                 f"{listing(alone, MOST_NAMED)} {verb} planned in {name} only, and not measured there"
             )
-    if comparison.only_in:
-        words = [f"{config} is in {name} only" for name, config, _ in comparison.only_in]
+    words = [f"{config} is in {name} only" for name, config, _ in comparison.only_in if is_connector(config)]
+    if words:
         parts.append(listing(words, MOST_NAMED))
     return "".join(f"; {p}" for p in parts)
 
@@ -181,16 +186,31 @@ def _refusal(comparison: Comparison) -> str:
             f"{_missing(comparison)}{'' if comparison.unbounded else ' (--allow-missing makes it a pass)'}."
         )
     wanted = " or ".join(METRIC_WORDS[m] for m in comparison.deciding)
-    reasons = [f"{c.config}: {clean(c.why_not)}" for c in comparison.lost]
+    absent = [x for x in comparison.in_neither if is_connector(x.config)]
+    lost = [(c.config, c.why_not) for c in comparison.lost]
+    reasons = [f"{names}: {clean(why)}" for names, why in _by_reason(lost)]
     reasons += [f"{c.config}: its change is {_change(c)}" for c in comparison.unbounded]
-    reasons += [why for _, _, why in comparison.only_in]
+    reasons += [why for _, config, why in comparison.only_in if is_connector(config)]
     reasons += [
-        f"{absent.config} has no tax in A and none in B: {clean(absent.reason)}"
-        for absent in comparison.in_neither
+        f"{names} {'have' if ' and ' in names else 'has'} no tax in A and none in B: {clean(why)}"
+        for names, why in _by_reason([(x.config, x.reason) for x in absent])
     ]
     if comparison.rate.per_s is None:
         reasons = [comparison.rate.sentence.rstrip(".")]
-    return f"No verdict: no tax of {wanted} could be compared ({listing(reasons) or 'neither has one'})."
+    return f"No verdict: no tax of {wanted} could be compared ({_joined(reasons) or 'neither has one'})."
+
+
+def _joined(reasons: list[str]) -> str:
+    more = [f"and {len(reasons) - MOST_NAMED} more"] if len(reasons) > MOST_NAMED else []
+    return "; ".join([*reasons[:MOST_NAMED], *more])
+
+
+def _by_reason(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(names, reason), each reason once."""
+    names: dict[str, dict[str, None]] = {}
+    for name, reason in named:
+        names.setdefault(reason, {})[name] = None
+    return [(listing(list(own), MOST_NAMED), reason) for reason, own in names.items()]
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

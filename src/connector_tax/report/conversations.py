@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, number, percentile, rows
+from connector_tax.figures.lookup import (
+    Aggregate,
+    all_cells,
+    in_order,
+    label_of,
+    number,
+    percentile,
+    rows,
+    usable,
+)
+from connector_tax.report.qualifiers import flagged
 from connector_tax.report.tax_text import LATENCY_METRICS, tax_text, tokens
 
 Text = dict[str, Any]
@@ -28,10 +38,21 @@ def conversations_view(aggregate: Aggregate) -> list[Text]:
             "tpot": _ms(cell, "tpot_ms"),
             "taxes": []
             if cell.get("config") == "plain"
-            else [tax_text(taxes.get((cell.get("config"), cell.get("cell_id"), m))) for m in LATENCY_METRICS],
+            else [
+                _tax(aggregate, cell, taxes.get((cell.get("config"), cell.get("cell_id"), m)))
+                for m in LATENCY_METRICS
+            ],
         }
         for cell in cells
     ]
+
+
+def _tax(aggregate: Aggregate, cell: Mapping[str, Any], tax: Mapping[str, Any] | None) -> Text:
+    """A cell that was measured and does not count has no tax, for its own reasons."""
+    if tax is not None:
+        return tax_text(tax, flagged(aggregate, tax))
+    reasons = "; ".join(map(str, cell.get("reasons") or [])) or str(cell.get("verdict"))
+    return tax_text({"reason": "not measured" if usable(cell) else f"its cell does not count ({reasons})"})
 
 
 def _share(cell: Mapping[str, Any]) -> str:

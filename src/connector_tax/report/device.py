@@ -89,7 +89,7 @@ def _kept_time(aggregate: Aggregate) -> list[str]:
     host = (
         f"in nine of ten steps the host was done {least:,.0f} µs or more before the device, in the cell with the least"
         if least >= 0
-        else f"in the cell with the least slack, that of one step in ten was {least:,.0f} µs or less: below zero the device waited for the host"
+        else f"in the cell with the least to spare, the device waited for the host in one step of ten, by {-least:,.0f} µs or more"
     )
     return [
         f"In its {len(late)} usable cells the clock ran late by at most {max(late):.2%} of the device's time; {host}."

@@ -75,7 +75,7 @@ def _cell(aggregate: Aggregate, entry: Mapping[str, Any], cell: Mapping[str, Any
         "label": label_of(aggregate, str(entry.get("config"))),
         "blocks": "unknown" if blocks is None else f"{blocks:,.0f}",
         "running": f"{number(cell.get('running')) or 0:g}",
-        "hooks": _number(us.get("connector_total_us")) if "connector_total_us" in us else "",
+        "hooks": _median(us.get("connector_total_us")) if "connector_total_us" in us else "",
         "taxes": [_ratio(taxes.get(name)) if taxes else "" for name in TAXES],
     }
 
@@ -85,6 +85,12 @@ def _number(value: Any) -> str:
     if found is None:
         return f"not available: {mapping(value).get('reason') or 'not measured'}"
     return _us(found)
+
+
+def _median(value: Any) -> str:
+    """Of a cell, with the steps behind it."""
+    text = _number(value)
+    return text if interval(value) is None else f"{text}, n {tokens(mapping(value).get('n'))}"
 
 
 def _us(value: Interval) -> str:
@@ -105,5 +111,8 @@ def _digits(value: float) -> str:
 
 
 def _ratio(value: Any) -> str:
+    """With the requests of the side that has fewer; of one launch, as the page says of all of them."""
     found = interval(value)
-    return "not available" if found is None else with_interval(found)
+    if found is None:
+        return f"not available: {mapping(value).get('reason') or 'not measured'}"
+    return f"{with_interval(found)}, n {tokens(mapping(value).get('n'))}"

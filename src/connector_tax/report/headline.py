@@ -1,14 +1,14 @@
 """The sentence at the top: the tax with its interval, where it was measured, and what qualifies it."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.claims import of_connectors, told_apart, without_number
+from connector_tax.figures.claims import told_apart, without_number
 from connector_tax.figures.lookup import (
     Aggregate,
     Interval,
-    all_cells,
     confidence_words,
     configs,
     interval,
@@ -22,8 +22,10 @@ from connector_tax.figures.lookup import (
     source_note,
     virtual_gpu,
     why_absent,
+    why_not_phase_a,
 )
 from connector_tax.figures.words import (
+    MEASURED,
     clean,
     hold_together,
     interval_texts,
@@ -32,15 +34,16 @@ from connector_tax.figures.words import (
     rate,
     with_interval,
 )
-from connector_tax.records.connector import MATCHED, PLAIN_AGAIN
+from connector_tax.records.connector import is_connector
+from connector_tax.report.qualifiers import flags_behind
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, holds, stands_in
 from connector_tax.stats.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 
 SUBJECT = "mooncake_both"
 FLAGS = {
     "fallback_lowest_rate": (
-        "fallback_lowest_rate: no rate that every configuration measured is free of saturation, so the lowest rate stands in for the "
-        "reference rate and the tax may hold queueing"
+        "fallback_lowest_rate: at every rate that all configurations measured, at least one of them is saturated; the lowest rate stands in "
+        "for ref_safe, and the tax may hold queueing"
     ),
     "fallback_lowest_rate_load": (
         "fallback_lowest_rate_load: plain is saturated at every measured rate, so the lowest stands in for ref_load"
@@ -53,25 +56,21 @@ FLAGS = {
 
 
 def headline(aggregate: Aggregate) -> dict[str, Any]:
-    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else see ``_largest``."""
-    taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else see ``_largest``. Plain with a connector's settings is none."""
+    found = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    taxes = {c: row for c, row in found.items() if is_connector(c)}
     flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
     values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     if not values:
-        # Without plain nobody has a tax.
-        plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
-        lost = plain is not None and plain.status not in ("measured", "partial")
-        reason = (
-            why_absent(aggregate, "plain") if lost else lacking.get(SUBJECT) or why_absent(aggregate, SUBJECT)
-        )
         return {
-            "sentence": f"No connector's tax on TTFT p90 could be measured at ref_safe ({clean(reason)}).",
+            "sentence": hold_together(
+                f"No connector's tax on TTFT p90 could be measured at ref_safe ({_why_nobody(aggregate, lacking)})."
+            ),
             "details": [],
             "flags": flags,
         }
 
-    connectors = of_connectors(values) or values
     subject = SUBJECT if SUBJECT in values else _largest(taxes)
     row, value = taxes[subject], values[subject]
     at = reference_rate(aggregate, "ref_safe")
@@ -90,28 +89,29 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
         f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."
     ]
     if (instead := stands_in(row)) and row.get("blocks") is None:
-        details.append(f"Measured {instead}: Phase A's cell does not count.")
+        why = why_not_phase_a(aggregate, row) or "Phase A's has no number"
+        details.append(f"Measured {instead}, since {clean(why)}.")
     if row.get("overloaded"):
         details.append("Requests waited, with the connector or without, so the tax holds queueing as well.")
     if held := holds(row):
         details.append(f"The tax {clean(held)}.")
-    if flagged := _flags_of_its_cells(aggregate, row):
+    if flags_of_it := list(flags_behind(aggregate, row)):
         details.append(
-            f"The cells behind it are flagged {listing(flagged, 9)}; what that means stands below."
+            f"The cells behind it are flagged {listing(flags_of_it, len(flags_of_it))}; what that means stands below."
         )
     tpot_row = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject)
     if (tpot := interval(tpot_row)) is not None:
-        details.append(f"TPOT p90: {with_interval(tpot)}{_one_launch(tpot_row or {})}.")
+        details.append(f"TPOT p90: {with_interval(tpot)}{_kind(tpot_row or {})}.")
     load_row = main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(subject)
     load = interval(load_row)
     load_rate = reference_rate(aggregate, "ref_load")
     if load is not None and load_rate != at:
         details.append(
-            f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_one_launch(load_row or {})}."
+            f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_kind(load_row or {})}."
         )
-    if len(connectors) + len(lacking) > 1:
-        behind = launches_behind([taxes[c] for c in connectors])
-        claim = told_apart(aggregate, connectors, without=list(lacking))
+    if len(values) + len(lacking) > 1:
+        behind = launches_behind([taxes[c] for c in values])
+        claim = told_apart(aggregate, values, without=list(lacking))
         details.append(f"TTFT p90 {where}: {claim}. {behind}")
     if subject != SUBJECT:
         details.append(f"{_why_this_one(taxes, subject)}; {why_absent(aggregate, SUBJECT)}.")
@@ -124,51 +124,70 @@ def headline(aggregate: Aggregate) -> dict[str, Any]:
 
 def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, confidence: str) -> str:
     """What one tax says; of one with an open end, what the other end holds."""
+    estimate = f"{with_interval(value)} ({confidence} interval{_kind(row)})"
     if value.told == NO_TAX_FOUND:
-        return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {with_interval(value)}."
+        return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {estimate}."
     if value.told == UNDETERMINED:
         why = row.get("reason") or "an end of its interval is open"
         ends = "no bounds" if value.low is None and value.high is None else "an open end"
         return (
-            f"{name}: whether it has a tax on TTFT p90 {where} is not known; the estimate is {with_interval(value)}. "
+            f"{name}: whether it has a tax on TTFT p90 {where} is not known; the estimate is {estimate}. "
             f"The interval has {ends} and does not exclude zero: {clean(str(why))}."
         )
     if value.told == GAIN:
-        return f"With {name} switched on TTFT p90 {where} is lower: {with_interval(value)}{_one_launch(row)}."
+        return f"With {name} switched on TTFT p90 {where} is lower: {estimate}."
     amount, low, high = (text.lstrip("+") for text in interval_texts(value))
     if value.high is None:
         why = row.get("reason") or "not known"
         return (
-            f"Merely switching on {name} costs at least {low} more TTFT p90 {where}, by its {confidence} interval{_one_launch(row)}. "
+            f"Merely switching on {name} costs at least {low} more TTFT p90 {where}, by its {confidence} interval{_kind(row)}. "
             f"The estimate is {amount}; the upper end is open: {clean(str(why))}."
         )
     return (
         f"Merely switching on {name} costs {amount} more TTFT p90 {where}, {confidence} interval {low} to {high}"
-        f"{_one_launch(row)}."
+        f"{_kind(row)}."
     )
 
 
 def _unmeasured(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
     """Connectors without a number that were not skipped, each with its reason: the sentence before would pass for the whole."""
     wanted = {c.id for c in configs(aggregate) if c.status != "skipped"}
-    named = [
-        f"{clean(label_of(aggregate, c), 40)} ({clean(why, 160)})"
-        for c, why in lacking.items()
-        if c in wanted
-    ]
-    return f" No number for {listing(named, 9)}." if named else ""
+    found = _by_reason(aggregate, {c: why for c, why in lacking.items() if c in wanted})
+    return "".join(
+        f" {listing(names, len(names))} {'has' if len(names) == 1 else 'have'} no number: {why}."
+        for why, names in found.items()
+    )
+
+
+def _by_reason(aggregate: Aggregate, lacking: Mapping[str, str]) -> dict[str, list[str]]:
+    """Reason -> whose it is; of several it says no longer ``it``."""
+    found: dict[str, list[str]] = {}
+    for config, why in lacking.items():
+        found.setdefault(clean(why, 160), []).append(clean(label_of(aggregate, config), 40))
+    return {why if len(names) == 1 else re.sub("^it (was )?", "", why): names for why, names in found.items()}
+
+
+def _why_nobody(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
+    """Without plain nobody has a tax; else each connector's reason."""
+    plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
+    if plain is not None and plain.status not in MEASURED:
+        return clean(why_absent(aggregate, "plain"))
+    if not lacking:
+        return "the campaign has no connector"
+    return "; ".join(
+        f"{listing(names, len(names))}: {why}" for why, names in _by_reason(aggregate, lacking).items()
+    )
 
 
 def _largest(taxes: Mapping[str, Mapping[str, Any]]) -> str:
-    """The configuration with the largest tax by the estimates that count: over blocks where somebody has those, and told apart from
-    zero where one is; plain with a connector's settings is no connector.
+    """The connector with the largest tax by the estimates that count: over blocks where somebody has those, and told apart from zero
+    where one is.
     """
 
-    def rank(config: str) -> tuple[bool, bool, bool, float]:
+    def rank(config: str) -> tuple[bool, bool, float]:
         row, value = taxes[config], interval(taxes[config])
         point = -math.inf if value is None else value.point
         return (
-            not config.startswith(MATCHED),
             not is_of_one_launch(row.get("kind")),
             value is not None and value.told == TAX,
             point,
@@ -183,26 +202,20 @@ def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
     among = "" if once or not any(is_of_one_launch(t.get("kind")) for t in taxes.values()) else " over blocks"
     value = interval(taxes[subject])
     if value is not None and value.told == TAX:
+        own = [
+            t for c, t in taxes.items() if is_connector(c) and (once or not is_of_one_launch(t.get("kind")))
+        ]
+        found = [v for t in own if (v := interval(t)) is not None and v.told == TAX]
+        if len(found) < 2:
+            return f"This is the only tax{among} that is told apart from zero"
         return f"Of the taxes{among} that are told apart from zero this is the largest"
     return f"No tax{among} is told apart from zero, and this estimate is the largest"
 
 
-def _one_launch(row: Mapping[str, Any]) -> str:
-    return f", {OF_ONE_LAUNCH}" if is_of_one_launch(row.get("kind")) else ""
-
-
-def _flags_of_its_cells(aggregate: Aggregate, tax: Mapping[str, Any]) -> list[str]:
-    """Of the connector's cells and of plain's, in the order of the alphabet."""
-    over_blocks = tax.get("blocks") is not None
-    found = {
-        str(flag)
-        for cell in all_cells(aggregate)
-        if (over_blocks or cell.get("phase") == tax.get("phase"))
-        and cell.get("cell_id") == tax.get("cell_id")
-        and cell.get("config") in ("plain", PLAIN_AGAIN, tax.get("config"))
-        for flag in cell.get("flags") or []
-    }
-    return sorted(found)
+def _kind(row: Mapping[str, Any]) -> str:
+    """What the interval holds."""
+    blocks = number(row.get("blocks"))
+    return f", {OF_ONE_LAUNCH}" if blocks is None else f", over {blocks:.0f} blocks of launches"
 
 
 def _over_blocks(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:

@@ -5,12 +5,10 @@ from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
-    all_cells,
     mapping,
     number,
     reference_rate,
     rows,
-    usable,
     valid_cells,
 )
 from connector_tax.report.device import clock_of
@@ -77,17 +75,14 @@ def _clock(aggregate: Aggregate, config: str) -> Iterator[str]:
     own, plain = (_late(aggregate, c) for c in (config, PLAIN))
     if own is not None and plain is not None and own - plain > LATE_POINTS:
         yield (
-            f"The clock ran late by up to {own:.1%} of the device's time with it and {plain:.1%} with plain, because the waiting thread "
+            f"The clock ran late by {own:.1%} of the device's time with it and {plain:.1%} with plain, because the waiting thread "
             f"found no free core, which is this host's, or waited for Python's interpreter lock, which a GPU's host would do as well: "
             f"a tax of that size may be either."
         )
 
 
 def _late(aggregate: Aggregate, config: str) -> float | None:
-    found = [
-        late
-        for cell in all_cells(aggregate)
-        if cell.get("config") == config and usable(cell)
-        if (late := number(clock_of(cell).get("late_share"))) is not None
-    ]
-    return max(found, default=None)
+    """Of the cell whose steps these are: Phase A's at ref_safe."""
+    at = reference_rate(aggregate, "ref_safe")
+    cells = [c for c in valid_cells(aggregate, "a", config) if number(c.get("rate_per_s")) == at]
+    return next((late for c in cells if (late := number(clock_of(c).get("late_share"))) is not None), None)

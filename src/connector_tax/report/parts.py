@@ -3,9 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Aggregate, in_order, interval, label_of, main_taxes, mapping, rows
-from connector_tax.figures.words import clean, with_interval
+from connector_tax.figures.lookup import (
+    Aggregate,
+    configs,
+    in_order,
+    interval,
+    label_of,
+    main_taxes,
+    mapping,
+    rows,
+)
+from connector_tax.figures.words import MEASURED, clean, with_interval
 from connector_tax.records.cell import is_phase
+from connector_tax.records.connector import is_connector
 from connector_tax.report.tax_text import OF_ONE_LAUNCH, phase_name, tokens
 
 Text = dict[str, Any]
@@ -81,15 +91,25 @@ def _launches(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
     } | {"rest": rest}
 
 
-def settings_view(aggregate: Aggregate) -> list[Text]:
-    """One row per configuration whose settings were seen; what it changed against plain, or that it changed nothing."""
+def settings_view(aggregate: Aggregate) -> list[Mapping[str, Any]]:
+    """One row per configuration: what it changed against plain, that it changed nothing, or that its settings were not seen.
+
+    Nothing where nobody's were.
+    """
+    seen = mapping(aggregate.get("engine_diff"))
+    if all(changes is None for config, changes in seen.items() if config != "plain"):
+        return []
+    wanted = [c.id for c in configs(aggregate) if is_connector(c.id) and c.status in MEASURED]
     found = []
-    for config, changes in mapping(aggregate.get("engine_diff")).items():
-        if config == "plain" or changes is None:
-            continue
+    for config in dict.fromkeys((*seen, *wanted)):
+        changes = seen.get(config)
         words = [
             f"{name.removeprefix('log.')}: {mapping(change).get('plain')} → {mapping(change).get('own')}"
             for name, change in mapping(changes).items()
         ]
-        found.append({"label": label_of(aggregate, config), "changes": words})
-    return found
+        if config != "plain":
+            nothing = "not known" if changes is None else "none"
+            found.append(
+                {"label": label_of(aggregate, config), "config": config, "changes": words, "nothing": nothing}
+            )
+    return in_order(aggregate, found)

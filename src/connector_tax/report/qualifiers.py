@@ -6,6 +6,7 @@ from typing import Any
 
 from connector_tax.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
 from connector_tax.figures.words import listing, rate
+from connector_tax.records.connector import PLAIN_AGAIN
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
 FLAG_MEANINGS = {
@@ -19,7 +20,7 @@ FLAG_MEANINGS = {
     "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
     "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
     "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
-    "hook_times_unknown": "the recorder heard nothing of the connector's hooks, in the worker or at all: what they take is not known",
+    "hook_times_unknown": "step timing recorded no hooks of the connector in the worker, or none anywhere: what they take is not known",
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
     "overloaded": "the engine did not keep up and its queue grew, so the cell ended when its time was over; its percentiles are not used",
     "overload_unjudged": "requests waited and fewer completed than were sent, but the window has under 6 samples of the queue, one a "
@@ -36,11 +37,43 @@ Text = dict[str, Any]
 def flags_view(aggregate: Aggregate) -> list[Text]:
     """What qualifies cells, most frequent first, and how many of them."""
     cells = list(all_cells(aggregate))
-    counts = Counter(flag for cell in cells for flag in cell.get("flags") or [])
+    counts = _counts(aggregate)
     return [
         {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
         for flag, n in counts.most_common()
     ]
+
+
+def flags_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
+    over_blocks = tax.get("blocks") is not None
+    found: dict[str, set[str]] = {}
+    for cell in all_cells(aggregate):
+        config = cell.get("config")
+        if (
+            (over_blocks or cell.get("phase") == tax.get("phase"))
+            and cell.get("cell_id") == tax.get("cell_id")
+            and config in ("plain", PLAIN_AGAIN, tax.get("config"))
+        ):
+            for flag in cell.get("flags") or []:
+                found.setdefault(str(flag), set()).add("own" if config == tax.get("config") else "plain")
+    return dict(sorted(found.items()))
+
+
+def flagged(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
+    """``flagged client_limited (plain's)``; of flags that every cell carries the table of flags tells."""
+    usual = {f for f, n in _counts(aggregate).items() if n == len(all_cells(aggregate))}
+    whose = {"plain": " (plain's)", "own": " (its own)"}
+    named = [
+        flag + (whose[next(iter(sides))] if len(sides) == 1 else "")
+        for flag, sides in flags_behind(aggregate, tax).items()
+        if flag not in usual
+    ]
+    return f"flagged {listing(named, len(named))}" if named else ""
+
+
+def _counts(aggregate: Aggregate) -> Counter[str]:
+    return Counter(flag for cell in all_cells(aggregate) for flag in cell.get("flags") or [])
 
 
 def last_look(cell: Mapping[str, Any]) -> list[str]:
@@ -64,6 +97,19 @@ def knee_text(knee: float, above: list[float]) -> str:
 def outputs_view(aggregate: Aggregate) -> list[Text]:
     """One row per launch that ran the accuracy pass."""
     return [_outputs(aggregate, row) for row in in_order(aggregate, rows(aggregate.get("outputs")))]
+
+
+def repeatable(aggregate: Aggregate) -> str:
+    """Whether the engine gives the same answers twice: what another launch of plain says of it."""
+    again = [
+        r
+        for r in rows(aggregate.get("outputs"))
+        if r.get("config") in ("plain", PLAIN_AGAIN) and r.get("verdict") != "reference"
+    ]
+    if not again:
+        return "No other launch of plain answered them, so whether the engine repeats itself is not known."
+    n = len(again)
+    return f"{n} other launch{'es' if n > 1 else ''} of plain show{'' if n > 1 else 's'} how repeatable the engine itself is."
 
 
 def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:

@@ -6,17 +6,21 @@ from typing import Any
 
 from connector_tax.figures.lookup import (
     Aggregate,
+    chosen_taxes,
     confidence_of,
+    configs,
     in_order,
     interval,
     label_of,
     mapping,
     number,
     rows,
+    why_no_number,
 )
-from connector_tax.figures.words import percent, rate, with_interval
+from connector_tax.figures.words import clean, percent, rate, with_interval
 from connector_tax.intervals.texts import digits_apart
 from connector_tax.records.cell import phase_label
+from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.report.tax_text import VERDICT_WORDS
 
 Text = dict[str, Any]
@@ -31,31 +35,85 @@ def repeats_view(aggregate: Aggregate) -> list[Text]:
             f"{rate(number(entry.get('rate_per_s')) or 0.0)}, {number(entry.get('blocks')) or 0:.0f} blocks",
             "sentences": _sentences(entry, 1 - confidence_of(aggregate)),
             "equal_speed": interval(entry.get("host_speed_slope")) is not None,
-            "rows": [_row(aggregate, tax) for tax in in_order(aggregate, rows(entry.get("taxes")))],
+            "rows": [_row(aggregate, tax) for tax in in_order(aggregate, rows(entry.get("taxes")))]
+            + _without(aggregate, entry),
         }
         for entry in rows(aggregate.get("repeats"))
     ]
+
+
+def failed_sentences(aggregate: Aggregate) -> list[str]:
+    """Who has no tax since requests failed in a block of launches, and why."""
+    found = []
+    for entry in rows(aggregate.get("failed_blocks")):
+        metric, config = str(entry.get("metric")), str(entry.get("config"))
+        name = clean(label_of(aggregate, config), 40)
+        who = "No connector has a tax" if config == "plain" else f"{name} has no tax"
+        where = f"{entry.get('reference')}, {rate(number(entry.get('rate_per_s')) or 0.0)}"
+        found.append(
+            f"{who} of {METRIC_WORDS.get(metric, metric)} at {where}: {clean(str(entry.get('reason')))}."
+        )
+    return found
+
+
+def _without(aggregate: Aggregate, entry: Mapping[str, Any]) -> list[Text]:
+    """A row of each configuration that was not skipped and has no tax over these blocks, with the reason."""
+    here = {str(tax.get("config")) for tax in rows(entry.get("taxes"))}
+    keys = ("metric", "reference", "rate_per_s")
+    chosen = {
+        str(t.get("config")): t
+        for t in chosen_taxes(aggregate)
+        if all(t.get(k) == entry.get(k) for k in keys)
+    }
+    lacking = [
+        c for c in configs(aggregate) if c.id not in here | {"plain", PLAIN_AGAIN} and c.status != "skipped"
+    ]
+    return [
+        {
+            "label": c.label,
+            "tax": "not available",
+            "verdict": "",
+            "mood": "none",
+            "equal_speed": {"text": "–", "note": ""},
+            "adjusted": "–",
+            "blocks": _why_without(aggregate, c.id, chosen.get(c.id)),
+        }
+        for c in lacking
+    ]
+
+
+def _why_without(aggregate: Aggregate, config: str, chosen: Mapping[str, Any] | None) -> str:
+    if chosen is None:
+        return why_no_number(aggregate, config)
+    if interval(chosen) is None:
+        return str(chosen.get("reason") or "unavailable")
+    return "too few of these blocks have its cell, so its tax is of one launch"
 
 
 def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
     found = []
     again = interval(entry.get("noise_floor"))
     if again is not None:
-        least = number(mapping(entry.get("noise_floor")).get("found_4_of_5"))
+        least = interval(mapping(entry.get("noise_floor")).get("found_4_of_5"))
         blocks = number(entry.get("blocks")) or 0
+        # Of an aggregate of an earlier version it has no interval, and is too small in two campaigns of three.
         power = (
-            f" A tax of {percent(least, no_zero=True).lstrip('+')} is found by {blocks:.0f} such blocks in four of five campaigns, if the connector's launches differ as plain's do."
-            if least is not None
+            f" The tax that {blocks:.0f} such blocks find in four of five campaigns is estimated at {with_interval(least)}, if a connector's "
+            "launches differ as plain's do."
+            if least is not None and None not in (least.low, least.high)
             else ""
         )
-        found.append(f"Plain against itself: {with_interval(again)}.{power}")
+        apart = ", so its second launch is told apart from its first" if again.excludes_zero else ""
+        found.append(f"Plain against itself: {with_interval(again)}{apart}.{power}")
     spread = interval(entry.get("between_launches"))
+    # What first and second launches differ by on average is no spread.
+    beside = "Beside that, launches" if again is not None and again.excludes_zero else "Launches"
     if spread is not None:
         found.append(
-            f"Launches of plain differ by {spread.point:.1%} [{spread.low:.1%}, {spread.high:.1%}] (standard deviation) beyond what their "
+            f"{beside} of plain differ by {spread.point:.1%} [{spread.low:.1%}, {spread.high:.1%}] (standard deviation) beyond what their "
             "requests explain."
             if f"{spread.low:.1%}" != f"{spread.point:.1%}"
-            else f"Launches of plain differ by up to {spread.high:.1%} (standard deviation) beyond what their requests explain, perhaps by nothing."
+            else f"{beside} of plain differ by up to {spread.high:.1%} (standard deviation) beyond what their requests explain, perhaps by nothing."
         )
     drift = interval(mapping(entry.get("drift")).get("change"))
     if drift is not None:

@@ -7,14 +7,14 @@ from connector_tax.figures.lookup import (
     Aggregate,
     configs,
     interval,
-    is_of_one_launch,
     main_taxes,
     mapping,
+    number,
     rows,
 )
-from connector_tax.figures.words import clean, with_interval
+from connector_tax.figures.words import clean, of_reference_rates, with_interval
 from connector_tax.report.hooks import cpu_us, wall_us
-from connector_tax.report.tax_text import OF_ONE_LAUNCH
+from connector_tax.report.tax_text import OF_ONE_LAUNCH, stands_in, tokens
 from connector_tax.stats.attribution import BETWEEN_HOOKS
 
 PLAIN = "plain"
@@ -26,8 +26,9 @@ HOOKS = ("hooks of a decode step, µs of wall clock", "µs of CPU")
 def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
     """One row per configuration other than plain, in the campaign's order: taxes at ``reference`` and what a step's hooks take.
 
-    A tax is relative to plain's percentile. The last two columns are of decode-only steps of one launch, without hooks that vLLM calls
-    between steps. Where the campaign knows the speed of its host, a column has the TTFT tax at equal speed.
+    A tax is relative to plain's percentile, with its interval, over how many blocks of launches or of which launch it is, and the requests
+    with the connector and without. The last two columns are of decode-only steps of one launch, without hooks that vLLM calls between steps.
+    Where the campaign knows the speed of its host, a column has the TTFT tax at equal speed. What qualifies the reference rates stands below.
     """
     ttft, tpot = (main_taxes(aggregate, metric=m, reference=reference) for m in ("ttft_p90", "tpot_p90"))
     equal = _at_equal_speed(aggregate, reference)
@@ -50,13 +51,14 @@ def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
     ]
     names = ("configuration", *LATENCIES, *((EQUAL_SPEED,) if equal else ()), *HOOKS)
     head = (f"| {' | '.join(names)} |", f"|{'---|' * len(names)}")
-    return "\n".join((*head, *lines))
+    below = of_reference_rates(aggregate)
+    return "\n".join((*head, *lines, *(("", below) if below else ())))
 
 
 def _at_equal_speed(aggregate: Aggregate, reference: str) -> dict[str, Mapping[str, Any]]:
     """Configuration -> its TTFT tax at equal speed of the host; nothing where the speed is not known."""
     return {
-        str(tax.get("config")): found
+        str(tax.get("config")): {**found, "n": tax.get("n")}
         for entry in rows(aggregate.get("repeats"))
         if (entry.get("metric"), entry.get("reference")) == ("ttft_p90", reference)
         for tax in rows(entry.get("taxes"))
@@ -69,12 +71,18 @@ def _cell(text: str) -> str:
 
 
 def _tax(row: Mapping[str, Any] | None) -> str:
-    """Of one launch it says so; one at equal speed of the host is over blocks, and has no kind of its own."""
+    """One at equal speed of the host is over the blocks of its tax, whose requests stand there."""
     found = interval(row)
     if row is None or found is None:
         return "–"
-    once = "metric" in row and is_of_one_launch(row.get("kind"))
-    return f"{with_interval(found)}, {OF_ONE_LAUNCH}" if once else with_interval(found)
+    if "metric" not in row:
+        return ", ".join(filter(None, (with_interval(found), _blocks(row.get("n")))))
+    whose = _blocks(row.get("blocks")) or ", ".join(filter(None, (OF_ONE_LAUNCH, stands_in(row))))
+    return f"{with_interval(found)}, {whose}, n {tokens(row.get('n'))} and {tokens(row.get('n_plain'))}"
+
+
+def _blocks(n: Any) -> str:
+    return "" if number(n) is None else f"over {tokens(n)} blocks"
 
 
 def _hooks(

@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.lookup import Interval, interval, is_of_one_launch, mapping, number
+from connector_tax.figures.lookup import Interval, interval, is_of_one_launch, is_recorded, mapping, number
 from connector_tax.figures.words import PHASES, with_interval
 from connector_tax.records.cell import is_phase, phase_label
 from connector_tax.stats.outcomes import UNDETERMINED
 
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
+STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
+# Of a part of a step: by itself it is neither a tax nor a gain.
+PART_METRICS = ("callback_p50_us", "unexplained_us")
+PART_WORDS = {"tax": "above zero", "gain": "below zero", "no_tax_found": "not told apart from zero"}
 OF_ONE_LAUNCH = "of one launch"
 VERDICT_WORDS = {"no_tax_found": "no tax found"}
 
@@ -16,8 +20,12 @@ OVERLOADED = {True: "did not keep up", False: ""}
 Text = dict[str, Any]
 
 
-def tax_text(row: Mapping[str, Any] | None) -> Text:
-    """Number, interval, sample size and verdict of one tax; why there is none where there is none."""
+def tax_text(row: Mapping[str, Any] | None, flagged: str = "") -> Text:
+    """Number, interval, sample size and verdict of one tax; why there is none where there is none.
+
+    Args:
+        flagged: flags of the cells behind it.
+    """
     value = interval(row)
     if row is None or value is None:
         reason = str(mapping(row).get("reason") or "not measured")
@@ -37,16 +45,22 @@ def tax_text(row: Mapping[str, Any] | None) -> Text:
         "range": f"[{rest}" if rest else "",
         "n": _sizes(row),
         "overloaded": "; ".join(
-            filter(None, (OVERLOADED[bool(row.get("overloaded"))], holds(row), _why_open(row, value)))
+            filter(
+                None, (OVERLOADED[bool(row.get("overloaded"))], holds(row), flagged, _why_open(row, value))
+            )
         ),
-        "verdict": verdict_words(verdict, row.get("kind")),
-        "mood": {"tax": "bad", "gain": "good"}.get(verdict, "none"),
+        "verdict": verdict_words(verdict, row.get("kind"), row.get("metric")),
+        "mood": "none" if row.get("metric") in PART_METRICS else MOODS.get(verdict, "none"),
     }
 
 
-def verdict_words(verdict: str, kind: object) -> str:
+MOODS = {"tax": "bad", "gain": "good"}
+
+
+def verdict_words(verdict: str, kind: object, metric: object = None) -> str:
     """``tax``, ``no tax found``; what one launch decided says so, since another launch may differ."""
-    word = VERDICT_WORDS.get(verdict, verdict.replace("_", " "))
+    words = PART_WORDS if metric in PART_METRICS else VERDICT_WORDS
+    word = words.get(verdict, verdict.replace("_", " "))
     one_launch = is_of_one_launch(kind) and verdict not in ("", "unavailable")
     return f"{word}, {OF_ONE_LAUNCH}" if one_launch else word
 
@@ -81,26 +95,38 @@ def stands_in(row: Mapping[str, Any]) -> str:
 
 
 def in_place(text: Text, found: Mapping[str, Any], cell: Mapping[str, Any]) -> Text:
-    """``text`` of the tax ``found``, with whose tax it is in place of where it is not that of the launch of ``cell``."""
+    """``text`` of the tax ``found``, with whose tax it is in place of where it is not that of the launch of ``cell``.
+
+    Where it has no number nothing stands in place of anything, and the reason is all there is to say.
+    """
     phase = str(cell.get("phase"))
-    if found.get("phase") == phase or not is_phase(phase):
+    if found.get("phase") == phase or not is_phase(phase) or interval(found) is None:
         return text
-    where = "n" if text["n"] else "range"
-    own = "by phase A's launch" if found.get("phase") == "a" and text["n"] else ""
+    own = "by phase A's launch" if found.get("phase") == "a" else ""
     note = f"in place of phase {phase_name(phase)}'s launch"
-    return text | {where: ", ".join(filter(None, (text[where], own, note)))}
+    return text | {"n": ", ".join(filter(None, (text["n"], own, note)))}
 
 
 def shape_text(cell: Mapping[str, Any]) -> str:
-    """Prompt and output tokens, or the name of the conversations; of a closed loop what it held: ``c8_128x256_k50000``."""
+    """Prompt and output tokens, or the name of the conversations; of a closed loop what it held: ``c8_128x256_k50000``.
+
+    A cell without the step recorder stands beside another of the same shape, and says so.
+    """
     if cell.get("phase") == "c":
         return str(cell.get("cell_id")).partition("_")[2]
     if cell.get("phase") == "d":
         return str(cell.get("cell_id"))
-    return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}"
+    unrecorded = "" if is_recorded(cell) else ", unrecorded"
+    return f"{tokens(cell.get('input_tokens'))} x {tokens(cell.get('output_tokens'))}{unrecorded}"
 
 
 def tokens(value: Any) -> str:
     """A whole number with thousands marked; ``?`` for what is none."""
     found = number(value)
     return f"{found:,.0f}" if found is not None else "?"
+
+
+def per_s(value: Any) -> str:
+    """A rate without its unit."""
+    found = number(value)
+    return f"{found:g}" if found is not None else "?"

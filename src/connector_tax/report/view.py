@@ -7,13 +7,10 @@ from connector_tax.figures.lookup import (
     REFERENCES,
     Aggregate,
     all_cells,
-    chosen_taxes,
     confidence_of,
     confidence_words,
     configs,
-    interval,
     label_of,
-    main_taxes,
     mapping,
     non_monotonic,
     number,
@@ -23,10 +20,9 @@ from connector_tax.figures.lookup import (
     rows,
     saturation_rate,
     source_note,
-    standing_tax,
     usable,
 )
-from connector_tax.figures.words import RANDOM_WORDS, rate, with_interval
+from connector_tax.figures.words import RANDOM_WORDS
 from connector_tax.records.cell import is_phase, phase_place
 from connector_tax.report.attribution import attribution_view
 from connector_tax.report.conversations import conversations_view
@@ -38,26 +34,26 @@ from connector_tax.report.observer import observer_lost, observer_view
 from connector_tax.report.parts import decomposition_view, settings_view, two_parts_view
 from connector_tax.report.prior import prior_sentences
 from connector_tax.report.processes import processes_view
-from connector_tax.report.qualifiers import PHASE_NAMES, flags_view, knee_text, last_look, outputs_view
-from connector_tax.report.repeats import repeats_view
-from connector_tax.report.tax_text import (
-    LATENCY_METRICS,
-    OF_ONE_LAUNCH,
-    in_place,
-    shape_text,
-    stands_in,
-    tax_text,
-    tokens,
+from connector_tax.report.provenance import provenance_view
+from connector_tax.report.qualifiers import (
+    PHASE_NAMES,
+    flags_view,
+    knee_text,
+    last_look,
+    outputs_view,
+    repeatable,
 )
+from connector_tax.report.repeats import failed_sentences, repeats_view
+from connector_tax.report.tax_tables import (
+    about_taxes,
+    amplification,
+    reference_table,
+    repeats_by_phase,
+    shape_taxes,
+)
+from connector_tax.report.tax_text import per_s, shape_text, tokens
 from connector_tax.report.verdict_rows import verdict_row
 
-TAX_COLUMNS = {
-    "ttft_p90": "TTFT p90",
-    "tpot_p90": "TPOT p90",
-    "step_p50_us": "median step",
-    "callback_p50_us": "of it in the connector's hooks",
-    "unexplained_us": "of it elsewhere",
-}
 Text = dict[str, Any]
 
 
@@ -73,13 +69,17 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "hypotheses": [
             verdict_row(h, 1 - confidence_of(aggregate)) for h in rows(aggregate.get("hypotheses"))
         ],
-        "taxes": [t for r in _references(aggregate) if (t := _tax_table(aggregate, r)) is not None],
+        "taxes": (
+            tables := [t for r in _references(aggregate) if (t := reference_table(aggregate, r)) is not None]
+        ),
+        "about_taxes": about_taxes(aggregate, tables),
         # With blocks their table has both launches, beside the tax that stands.
-        "repeats": [] if rows(aggregate.get("repeats")) else _repeats(aggregate),
+        "repeats": [] if rows(aggregate.get("repeats")) else repeats_by_phase(aggregate),
         "blocks": repeats_view(aggregate),
+        "failed_blocks": failed_sentences(aggregate),
         "host_drift": host_drift_view(aggregate),
-        "amplification": _amplification(aggregate) if len(_references(aggregate)) > 1 else [],
-        "shape_taxes": _shape_taxes(aggregate),
+        "amplification": amplification(aggregate) if len(_references(aggregate)) > 1 else [],
+        "shape_taxes": shape_taxes(aggregate),
         "attribution": attribution_view(aggregate),
         "decomposition": decomposition_view(aggregate),
         "two_parts": two_parts_view(aggregate),
@@ -93,6 +93,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "prior": prior_sentences(aggregate),
         "flags": flags_view(aggregate),
         "outputs": outputs_view(aggregate),
+        "repeatable": repeatable(aggregate),
         "criteria": [_criterion(c) for c in rows(aggregate.get("criteria"))],
         "configs": _configs(aggregate),
         "arrivals": RANDOM_WORDS if random_arrivals(aggregate) else "",
@@ -100,7 +101,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         "problems": [
             {k: str(p.get(k) or "") for k in ("where", "what")} for p in rows(aggregate.get("problems"))
         ],
-        "provenance": _provenance(provenance, campaign, config_hash),
+        "provenance": provenance_view(provenance, campaign, config_hash),
         "reproduce": _reproduce(aggregate),
     }
 
@@ -122,132 +123,6 @@ def _banner(aggregate: Aggregate) -> list[str]:
             "file. They show that the pipeline works. They say nothing about real connectors."
         ]
     return [f"{note}. A connector may cost a different share of a step there."] if note else []
-
-
-def _tax_table(aggregate: Aggregate, reference: str) -> Text | None:
-    """One row per connector at one reference rate; None where no tax is available there."""
-    columns = {m: main_taxes(aggregate, metric=m, reference=reference) for m in TAX_COLUMNS}
-    columns = {m: found for m, found in columns.items() if found}
-    if not columns:
-        return None
-    # Those with a reason in place of a number stand there with it; the one that stands for all launches comes last.
-    told = {
-        (str(t.get("config")), str(t.get("metric"))): t
-        for t in (*rows(aggregate.get("taxes")), *chosen_taxes(aggregate))
-        if t.get("reference") == reference and t.get("phase") == "a"
-    }
-    named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
-    order = [c.id for c in configs(aggregate) if c.id in named]
-    at = reference_rate(aggregate, reference)
-    first = next(iter(next(iter(columns.values())).values()))
-    shape = (
-        f"{tokens(first.get('input_tokens'))} prompt and {tokens(first.get('output_tokens'))} output tokens"
-    )
-    return {
-        "title": f"At {reference}" + (f", {rate(at)}" if at is not None else "") + f", {shape}",
-        "columns": [TAX_COLUMNS[m] for m in columns],
-        "rows": [
-            {
-                "label": label_of(aggregate, c),
-                "id": c,
-                "taxes": [_main_tax(found.get(c), told.get((c, m))) for m, found in columns.items()],
-            }
-            for c in order
-        ],
-    }
-
-
-def _main_tax(row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> Text:
-    """The number, and which launch it is of where that is not Phase A's; without one Phase A's reason."""
-    if row is None:
-        return tax_text(told)
-    text, instead = tax_text(row), stands_in(row)
-    reason = str((told or {}).get("reason") or "") if row.get("blocks") is None and instead else ""
-    return text | {"n": ", ".join(filter(None, (text["n"], instead, reason)))}
-
-
-def _repeats(aggregate: Aggregate) -> list[Text]:
-    """Taxes at ref_safe that two launches measured: Phase A's, and the same rate and shape in Phase B."""
-    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
-    for row in rows(aggregate.get("taxes")):
-        if row.get("reference") == "ref_safe" and row.get("metric") in LATENCY_METRICS:
-            key = tuple(
-                row.get(k) for k in ("config", "rate_per_s", "input_tokens", "output_tokens", "metric")
-            )
-            found.setdefault(key, {})[str(row.get("phase"))] = row
-    table: dict[str, Text] = {}
-    for (config, *_, metric), by_phase in found.items():
-        if {"a", "b"} <= by_phase.keys():
-            entry = table.setdefault(str(config), {"label": label_of(aggregate, str(config)), "taxes": {}})
-            entry["taxes"][str(metric)] = [tax_text(by_phase["a"]), tax_text(by_phase["b"])]
-    order = [c.id for c in configs(aggregate) if c.id in table]
-    return [
-        {
-            "label": table[c]["label"],
-            "taxes": [t for m in LATENCY_METRICS for t in table[c]["taxes"].get(m, [])],
-        }
-        for c in order
-    ]
-
-
-def _amplification(aggregate: Aggregate) -> list[Text]:
-    order = [c.id for c in configs(aggregate)]
-    found: dict[str, dict[str, str]] = {}
-    for row in rows(aggregate.get("amplification")):
-        metric, value = str(row.get("metric")), interval(row)
-        if metric not in LATENCY_METRICS:
-            continue
-        # A difference of two percentages is in percentage points.
-        text = (
-            f"{with_interval(value).replace(' %', ' pp')}, {row.get('kind') or OF_ONE_LAUNCH}"
-            if value
-            else f"not available: {row.get('reason') or 'unknown'}"
-        )
-        found.setdefault(str(row.get("config")), {})[metric] = text
-    return [
-        {"label": label_of(aggregate, c), "ttft": v.get("ttft_p90", ""), "tpot": v.get("tpot_p90", "")}
-        for c, v in sorted(
-            found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)
-        )
-    ]
-
-
-def _shape_taxes(aggregate: Aggregate) -> list[Text]:
-    """The latency taxes at Phase B's and B's shapes, one row each; the unavailable ones with their reason."""
-    order = [c.id for c in configs(aggregate)]
-    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
-    for row in rows(aggregate.get("taxes")):
-        if row.get("phase") in ("b", "b_prime") and row.get("metric") in LATENCY_METRICS:
-            config = str(row.get("config"))
-            place = (
-                order.index(config) if config in order else len(order),
-                config,
-                str(row.get("reference")),
-            )
-            key = (
-                *place,
-                *(number(row.get(k)) or 0 for k in ("rate_per_s", "input_tokens", "output_tokens")),
-            )
-            found.setdefault(key, {})[str(row.get("metric"))] = row
-    return [
-        {
-            "label": label_of(aggregate, key[1]),
-            "reference": key[2],
-            "rate": _rate(key[3]),
-            "shape": f"{tokens(key[4])} x {tokens(key[5])}",
-            "taxes": [_shape_tax(aggregate, taxes.get(m)) for m in LATENCY_METRICS],
-        }
-        for key, taxes in sorted(
-            found.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] != "ref_safe", *item[0][3:])
-        )
-    ]
-
-
-def _shape_tax(aggregate: Aggregate, row: Mapping[str, Any] | None) -> Text:
-    """The tax that stands at its rate and shape: at Phase A's shape it may be over blocks, or of Phase A's launch, and says so."""
-    if row is None or (found := standing_tax(aggregate, row)) is row:
-        return tax_text(row)
-    return in_place(_main_tax(found, None), found, row)
 
 
 def _criterion(value: Mapping[str, Any]) -> Text:
@@ -284,7 +159,7 @@ def _configs(aggregate: Aggregate) -> list[Text]:
                 "cells": f"{sum(map(usable, cells))} of {len(cells)} usable" if cells else "none",
                 "saturation": knee_text(knee, non_monotonic(aggregate, config.id))
                 if knee is not None
-                else ("none measured" if measured else ""),
+                else ("at no measured rate" if measured else ""),
             }
         )
     return result
@@ -311,7 +186,7 @@ def _cell(aggregate: Aggregate, cell: Mapping[str, Any]) -> Text:
     return {
         "label": label_of(aggregate, str(cell.get("config"))),
         "phase": PHASE_NAMES.get(str(cell.get("phase")), str(cell.get("phase")).upper()),
-        "rate": "closed loop" if cell.get("phase") == "d" else _rate(cell.get("rate_per_s")),
+        "rate": "closed loop" if cell.get("phase") == "d" else per_s(cell.get("rate_per_s")),
         "shape": shape_text(cell),
         "verdict": verdict if usable(cell) or verdict != "valid" else "not usable",
         "mood": "none" if usable(cell) else "bad",
@@ -340,33 +215,6 @@ def _latency(cell: Mapping[str, Any], quantity: str, which: str) -> Text:
     return {"text": f"{value.point:,.4g}", "range": "" if bare else f"[{ends[0]}, {ends[1]}]", "reason": ""}
 
 
-def _provenance(
-    provenance: Mapping[str, Any], campaign: Mapping[str, Any], config_hash: str | None
-) -> list[tuple[str, str]]:
-    """Flat (name, value) pairs; nested names are joined by a dot."""
-    found = _flat("", provenance)
-    names = {name for name, _ in found}
-    extra: list[tuple[str, str]] = []
-    if config_hash and "config_hash" not in names:
-        extra.append(("config hash", config_hash))
-    if "created_utc" not in names and campaign.get("created_utc"):
-        extra.append(("created_utc", str(campaign["created_utc"])))
-    if not any(n.startswith("order") for n in names):
-        extra += _flat("order", campaign.get("order"))
-    if campaign.get("thinned"):
-        extra += _flat("thinned", campaign["thinned"])
-    return [(name.replace("_", " "), value) for name, value in found + extra]
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        return [pair for k, v in value.items() for pair in _flat(f"{name}.{k}" if name else str(k), v)]
-    if isinstance(value, list):
-        text = ", ".join(str(v) for v in value) if value else "none"
-        return [(name, text)] if name else []
-    return [(name, "unknown" if value is None else str(value))] if name else []
-
-
 def _reproduce(aggregate: Aggregate) -> list[Text]:
     campaign = str(aggregate.get("campaign") or "<campaign>")
     root = f"results/{campaign}"
@@ -388,11 +236,6 @@ def _reproduce(aggregate: Aggregate) -> list[Text]:
             "commands": [f"bash {root}/<date>_<configuration>/phase_a/launch.sh"],
         },
     ]
-
-
-def _rate(value: Any) -> str:
-    found = number(value)
-    return f"{found:g}" if found is not None else "?"
 
 
 def _plain(value: Any, digits: int) -> str:

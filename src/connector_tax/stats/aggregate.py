@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +28,11 @@ from connector_tax.stats.completeness import (
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.decomposition import NOOP, decompose
 from connector_tax.stats.evidence import evidence_of, hypotheses_json
+from connector_tax.stats.failed_blocks import failed_blocks, problems_of
 from connector_tax.stats.flags import flags_of, unheard_hooks
 from connector_tax.stats.growth import growth
 from connector_tax.stats.hypotheses import judge_hypotheses
+from connector_tax.stats.launches import launches_at
 from connector_tax.stats.main_taxes import (
     REFERENCES,
     MainTax,
@@ -40,11 +43,16 @@ from connector_tax.stats.main_taxes import (
     main_taxes,
 )
 from connector_tax.stats.observer import observer_effect
-from connector_tax.stats.outputs import compare_outputs
+from connector_tax.stats.outputs import compare_outputs, other_computations
 from connector_tax.stats.power import outlook
 from connector_tax.stats.provenance import provenance
-from connector_tax.stats.reference import saturation_by_config, select_reference_rates
-from connector_tax.stats.repeats import headline_taxes, host_drift, repeats
+from connector_tax.stats.reference import (
+    NO_PLAIN,
+    how_to_get_plain,
+    saturation_by_config,
+    select_reference_rates,
+)
+from connector_tax.stats.repeats import headline_taxes, host_drift, rates_of_blocks, repeats
 from connector_tax.stats.taxes import (
     METRICS,
     NEITHER,
@@ -78,16 +86,20 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     }
     absent, lost = absent_configs(data), lost_cells(data)
     no_ttft = no_ttft_tax(config["connectors"])
-    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft)
-    copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
-    taxes = [replace(t, holds=_holds(copies.get(t.config))) for t in taxes]
-    changed = (data.engine_diff or {}).get("configs", {})
     outputs, output_problems = compare_outputs(data)
-    blocks = repeats(estimates, rates, confidence, frozenset(no_ttft))
+    no_tax = other_computations(outputs)
+    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
+    copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
+    clocked = config["engine"]["kind"] == "virtual_gpu"
+    taxes = [replace(t, holds=_holds(copies.get(t.config), clocked)) for t in taxes]
+    changed = (data.engine_diff or {}).get("configs", {})
+    blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
     shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
     one_launch = launch_taxes(taxes, rates, shape)
     rng = stream(config["seed"], "repeats")
-    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng)
+    at_safe = launches_at(estimates, float(rates["ref_safe_per_s"]), "ttft_p90") if rates is not None else {}
+    failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft), frozenset(no_tax))
+    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng, failed)
     evidence = evidence_of(taxes, chosen, absent, config, confidence)
     verdicts = judge_hypotheses(evidence)
     equal_speed = headline_taxes(
@@ -97,7 +109,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         settings["bootstrap_draws"],
         stream(config["seed"], "at_equal_host_speed"),
         equal_speed=True,
-        without=frozenset(no_ttft),
+        without=frozenset({*no_ttft, *no_tax}),
     )
     return {
         "schema_version": SCHEMA_VERSION,
@@ -105,22 +117,23 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "date": data.document["date"],
         "provenance": provenance(data),
         "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
-        "step_timing_reason": (data.preflight or {}).get("step_timing_reason"),
+        "step_timing_reason": _why_no_steps(data, estimates),
         "configs": config_states(data, absent, lost),
         "cells": [_cell_entry(c, estimates, saturation, confidence) for c in data.cells()],
         "saturation": {i: s.to_json() for i, s in saturation.items()},
         "reference_rates": rates,
         "taxes": [t.to_json(confidence) for t in taxes],
         "main_taxes": [m.to_json(confidence) for m in chosen],
-        "attribution": _attribution(_at_ref_safe(estimates, rates), config["seed"], confidence),
+        "attribution": _attribution(_at_ref_safe(estimates, rates, no_tax), config["seed"], confidence),
         "engine_diff": changed,
         "decomposition": decompose(chosen, changed, confidence, absent.get(NOOP)),
         "two_parts": two_parts(chosen, confidence),
         "repeats": blocks,
+        "failed_blocks": [f.to_json() for f in failed],
         "host_drift": host_drift(estimates, rates, confidence),
         "power": outlook([m.tax for m in one_launch], blocks, confidence),
-        "observer_effect": observer_effect(estimates, confidence),
-        "growth": growth(estimates, data.cells(), confidence),
+        "observer_effect": observer_effect(estimates, confidence, no_tax),
+        "growth": growth(estimates, data.cells(), confidence, no_tax),
         "amplification": _amplification(chosen, confidence),
         "hypotheses": hypotheses_json(verdicts, evidence, equal_speed),
         "outputs": outputs,
@@ -129,10 +142,20 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
             {"where": p.where, "what": p.what}
             for p in (
                 *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
-                *(*missing_repeats(data, absent), *unheard_hooks(data)),
+                *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
             )
         ],
     }
+
+
+def _why_no_steps(data: CampaignData, estimates: dict[tuple[str, str, str], CellEstimates]) -> str | None:
+    """None where some cell has step records."""
+    if any(e.cell.steps is not None for e in estimates.values()):
+        return None
+    told = (data.preflight or {}).get("step_timing_reason")
+    wanted = data.document["config"]["engine"].get("step_timing", True)
+    unsaid = "no cell has step records" if wanted else "the configuration switches step timing off"
+    return told or (unsaid if estimates else "the campaign has no usable cell")
 
 
 def _cell_entry(
@@ -163,10 +186,14 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
     try:
         now = select_reference_rates(data, shapes=False)
     except AnalysisError as error:
-        return data.reference_rates, [Problem("phase A", str(error))]
+        if data.reference_rates is None:
+            return None, [Problem("phase A", str(error))]
+        kept = f"{NO_PLAIN}, so the reference rates cannot be worked out anew. Taxes use those of the file. {how_to_get_plain(data)}"
+        return data.reference_rates, [Problem("reference_rates.json", kept)]
     found = data.reference_rates
     if found is None:
-        return now, []
+        lost = "is not there: the reference rates were worked out anew from Phase A as it is now"
+        return now, [Problem("reference_rates.json", lost)]
     names = ("ref_safe_per_s", "ref_load_per_s", "flags")
     changed = [f"{n} is {found.get(n)} and would be {now[n]}" for n in names if found.get(n) != now[n]]
     if changed:
@@ -180,8 +207,9 @@ def _taxes(
     rates: dict[str, Any] | None,
     lost: list[LostCell],
     no_ttft: dict[str, str],
+    no_tax: dict[str, str],
 ) -> list[Tax]:
-    """Of every cell of Phases A to C; a lost one has taxes with a reason.
+    """Of every cell of Phases A to C; a lost one, and one of another computation than plain's, has taxes with a reason.
 
     Without those a mean over lengths would be one over the lengths that are left.
     """
@@ -191,7 +219,7 @@ def _taxes(
     for (config, phase, cell_id), own in estimates.items():
         plain = estimates.get(("plain", phase, cell_id))
         for reference in _references(config, phase, own.cell.spec, rates):
-            found += taxes_of(own, plain, reference, no_ttft.get(config))
+            found += taxes_of(own, plain, reference, no_ttft.get(config), no_tax.get(config))
     for cell in lost:
         plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
         for reference in _references(cell.config, cell.phase, cell.spec, rates):
@@ -199,8 +227,14 @@ def _taxes(
     return found
 
 
-def _holds(copies_kv: str | None) -> str | None:
-    return None if copies_kv is None else f"copying KV to {copies_kv}"
+def _holds(copies_kv: str | None, clocked: bool) -> str | None:
+    """
+    Args:
+        clocked: on a virtual GPU a stand-in lasts as long as the copy would.
+    """
+    if copies_kv is None:
+        return None
+    return f"copying KV to {copies_kv}" + (", clocked by a stand-in" if clocked else "")
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
@@ -215,7 +249,9 @@ def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) 
 
 
 def _at_ref_safe(
-    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    without: Collection[str],
 ) -> dict[str, CellEstimates]:
     """Configuration -> its Phase A cell at ref_safe."""
     return {
@@ -223,6 +259,7 @@ def _at_ref_safe(
         for (config, phase, _), own in estimates.items()
         if phase == "a"
         and config != PLAIN_AGAIN
+        and config not in without
         and rates is not None
         and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
     }

@@ -6,6 +6,7 @@ entered it: CPU time is measured in some steps only.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,8 @@ from connector_tax.stats.taxes import OF_ONE_LAUNCH, difference, verdict
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
 TRIM = 0.001
+# Of a share: how far out an end is looked for, and how exactly.
+DOUBLINGS, HALVINGS = 40, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,48 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
     """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
     if whole.point is None or verdict(whole, confidence) != TAX:
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = replicates / whole.replicates
-    return _of_one_launch(replace(whole, point=part / whole.point, replicates=shares), confidence)
+    point = part / whole.point
+
+    def rest(share: float) -> tuple[float | None, float | None]:
+        """The interval of what such a share of the difference leaves of the part."""
+        left = replace(
+            whole, point=part - share * (whole.point or 0.0), replicates=replicates - share * whole.replicates
+        )
+        return left.interval(confidence)
+
+    # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree with those of the difference.
+    low = _last(point, -1, lambda share: not _is_above(rest(share)[0]))
+    high = _last(point, 1, lambda share: not _is_below(rest(share)[1]))
+    found = {"point": point, "low": low, "high": high, "n": whole.n, "kind": OF_ONE_LAUNCH}
+    return (
+        found
+        if None not in (low, high)
+        else found | {"reason": "the difference may be too small for a share to have an end"}
+    )
+
+
+def _is_above(end: float | None) -> bool:
+    return end is not None and end > 0
+
+
+def _is_below(end: float | None) -> bool:
+    return end is not None and end < 0
+
+
+def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float | None:
+    """The last number from ``start`` on of which ``holds`` is true; None where that is so of any."""
+    inside, step = start, max(abs(start), 1e-6)
+    for _ in range(DOUBLINGS):
+        if not holds(start + direction * step):
+            break
+        inside, step = start + direction * step, 2 * step
+    else:
+        return None
+    outside = start + direction * step
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
 
 
 def _of_one_launch(found: Estimate, confidence: float) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 from connector_tax.errors import ArtifactError
 from connector_tax.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.plan import cells_of, config_of, until_overload
-from connector_tax.records.cell import CellSpec, Shape, is_repeat, phase_label
+from connector_tax.records.cell import CellSpec, Shape, is_repeat, phase_place, phase_word
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.launches import MIN_BLOCKS
+from connector_tax.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +68,27 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
     if cell is not None:
         reasons = [*cell.left_out, *cell.document["reasons"]] or [f"verdict {cell.document['verdict']}"]
-        return None if cell.usable else (f"its cell was left out: {reasons[0]}", True)
+        return None if cell.usable else (f"{_its_cell(run)} is lost: {reasons[0]}", True)
     where = _relative(data, run) + f"/cells/{cell_id}"
     told = next((p.what for p in data.problems if p.where == where), None)
     if told is not None:
-        return f"its cell was left out: {told}", True
+        return f"{_its_cell(run)} is lost: {told}", True
     if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
         return _why_ended(run), True
     in_receipt = run.receipt is not None and any(c["cell_id"] == cell_id for c in run.receipt.cells)
-    return "its cell is missing", in_receipt
+    return f"{_its_cell(run)} is missing", in_receipt
+
+
+def _its_cell(run: RunData) -> str:
+    """A reader may know the cell of another phase that has the same rate and shape."""
+    return f"its cell of phase {phase_word(run.folder.phase)}"
 
 
 def _why_ended(run: RunData) -> str:
     """Of a run that ended without being measured; names the phase in which it failed."""
     assert run.receipt is not None
     failed = run.receipt.status == "failed"
-    return (f"failed in phase {phase_label(run.folder.phase)}: " if failed else "") + (
+    return (f"failed in phase {phase_word(run.folder.phase)}: " if failed else "") + (
         run.receipt.reason or ""
     )
 
@@ -111,8 +116,14 @@ def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
     return found
 
 
-def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]:
-    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block."""
+def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launches) -> list[Problem]:
+    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block.
+
+    Of requests that failed in one, ``failed_blocks`` says what follows.
+
+    Args:
+        launches: those of the blocks at ref_safe.
+    """
     config = data.document["config"]
     order = data.document.get("order") or {}
     blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
@@ -131,11 +142,10 @@ def missing_repeats(data: CampaignData, absent: dict[str, str]) -> list[Problem]
         for block, members in lacking.items()
         if (ids := members if is_repeat(block) else members & {PLAIN_AGAIN} if block in gone else set())
     ]
-    # A block without one configuration is one for all others; without either plain it is none.
-    whole = sum(not ids & {"plain", PLAIN_AGAIN} for ids in lacking.values())
-    if blocks and whole < MIN_BLOCKS:
+    whole = complete_blocks(launches)
+    if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
         what = (
-            f"{whole} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
+            f"{len(whole)} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
             "taxes are those of one launch"
         )
         found.append(Problem("repeats", what))
@@ -225,9 +235,13 @@ def _status(
         return ("failed" if absent is not None else "partial"), failed[0]
     if not any(run.cells for run in runs.values()):
         return ("failed" if any(receipts.values()) else "missing"), absent
-    unfinished = [p for p in phases if receipts.get(p) is None]
+    unfinished = sorted((p for p in phases if receipts.get(p) is None), key=phase_place)
     if unfinished:
-        return "partial", f"phase {unfinished[0]} has not ended"
+        first = unfinished[0]
+        return (
+            "partial",
+            f"phase {phase_word(first)} {'has not ended' if first in runs else 'was not measured'}",
+        )
     if absent is not None:
         return "failed", absent
     names = [f"{c.phase}/{c.spec.cell_id}" for c in lost]

@@ -4,38 +4,63 @@ from typing import Any
 
 from connector_tax.artifacts.layout import RUN_FILES
 from connector_tax.artifacts.thinning import LEFT_OUT
-from connector_tax.ingest import CampaignData, CellData
-from connector_tax.records.cell import phase_place
+from connector_tax.ingest import CampaignData, CellData, RunData
+from connector_tax.records.cell import phase_place, phase_word
 from connector_tax.stats.completeness import planned_phases
-from connector_tax.stats.hypotheses import Verdict
+from connector_tax.stats.hypotheses import MAIN, NOOP, STACK, STACKED, Verdict
 from connector_tax.stats.outcomes import NOT_TESTABLE
 from connector_tax.stats.time_spent import time_spent
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+# What each hypothesis is about, plain aside; of H2 beside one of NIXL's configurations.
+NEEDED = {
+    "H1": {MAIN},
+    "H2": {MAIN},
+    "H3": {MAIN, NOOP},
+    "H4": {STACK, *STACKED},
+    "H5": {MAIN},
+    "H6": {MAIN},
+}
 
 
 def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[dict[str, Any]]:
     """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself."""
     main = {v.id: v for v in reversed(verdicts)}
     return [
-        _answered(1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
-        _answered(2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
-        _answered(3, "H3 disambiguated: framework against implementation", [main["H3"]]),
-        _answered(4, "H4 additivity: the stack against the sum of its parts", [main["H4"]]),
-        _answered(5, "H5 and H6 directional: sign and size by length", [main["H5"], main["H6"]]),
+        _answered(data, 1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
+        _answered(data, 2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
+        _answered(data, 3, "H3 disambiguated: framework against implementation", [main["H3"]]),
+        _answered(data, 4, "H4 additivity: the stack against the sum of its parts", [main["H4"]]),
+        _answered(data, 5, "H5 and H6 directional: sign and size by length", [main["H5"], main["H6"]]),
         _artifacts(data),
         _wall_clock(data),
     ]
 
 
-def _answered(number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any]:
+def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any]:
+    """Fails where an answer was lost; not applicable where the campaign could not give one."""
     missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
+    outcome = PASS
+    if missing:
+        outcome = FAIL if any(_could_be_asked(data, v.id) for v in missing) else NOT_APPLICABLE
     return {
         "number": number,
         "title": title,
-        "outcome": NOT_APPLICABLE if missing else PASS,
+        "outcome": outcome,
         "evidence": " ".join(v.sentence for v in verdicts),
     }
+
+
+def _could_be_asked(data: CampaignData, hypothesis: str) -> bool:
+    """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
+    config = data.document["config"]
+    decisions = (data.preflight or {}).get("configs", {})
+    measured = {c["id"] for c in config["connectors"] if decisions.get(c["id"], {}).get("decision") != "skip"}
+    nixl = any(c in measured for c in ("nixl_both", "nixl_virtual"))
+    lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
+    if lengths is not None and len(config.get(lengths) or ()) < 2:
+        return False
+    return NEEDED[hypothesis] <= measured and (hypothesis != "H2" or nixl)
 
 
 def _artifacts(data: CampaignData) -> dict[str, Any]:
@@ -44,7 +69,7 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
     checked = failed = 0
     for run in data.runs:
         if run.receipt is None:
-            faults.append(f"{run.folder.connector_id} phase {run.folder.phase} has no receipt")
+            faults.append(f"{_name(run)} has no receipt")
         elif run.receipt.status == "measured":
             checked += 1
             unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or _thinned(c)}
@@ -55,19 +80,18 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
                 if run.receipt.step_timing_available and entry["cell_id"] not in unrecorded:
                     streams.append(cell.engine_step)
                 missing += [f.name for f in streams if not f.is_file()]
-            faults += [f"{run.folder.connector_id} phase {run.folder.phase} lacks {m}" for m in missing]
+            faults += [f"{_name(run)} lacks {m}" for m in missing]
         elif run.receipt.reason:
             failed += run.receipt.status == "failed"
         else:
-            faults.append(
-                f"{run.folder.connector_id} phase {run.folder.phase} is {run.receipt.status} without a reason"
-            )
+            faults.append(f"{_name(run)} is {run.receipt.status} without a reason")
     return {
         "number": 6,
         "title": "All artifacts present, every skip has a reason",
         "outcome": PASS if checked and not faults else FAIL,
         "evidence": "; ".join(faults)
-        or f"{checked} measured runs checked" + (f"; {failed} failed and say why" if failed else ""),
+        or f"{checked} measured run{'' if checked == 1 else 's'} checked"
+        + (f"; {failed} failed and say{'s' if failed == 1 else ''} why" if failed else ""),
     }
 
 
@@ -82,8 +106,12 @@ def _not_ended(data: CampaignData) -> list[str]:
         if failed or decisions.get(config, {}).get("decision") == "skip":
             continue
         phases = sorted({"a", "b", *planned_phases(data, config)} - runs.keys(), key=phase_place)
-        faults += [f"{config} phase {phase} was not measured" for phase in phases]
+        faults += [f"{config} phase {phase_word(phase)} was not measured" for phase in phases]
     return faults
+
+
+def _name(run: RunData) -> str:
+    return f"{run.folder.connector_id} phase {phase_word(run.folder.phase)}"
 
 
 def _thinned(cell: CellData) -> bool:

@@ -8,7 +8,7 @@ Each part has the kind and the n of the taxes that it is made of: one over fewer
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,8 @@ def decompose(
     ]
 
 
-IN_BOTH = "the no-op connector's own settings are not known, so what flags cost lies in the other parts"
+def _in_both(why: str | None) -> str:
+    return f"what the no-op connector's own settings cost is not known ({why}), so what flags cost lies in the other parts"
 
 
 def _row(
@@ -92,16 +93,17 @@ def _row(
 ) -> dict[str, Any]:
     """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
     whole = found[config]
-    taxes = {c: Part(main.like(whole), main.blocks) for c, main in found.items()}
+    taxes = {c: _named(c, Part(main.like(whole), main.blocks), config) for c, main in found.items()}
     noop = taxes.get(NOOP) or Part(unavailable(_without_noop(no_noop)))
     parts, split = _in_three(config, taxes, changed, noop), 3
     if any(part.estimate.point is None for part in parts.values()):
         two = _in_two(taxes[config], noop)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
-        if parts["flags"].estimate.point is not None:
-            # Beside the no-op connector's whole tax they would be counted twice.
-            parts["flags"] = Part(unavailable(IN_BOTH))
+        own = _flags(NOOP, taxes, changed).estimate
+        if split and own.point is None and parts["flags"].estimate.point is not None:
+            # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags are all that is known.
+            parts["flags"] = Part(unavailable(_in_both(own.reason)))
     return {
         "config": config,
         "metric": metric,
@@ -111,6 +113,14 @@ def _row(
         "total": taxes[config].to_json(confidence),
         **{name: parts[name].to_json(confidence) for name in PARTS},
     }
+
+
+def _named(owner: str, part: Part, config: str) -> Part:
+    """Why somebody else's tax is unavailable says whose it is; reasons of unlike kinds do."""
+    reason = part.estimate.reason
+    if owner == config or reason is None or reason.startswith(owner):
+        return part
+    return replace(part, estimate=unavailable(f"{owner}: {reason}", part.estimate.n))
 
 
 def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[str, Part]:

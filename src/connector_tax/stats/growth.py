@@ -53,13 +53,16 @@ class Point:
     us: dict[str, Estimate]
 
 
-def growth(estimates: Estimates, measured: Iterable[CellData], confidence: float) -> list[dict[str, Any]]:
+def growth(
+    estimates: Estimates, measured: Iterable[CellData], confidence: float, no_tax: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that phase.
 
     Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with it.
 
     Args:
         measured: also those that no statistics use, since what was sent before them stayed in the cache.
+        no_tax: configuration -> why its latencies are no tax.
     """
     others = [c for c in measured if c.phase == "d"]
     by_config: dict[str, list[CellEstimates]] = {}
@@ -71,17 +74,21 @@ def growth(estimates: Estimates, measured: Iterable[CellData], confidence: float
         {
             "config": config,
             "cells": [
-                _cell_json(own, plain.get(own.cell.cell_id), point, confidence)
+                _cell_json(own, plain.get(own.cell.cell_id), point, confidence, no_tax.get(config))
                 for own, point in zip(cells, points, strict=True)
             ],
             "slopes": _slopes(points, confidence),
         }
         for config, cells in by_config.items()
-        for points in [[_point(own, plain.get(own.cell.cell_id), others) for own in cells]]
+        for points in [
+            [_point(own, plain.get(own.cell.cell_id), others, no_tax.get(config)) for own in cells]
+        ]
     ]
 
 
-def _point(own: CellEstimates, plain: CellEstimates | None, others: list[CellData]) -> Point:
+def _point(
+    own: CellEstimates, plain: CellEstimates | None, others: list[CellData], no_tax: str | None
+) -> Point:
     cell = own.cell
     seen = cell.samples.running_p50
     step = _decode_step(own)
@@ -89,7 +96,8 @@ def _point(own: CellEstimates, plain: CellEstimates | None, others: list[CellDat
         us = {STEP: step}
     else:
         base = unavailable("plain has no usable cell at this level") if plain is None else _decode_step(plain)
-        us = {**{name: own.step(name, 50.0) for name in HOOKS}, STEP_TAX: difference(step, base)}
+        more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
+        us = {**{name: own.step(name, 50.0) for name in HOOKS}, STEP_TAX: more}
     return Point(
         cell,
         cached_blocks(cell, before_in_launch(cell, others)),
@@ -271,11 +279,13 @@ def _without(reason: str, n: int) -> dict[str, Any]:
 
 
 def _cell_json(
-    own: CellEstimates, plain: CellEstimates | None, point: Point, confidence: float
+    own: CellEstimates, plain: CellEstimates | None, point: Point, confidence: float, no_tax: str | None
 ) -> dict[str, Any]:
     """One cell with its taxes of medians; plain's own has none."""
     spec = own.cell.spec
     taxes = {} if own.cell.config == "plain" else dict(_taxes(own, plain))
+    if no_tax is not None:
+        taxes = {name: unavailable(no_tax, estimate.n) for name, estimate in taxes.items()}
     return {
         "cell_id": own.cell.cell_id,
         "concurrency": spec.concurrency,

@@ -16,6 +16,8 @@ from connector_tax.units import NS_PER_S
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
+PLAINS = ("plain", PLAIN_AGAIN)
+FAILED, OVERLOADED = "requests failed or did not finish", "the cell was overloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Launch:
         within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
         requests: behind it.
         host: what the host did meanwhile; None where nobody says.
+        why_none: what happened to its requests that it has no percentile; empty where it has one, and where too few say anything of it.
     """
 
     block: str
@@ -37,6 +40,7 @@ class Launch:
     within_sd: float
     host: HostState | None = None
     requests: int = 0
+    why_none: str = ""
 
 
 # (block, configuration) -> its launch.
@@ -82,7 +86,8 @@ def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: s
     estimate = own.latency(name, q)
     host = own.cell.samples.host
     if estimate.point is None or estimate.point <= 0:
-        return Launch(block, config, start_h, math.nan, math.nan, host)
+        why = OVERLOADED if own.cell.window.overloaded else FAILED if estimate.met_failures else ""
+        return Launch(block, config, start_h, math.nan, math.nan, host, why_none=why)
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
     # What looking and Student's t made wider is not what requests differ by.
     within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
@@ -97,7 +102,7 @@ def _utc_ns(own: CellEstimates) -> int:
 def complete_blocks(launches: Launches) -> list[str]:
     """Blocks with both plains, in order; Phases A and B are some where plain was launched twice in them."""
     blocks = sorted({b for b, _ in launches}, key=phase_place)
-    return [b for b in blocks if all(is_known(launches, b, c) for c in ("plain", PLAIN_AGAIN))]
+    return [b for b in blocks if all(is_known(launches, b, c) for c in PLAINS)]
 
 
 def is_known(launches: Launches, block: str, config: str) -> bool:
@@ -106,25 +111,41 @@ def is_known(launches: Launches, block: str, config: str) -> bool:
 
 
 def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
-    """Configuration -> the blocks in which it has a number; those with enough of them, and with a number in each block that they were measured in.
+    """Configuration -> the blocks in which it has a number; those with enough of them, and of which requests failed in no block.
 
-    A block that is lost, since its cell does not count, says nothing. One whose cell counts and has no percentile says that requests failed or did
-    not finish: the blocks that are left would flatter.
+    None at all where those of plain did.
     """
-    ids = sorted({c for _, c in launches} - {"plain", PLAIN_AGAIN})
-    known = {c: [b for b in blocks if is_known(launches, b, c)] for c in ids}
-    without = blocks_without_number(launches, blocks)
-    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS and c not in without}
+    if plain_failed(launches):
+        return {}
+    failed = blocks_that_failed(launches)
+    known = {c: [b for b in blocks if is_known(launches, b, c)] for c in others_than_plain(launches)}
+    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS and c not in failed}
 
 
-def blocks_without_number(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
-    """Configuration -> the blocks in which it was measured in as many as make a tax over blocks, and has no percentile."""
-    found: dict[str, list[str]] = {}
-    for config in sorted({c for _, c in launches} - {"plain", PLAIN_AGAIN}):
-        measured = [b for b in blocks if (b, config) in launches]
-        if len(measured) >= MIN_BLOCKS:
-            found[config] = [b for b in measured if not is_known(launches, b, config)]
-    return {config: own for config, own in found.items() if own}
+def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
+    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not finish; of those that as many
+    blocks measured as make a tax over blocks.
+
+    A block that is lost, since its cell does not count, says nothing. One of these says that the connector did worse there than any
+    number: the blocks that are left would flatter it. Whether plain has a number in the same block is not asked.
+    """
+    return {c: lost for c in others_than_plain(launches) if (lost := _failed(launches, (c,)))}
+
+
+def plain_failed(launches: Launches) -> list[Launch]:
+    """The same of plain, in either of its launches: they are one configuration, and the blocks that are left would flatter it."""
+    return _failed(launches, PLAINS)
+
+
+def others_than_plain(launches: Launches) -> list[str]:
+    return sorted({c for _, c in launches} - set(PLAINS))
+
+
+def _failed(launches: Launches, configs: tuple[str, ...]) -> list[Launch]:
+    own = [x for x in launches.values() if x.config in configs]
+    if len({x.block for x in own}) < MIN_BLOCKS:
+        return []
+    return sorted((x for x in own if x.why_none), key=lambda x: (phase_place(x.block), x.config))
 
 
 def log_latency(launch: Launch) -> float:
@@ -149,7 +170,7 @@ def launches_of(launches: Launches, blocks: list[str], configs: list[str]) -> li
     return [
         x
         for (b, c), x in launches.items()
-        if b in blocks and c in (*configs, "plain", PLAIN_AGAIN) and not math.isnan(x.log_latency)
+        if b in blocks and c in (*configs, *PLAINS) and not math.isnan(x.log_latency)
     ]
 
 
@@ -161,4 +182,4 @@ def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Fl
 
 
 def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
-    return [launches[b, c] for b in blocks for c in ("plain", PLAIN_AGAIN)]
+    return [launches[b, c] for b in blocks for c in PLAINS]

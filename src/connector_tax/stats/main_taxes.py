@@ -1,6 +1,6 @@
 """The one tax that stands for a configuration at a rate of Phase A: chosen here once, read everywhere.
 
-Over blocks of launches where there are enough; else that of Phase A's cell; where that has none, that of the cell of the same
+Over blocks of launches where there are enough; else that of Phase A's cell; where that is lost, that of the cell of the same
 rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures, the headline, ``aggregate.csv`` and
 ``compare.py`` all take this one. Two of unlike kinds are never put into one number: the interval of one launch does not hold
 what launches differ by.
@@ -12,16 +12,10 @@ from typing import Any
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.records.cell import phase_label
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.launches import (
-    blocks_without_number,
-    complete_blocks,
-    headline_shape,
-    is_headline_cell,
-    launches_at,
-)
+from connector_tax.stats.failed_blocks import FailedBlocks
+from connector_tax.stats.launches import headline_shape, is_headline_cell
 from connector_tax.stats.repeats import headline_taxes
 from connector_tax.stats.saturation import queued
 from connector_tax.stats.taxes import LATENCY_METRICS, NEITHER, OF_ONE_LAUNCH, Tax
@@ -93,9 +87,10 @@ def fewer(first: int | None, second: int | None) -> int | None:
 
 
 def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) -> list[MainTax]:
-    """Of one launch each, at every rate of Phase A: its own where it has a number, else Phase B's or B's of that rate and shape.
+    """Of one launch each, at every rate of Phase A: its own where its cells count, else Phase B's or B's of that rate and shape.
 
-    Where none has, Phase A's stands with its reason.
+    A cell that counts and has no number, since requests failed, stands with that reason: another launch in which none did would flatter. So does
+    a lost one that no other stands in for.
 
     Args:
         shape: Phase A's prompt and output length.
@@ -109,7 +104,7 @@ def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) 
             key = (tax.config, name, tax.rate_per_s, tax.metric)
             if tax.phase == "a" and tax.reference != name:
                 continue
-            if key not in best or (best[key].estimate.point is None and tax.estimate.point is not None):
+            if key not in best or (best[key].lost and not tax.lost):
                 best[key] = replace(tax, reference=name)
     return [MainTax(tax, tax.estimate.n) for tax in best.values()]
 
@@ -125,8 +120,9 @@ def main_taxes(
     rates: Rates | None,
     draws: int,
     rng: np.random.Generator,
+    failed: list[FailedBlocks],
 ) -> list[MainTax]:
-    """``of_launches``, with the tax over blocks wherever there is one.
+    """``of_launches``, with the tax over blocks wherever there is one, and none where requests failed in a block.
 
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
@@ -144,29 +140,29 @@ def main_taxes(
                     of_launch = found.get(key)
                     holds = None if of_launch is None else of_launch.tax.holds
                     found[key] = replace(own, tax=replace(own.tax, reference=name, holds=holds))
-        found |= _without_number(found, entry, cells, rates)
-    return list(found.values())
+    return list(_without_number(found, failed, rates).values())
 
 
 def _without_number(
-    found: dict[tuple[str, str, float, str], MainTax],
-    entry: dict[str, Any],
-    cells: Cells,
-    rates: Rates | None,
+    found: dict[tuple[str, str, float, str], MainTax], failed: list[FailedBlocks], rates: Rates | None
 ) -> dict[tuple[str, str, float, str], MainTax]:
-    """Taxes that are unavailable since requests of a block failed; that of a launch in which none did would flatter."""
-    rate, metric = float(entry["rate_per_s"]), entry["metric"]
-    launches = launches_at(cells, rate, metric)
-    changed = {}
-    for config, lost in blocks_without_number(launches, complete_blocks(launches)).items():
-        for name in _references_at(rates, rate):
-            key = (config, name, rate, metric)
-            if key in found and found[key].estimate.point is not None:
-                where = ", ".join(phase_label(b) for b in lost)
-                reason = f"its {metric} has no value in block {where}: requests failed or did not finish"
-                own = found[key]
-                changed[key] = replace(own, tax=replace(own.tax, estimate=unavailable(reason, own.n)))
-    return changed
+    """``found``, with taxes unavailable of which requests failed in a block; that of a launch in which none did would flatter.
+
+    Where it is plain that failed, all of that rate and latency.
+    """
+    for lost in failed:
+        names = _references_at(rates, lost.rate_per_s)
+        for key, own in found.items():
+            config, *place = key
+            asked = (
+                lost.config in ("plain", config)
+                and place[0] in names
+                and place[1:] == [lost.rate_per_s, lost.metric]
+            )
+            if asked and (own.estimate.point is not None or own.tax.lost):
+                estimate = unavailable(lost.reason, own.tax.estimate.n)
+                found = found | {key: replace(own, tax=replace(own.tax, estimate=estimate), blocks=None)}
+    return found
 
 
 def _references_at(rates: Rates | None, rate_per_s: float) -> list[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from connector_tax.ingest import CampaignData, Problem
+from connector_tax.records.cell import phase_word
 from connector_tax.records.connector import PLAIN_AGAIN
 
 Outputs = list[dict[str, Any]]
@@ -32,7 +33,7 @@ def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Prob
             row["verdict"] = "reference"
         rows.append(row)
         if row["verdict"] in ("differs", "failed"):
-            problems.append(Problem(f"{config} phase {phase}", _sentence(row)))
+            problems.append(Problem(f"{config} phase {phase_word(phase)}", _sentence(row)))
     if unstable:
         problems.append(
             Problem(
@@ -42,6 +43,18 @@ def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Prob
             )
         )
     return rows, problems
+
+
+def other_computations(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain."""
+    return {
+        row[
+            "config"
+        ]: f"its latencies are no tax: in phase {phase_word(row['phase'])} it answers {row['n_prompts'] - row['n_same']} of "
+        f"{row['n_prompts']} prompts otherwise than plain"
+        for row in reversed(rows)
+        if row["verdict"] == "differs" and row["config"] not in PLAINS
+    }
 
 
 def _row(config: str, phase: str, outputs: Outputs, reference: Outputs, unstable: set[int]) -> dict[str, Any]:
@@ -90,5 +103,5 @@ def _sentence(row: dict[str, Any]) -> str:
     n = row["n_prompts"] - row["n_same"]
     return (
         f"answers {n} of {row['n_prompts']} prompts differently from plain (first at {where}): its latencies are "
-        "those of another computation"
+        "those of another computation, and no tax is taken of them"
     )

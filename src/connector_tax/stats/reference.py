@@ -10,6 +10,7 @@ from connector_tax.stats.capacity import HOLDS_BELOW, HOLDS_BELOW_RANDOM, Capaci
 from connector_tax.stats.saturation import RANDOM_ARRIVALS, Saturation, judge_saturation, rate_point
 
 SCHEMA = 1
+NO_PLAIN = "plain has no usable Phase A cell"
 # Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
 LOWEST_SERVED = 0.5
 # 2^-20 of a reference rate is a request in days: something else is wrong then.
@@ -60,8 +61,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
     }
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.document['campaign']}: plain has no usable Phase A cell, so there is no baseline and no reference rate. "
-            "See its run folder for why; remove its bad cells and start again to have them measured."
+            f"{data.document['campaign']}: {NO_PLAIN}, so there is no baseline and no reference rate. {how_to_get_plain(data)}"
         )
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
@@ -89,6 +89,14 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         "participating": list(by_config),
         "saturation": {config: s.to_json() for config, s in by_config.items()},
     }
+
+
+def how_to_get_plain(data: CampaignData) -> str:
+    """What to do where plain has no usable cell of Phase A."""
+    run = next((r for r in data.runs if (r.folder.connector_id, r.folder.phase) == ("plain", "a")), None)
+    if run is None:
+        return "Plain has no run of Phase A: start the campaign again to have it measured."
+    return f"{run.folder.path.relative_to(data.root).as_posix()} says why; remove its bad cells and start again to have them measured."
 
 
 def _lowest_rate(data: CampaignData) -> float:

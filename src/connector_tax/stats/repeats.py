@@ -36,6 +36,7 @@ from connector_tax.stats.launches import (
     launches_of,
     log_ratios,
     own_blocks,
+    plain_failed,
     plains,
 )
 from connector_tax.stats.outcomes import told
@@ -71,19 +72,21 @@ def repeats(
     confidence: float,
     no_ttft: frozenset[str] = frozenset(),
     metrics: Iterable[str] = tuple(LATENCY_METRICS),
+    without: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
-    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks.
+    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks, or where plain failed in one.
 
     Args:
         no_ttft: configurations whose TTFT is no tax.
         metrics: of ``taxes.LATENCIES``.
+        without: those of which no latency is.
     """
     found: list[dict[str, Any]] = []
-    for reference, rate in _rates(rates):
+    for reference, rate in rates_of_blocks(rates):
         for metric in metrics:
             launches = launches_at(estimates, rate, metric)
-            if metric.startswith("ttft"):
-                launches = {key: x for key, x in launches.items() if x.config not in no_ttft}
+            no_tax = without | no_ttft if metric.startswith("ttft") else without
+            launches = {key: x for key, x in launches.items() if x.config not in no_tax}
             entry = summarise(launches, confidence)
             if entry is not None:
                 found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})
@@ -98,7 +101,7 @@ def host_drift(
     They are the launches that the drift of TTFT is taken from.
     """
     found: list[dict[str, Any]] = []
-    for reference, rate in _rates(rates):
+    for reference, rate in rates_of_blocks(rates):
         launches = launches_at(estimates, rate, "ttft_p90")
         blocks = complete_blocks(launches)
         if len(blocks) >= MIN_BLOCKS:
@@ -110,7 +113,7 @@ def host_drift(
     return found
 
 
-def _rates(rates: dict[str, Any] | None) -> list[tuple[str, float]]:
+def rates_of_blocks(rates: dict[str, Any] | None) -> list[tuple[str, float]]:
     """(reference, its rate); one of them where both are the same."""
     by_rate: dict[float, str] = {}
     for reference in REFERENCES if rates is not None else ():
@@ -228,9 +231,12 @@ def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0)
 
 
 def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
-    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with too few blocks."""
+    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with too few blocks.
+
+    None, too, where requests of plain failed in a block: what the others say of plain would flatter it.
+    """
     blocks = complete_blocks(launches)
-    if len(blocks) < MIN_BLOCKS:
+    if len(blocks) < MIN_BLOCKS or plain_failed(launches):
         return None
     own = own_blocks(launches, blocks)
     again = mean_over_blocks(log_ratios(launches, blocks, PLAIN_AGAIN), confidence)

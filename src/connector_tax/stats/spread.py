@@ -9,20 +9,18 @@ from scipy import stats
 from connector_tax.records.connector import PLAIN_AGAIN
 from connector_tax.stats.drift import line_through_blocks
 from connector_tax.stats.launches import Launches, log_ratios, plains
-from connector_tax.stats.power import smallest_detectable
-
-# Of a change of a latency: beyond it the number is none that anybody could use.
-MOST_LOG = math.log(1e6)
+from connector_tax.stats.power import MOST_LOG, found_by_blocks
 
 
-def found_four_times_in_five(launches: Launches, blocks: list[str], confidence: float) -> float:
-    """The smallest tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain do.
+def found_four_times_in_five(
+    launches: Launches, blocks: list[str], confidence: float
+) -> dict[str, float] | None:
+    """The tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain do; see ``found_by_blocks``.
 
     A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of plain against plain.
     """
     sd = math.sqrt(0.75) * float(log_ratios(launches, blocks, PLAIN_AGAIN).std(ddof=1))
-    n = len(blocks)
-    return math.expm1(smallest_detectable(sd / math.sqrt(n), freedom=n - 1, confidence=confidence))
+    return found_by_blocks(sd, len(blocks), len(blocks), confidence)
 
 
 def between_launches(launches: Launches, blocks: list[str], confidence: float) -> dict[str, float] | None:

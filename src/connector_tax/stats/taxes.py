@@ -5,13 +5,13 @@ arrivals and steps each by themselves; plain's resamples are the same ones in ev
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
-from connector_tax.records.cell import CellSpec
+from connector_tax.records.cell import CellSpec, phase_word
 from connector_tax.stats.cells import CellEstimates
 from connector_tax.stats.outcomes import told
 from connector_tax.stats.saturation import queued
@@ -42,6 +42,8 @@ class Tax:
         overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
             median step that has moved to another mixture of steps.
         holds: work that this connector does and others do not, which a reader must know of; None where there is none.
+        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
+            launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
     """
 
     config: str
@@ -56,6 +58,7 @@ class Tax:
     n_plain: int
     overloaded: tuple[str, ...] = ()
     holds: str | None = None
+    lost: bool = False
 
     @property
     def headline(self) -> bool:
@@ -118,27 +121,42 @@ def no_ttft_tax(connectors: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def taxes_of(
-    own: CellEstimates, plain: CellEstimates | None, reference: str, no_ttft: str | None = None
+    own: CellEstimates,
+    plain: CellEstimates | None,
+    reference: str,
+    no_ttft: str | None = None,
+    no_tax: str | None = None,
 ) -> list[Tax]:
     """Every tax of one cell; with a reason where it cannot be had.
 
     Args:
         no_ttft: why its TTFT is none; see ``no_ttft_tax``.
+        no_tax: why nothing of it is; see ``outputs.other_computations``.
     """
     sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
     overloaded = tuple(name for name, side in sides.items() if queued(side))
     spec, phase = own.cell.spec, own.cell.phase
-    found = {metric: _tax(metric, own, plain) for metric in METRICS}
+    found = {metric: _tax(metric, own, plain, phase) for metric in METRICS}
     if no_ttft is not None:
         found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
-    return [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
+    if no_tax is not None:
+        found = {metric: unavailable(no_tax, estimate.n) for metric, estimate in found.items()}
+    rows = [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
+    return [
+        replace(
+            t,
+            lost=t.estimate.point is None and no_tax is None and (plain is None or t.metric in STEP_METRICS),
+        )
+        for t in rows
+    ]
 
 
 def lost_taxes(
     config: str, phase: str, spec: CellSpec, reason: str, plain: CellEstimates | None, reference: str
 ) -> list[Tax]:
     """The taxes of a cell that was planned and does not count, each with the reason."""
-    return [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
+    rows = [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
+    return [replace(tax, lost=True) for tax in rows]
 
 
 def _row(
@@ -166,12 +184,12 @@ def _row(
     )
 
 
-def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None) -> Estimate:
+def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None, phase: str) -> Estimate:
     callback = own.step("connector_total_us", 50.0)
     if metric == "callback_p50_us":  # plain has no hooks, so nothing is taken away
         return callback
     if plain is None:
-        return unavailable("plain has no usable cell at this rate and shape")
+        return unavailable(f"plain has no usable cell of phase {phase_word(phase)} at this rate and shape")
     if metric in LATENCY_METRICS:
         name, q = LATENCY_METRICS[metric]
         return relative(own.latency(name, q), plain.latency(name, q))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from connector_tax.ingest import CampaignData, CellData, RunData
 from connector_tax.records.cell import is_repeat, phase_place
-from connector_tax.units import NS_PER_S, duration_text
+from connector_tax.units import NS_PER_S, exact_duration
 
 # What the published experiment's six hours are meant for, beside preflight.
 PUBLISHED_PHASES = ("a", "b", "b_prime")
@@ -36,31 +36,29 @@ class TimeSpent:
         """Of what the published experiment has."""
         return (self.preflight_s or 0.0) + sum(self.by_phase_s.get(p, 0.0) for p in PUBLISHED_PHASES)
 
-    @property
-    def blocks_s(self) -> float:
-        return sum(s for phase, s in self.by_phase_s.items() if is_repeat(phase))
-
     def sentence(self) -> str:
         """The sum that the budget is for, its parts, and what else took time."""
-        parts = [] if self.preflight_s is None else [f"preflight {duration_text(self.preflight_s)}"]
-        parts += [
-            f"{PHASE_WORDS[p]} {duration_text(self.by_phase_s[p])}"
-            for p in PUBLISHED_PHASES
-            if p in self.by_phase_s
-        ]
+        # Whole seconds, of which sums are made: what is rounded apart does not add up.
+        phases = {p: round(s) for p, s in self.by_phase_s.items()}
+        preflight = round(self.preflight_s or 0.0)
+        published = preflight + sum(phases.get(p, 0) for p in PUBLISHED_PHASES)
+        parts = [] if self.preflight_s is None else [f"preflight {exact_duration(preflight)}"]
+        parts += [f"{PHASE_WORDS[p]} {exact_duration(phases[p])}" for p in PUBLISHED_PHASES if p in phases]
         sentences = [
-            f"{duration_text(self.published_s)} without what lay between launches: {', '.join(parts)}."
+            f"{exact_duration(published)} without what lay between launches: {', '.join(parts)}."
+            if parts
+            else f"{exact_duration(published)}: nothing of what the budget is for was launched."
         ]
-        blocks = sum(map(is_repeat, self.by_phase_s))
+        blocks = [s for p, s in phases.items() if is_repeat(p)]
         if blocks:
-            total = duration_text(self.published_s + self.blocks_s)
+            many = f"{len(blocks)} block{'s' if len(blocks) > 1 else ''} of repeated launches"
             sentences.append(
-                f"{total} in all, with {blocks} block{'s' if blocks > 1 else ''} of repeated launches."
+                f"With {many}, which took {exact_duration(sum(blocks))}, it is {exact_duration(published + sum(blocks))}."
             )
-        others = [p for p in self.by_phase_s if p not in PUBLISHED_PHASES and not is_repeat(p)]
+        others = [p for p in phases if p not in PUBLISHED_PHASES and not is_repeat(p)]
+        counts = "is in neither sum" if blocks else "is not in it"
         sentences += [
-            f"{PHASE_WORDS.get(p, p)} took {duration_text(self.by_phase_s[p])} and counts in neither."
-            for p in others
+            f"{PHASE_WORDS.get(p, p)} took {exact_duration(phases[p])} and {counts}." for p in others
         ]
         if self.preflight_s is None:
             sentences.append("Preflight was not timed.")

@@ -8,6 +8,8 @@ import numpy as np
 from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
 from connector_tax.stats.taxes import Tax
 
+RISING = "monotonic"
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeTax:
@@ -62,11 +64,13 @@ class Trend:
         return len({r for k in self.known for r in self.rates_per_s[k]}) > 1
 
     def direction(self) -> str:
-        """Of the points alone."""
+        """Of the points alone; of two lengths each sequence is monotonic."""
         steps = np.diff(np.array([e.point for e in self.known.values()], dtype=float))
         if bool(np.all(steps > 0)):
-            return "monotonic"
-        return "monotonically falling" if bool(np.all(steps < 0)) else "not monotonic"
+            return RISING
+        if bool(np.all(steps < 0)):
+            return "falling"
+        return "does not rise" if bool(np.all(steps <= 0)) else "not monotonic"
 
     def slope_per_doubling(self) -> Estimate:
         """Least squares over log2 of the length, in every resample; wants two lengths that are known."""
@@ -93,19 +97,24 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
             getattr(tax, over), getattr(tax, other), tax.rate_per_s, tax.estimate, bool(tax.overloaded)
         )
         found.setdefault(tax.config, []).append(shape)
-    return {config: trend_of(shapes, queueing_allowed=queueing_allowed) for config, shapes in found.items()}
+    tokens = {"input_tokens": "prompt tokens", "output_tokens": "output tokens"}[over]
+    return {c: trend_of(own, queueing_allowed=queueing_allowed, tokens=tokens) for c, own in found.items()}
 
 
-def trend_of(shapes: list[ShapeTax], *, queueing_allowed: bool) -> Trend:
-    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then others."""
-    calm = _trend(shapes, lambda s: not s.why_not and not s.overloaded)
+def trend_of(shapes: list[ShapeTax], *, queueing_allowed: bool, tokens: str = "tokens") -> Trend:
+    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then others.
+
+    Args:
+        tokens: what a length is of, for reasons.
+    """
+    calm = _trend(shapes, lambda s: not s.why_not and not s.overloaded, tokens)
     if not queueing_allowed or not calm.lost:
         return calm
-    queued = _trend(shapes, lambda s: not s.why_not)
+    queued = _trend(shapes, lambda s: not s.why_not, tokens)
     return queued if len(queued.lost) < len(calm.lost) else calm
 
 
-def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
+def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool], tokens: str) -> Trend:
     grid = {(s.length, s.other): s for s in shapes}
     lengths, others = (sorted({key[k] for key in grid}) for k in (0, 1))
     there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
@@ -119,7 +128,7 @@ def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
     return Trend(
         means,
         tuple(common),
-        {o: _why_left_out(grid, o, kept, there) for o in others if o not in common},
+        {o: _why_left_out(grid, o, kept, there, tokens) for o in others if o not in common},
         {
             k: tuple(sorted({s.rate_per_s for s in shapes if s.length == k and (s.other in common or k not in kept)}))
             for k in lengths
@@ -155,15 +164,23 @@ def _why_lost(
 
 
 def _why_left_out(
-    grid: Mapping[tuple[int, int], ShapeTax], other: int, kept: list[int], there: Mapping[int, set[int]]
+    grid: Mapping[tuple[int, int], ShapeTax],
+    other: int,
+    kept: list[int],
+    there: Mapping[int, set[int]],
+    tokens: str,
 ) -> str:
     lacking = [k for k in kept or there if other not in there[k]]
-    return f"{_reason(grid.get((lacking[0], other)))} at {_listed(lacking)}" if lacking else "not in common"
+    return (
+        f"at {_listed(lacking)} {tokens} {_reason(grid.get((lacking[0], other)))}"
+        if lacking
+        else "not in common"
+    )
 
 
 def _reason(shape: ShapeTax | None) -> str:
     if shape is None:
-        return "not measured"
+        return "it was not measured"
     return shape.why_not or "plain or the connector did not keep up"
 
 
@@ -190,14 +207,22 @@ def values_text(trend: Trend, form: Callable[[Estimate], str]) -> str:
         f"{k}: {form(e)}" + (f" ({_rates(trend.rates_per_s[k])})" if trend.rates_differ else "")
         for k, e in trend.known.items()
     ]
-    return ", ".join(values) + "".join(f"; {k} lost: {reason}" for k, reason in trend.lost.items())
+    return ", ".join(values) + "".join(f"; {k} has no number: {reason}" for k, reason in trend.lost.items())
 
 
 def _rates(rates_per_s: tuple[float, ...]) -> str:
     return " and ".join(f"{r:g}" for r in rates_per_s) + " req/s"
 
 
-def averaged_text(trend: Trend) -> str:
-    """``64, 256 (1024 left out: not measured at 32768)``."""
+def averaged_text(trend: Trend, length_name: str) -> str:
+    """``averaged over output lengths 64, 256 (1024 left out: at 32768 prompt tokens it was not measured)``, ``at output length 64 alone``.
+
+    Args:
+        length_name: of the lengths that were averaged over: ``input`` or ``output``.
+    """
+    several = len(trend.averaged_over) > 1
+    head = f"averaged over {length_name} lengths" if several else f"at {length_name} length"
+    alone = "" if several else " alone"
     without = [f"{k} left out: {reason}" for k, reason in trend.left_out.items()]
-    return ", ".join(map(str, trend.averaged_over)) + (f" ({'; '.join(without)})" if without else "")
+    over = ", ".join(map(str, trend.averaged_over))
+    return f"{head} {over}{alone}" + (f" ({'; '.join(without)})" if without else "")

@@ -33,7 +33,7 @@ def test_a_measured_connector_without_a_number_is_named(
     monkeypatch.setattr("os.fsync", lambda _: None)
     aggregate = MUTATIONS[campaign].made(tmp_path / "campaign")
     for name in figures:
-        assert f"Measured, but without a number here: {config}." in caption(name, aggregate)
+        assert f"Without a number here: {config}." in caption(name, aggregate)
     if campaign == "huge taxes":  # its cells do not keep up at any rate, so it has no line
         for name in ("fig1_ttft_vs_rate", "fig2_tpot_vs_rate"):
             said = caption(name, aggregate)

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
+BOUNDS = {"point": 0.031, "low": 0.019, "high": 0.089}
 REPEATS = {"reference": "ref_safe", "metric": "ttft_p90", "within_launch_sd": 0.1, "taxes": [{"sd": 1}]}
 
 
@@ -46,6 +47,24 @@ def test_what_is_of_another_form_is_one_message(tmp_path: Path, aggregate: Any, 
 
 def test_no_name_moves_a_cursor(tmp_path: Path) -> None:
     path = tmp_path / "aggregate.json"
-    row = {"config": "\x1b[2J", "metric": "ttft_p90", "one_launch": None, "by_blocks": {"\x1b3": 0.1}}
+    row = {"config": "\x1b[2J", "metric": "ttft_p90", "one_launch": None, "by_blocks": {"\x1b3": BOUNDS}}
     path.write_text(json.dumps({"power": [row]}))
     assert "\x1b" not in "".join(power_lines(path))
+
+
+def test_what_blocks_would_find_has_an_interval(tmp_path: Path) -> None:
+    path = tmp_path / "aggregate.json"
+    row = {"config": "x", "metric": "ttft_p90", "one_launch": 0.05, "by_blocks": {"3": BOUNDS, "5": None}}
+    path.write_text(json.dumps({"power": [row]}))
+    assert power_lines(path)[1].split("TTFT p90")[1].split() == [
+        "5.0%",
+        "3.1%",
+        "(1.9%",
+        "to",
+        "8.9%)",
+        "unknown",
+    ]
+    row["by_blocks"] = {"3": 0.1}
+    path.write_text(json.dumps({"power": [row]}))
+    with pytest.raises(ArtifactError, match=r"by_blocks\.3 is no object\. Make it again"):
+        power_lines(path)

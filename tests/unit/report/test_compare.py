@@ -140,7 +140,11 @@ def _nothing_available(a: Aggregate) -> None:
         ),
         (_no_rate_in_common, "plain has no rate in both that is healthy in both"),
         (_no_reference, "A has no reference rates"),
-        (_nothing_available, "noop_connector: p90 falls on requests that failed"),
+        (
+            _nothing_available,
+            "noop_connector, mooncake_producer, mooncake_both, nixl_both, lmcache_only and multi_mooncake_lmcache: "
+            "in A p90 falls on requests that failed; mooncake_consumer has no tax in A and none in B",
+        ),
     ],
 )
 def test_where_nothing_can_be_compared_there_is_no_verdict(
@@ -187,7 +191,10 @@ def test_a_tax_that_is_unavailable_is_shown_and_counted(pair: tuple[Aggregate, A
     assert text.splitlines()[-1].startswith(
         "No verdict: none of 11 taxes is told to have risen too far, but not of all it can be told"
     )
-    named = "; 1 could not be compared: TTFT p90 of mooncake_both; mooncake_consumer was skipped in both"
+    named = (
+        "; 1 could not be compared: TTFT p90 of mooncake_both (in B p90 falls on requests that failed); "
+        "mooncake_consumer was skipped in both"
+    )
     assert f"{named} (--allow-missing" in text.splitlines()[-1]
     assert found.exit_code == 2
     allowed = replace(found, allow_missing=True)
@@ -233,7 +240,7 @@ def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None
     b["provenance"] |= {"gpu": ["GPU 0: NVIDIA H200"], "model": "other"}
     b["provenance"]["engine_args"] = {"max_model_len": 8192}
     b["provenance"]["host"] = {**b["provenance"]["host"], "cpu": "EPYC", "memory_mib": 7}
-    b["reference_rates"] |= {"flags": ["fallback_lowest_rate"], "ref_load_per_s": 8}
+    b["reference_rates"] |= {"flags": ["non_monotonic_load"], "ref_load_per_s": 8}
     for cell in b["cells"]:
         cell["flags"] = ["cores_shared"]
     text = comparison_text(compared(*pair))
@@ -245,15 +252,72 @@ def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None
         "engine argument enable_prefix_caching: True / -",
         "host cpu: Xeon 8469C / EPYC",
         "ref_load, req/s: 4 / 8",
-        "flags of the reference rates: none / fallback_lowest_rate",
+        "flags of the reference rates: none / non_monotonic_load",
         "flags of the cells: none / cores_shared",
     ):
         assert f"  {line}\n" in text
     assert "memory_mib" not in text
     assert (
-        "Note: B: fallback_lowest_rate: no rate that every configuration measured is free of saturation"
+        "Note: B: non_monotonic_load: plain is saturated at a rate below ref_load and keeps up at ref_load"
         in text
     )
+
+
+def test_where_both_fell_back_to_one_rate_nothing_is_compared(pair: tuple[Aggregate, Aggregate]) -> None:
+    """A tax at a rate that nobody is known to hold may be queueing."""
+    for value in pair:
+        value["reference_rates"]["flags"] = ["fallback_lowest_rate"]
+    found = compared(*pair)
+    assert (found.exit_code, found.changes) == (2, ())
+    last = comparison_text(found).splitlines()[-1]
+    assert "ref_safe is 2 req/s in both, and no rate of A and B is healthy, so none can be compared" in last
+
+
+def test_of_one_reason_it_is_said_once(pair: tuple[Aggregate, Aggregate]) -> None:
+    why = "plain's ttft_p90 has no value in block R1: requests failed or did not finish"
+    for config in ("mooncake_both", "nixl_both", "noop_connector"):
+        lose(pair[1], config, "ttft_p90", why)
+    last = comparison_text(compared(*pair)).splitlines()[-1]
+    assert last.count(why) == 1
+    assert (
+        "3 could not be compared: TTFT p90 of noop_connector, TTFT p90 of mooncake_both and TTFT p90" in last
+    )
+    for metric in BOTH:
+        for config in {t["config"] for t in pair[1]["main_taxes"]}:
+            if rows(pair[1], config, metric):
+                lose(pair[1], config, metric, why)
+    refused = comparison_text(compared(*pair)).splitlines()[-1]
+    assert refused.startswith("No verdict: no tax of") and refused.count(why) == 1
+
+
+def _as_baseline(value: Aggregate) -> None:
+    """NIXL's numbers become those of plain with its settings."""
+    for key in ("cells", "main_taxes", "taxes"):
+        for row in value[key]:
+            if row["config"] == "nixl_both":
+                row["config"] = "plain_matched_nixl_both"
+    value["configs"]["plain_matched_nixl_both"] = value["configs"].pop("nixl_both")
+
+
+def test_plain_with_settings_is_shown_and_decides_nothing(pair: tuple[Aggregate, Aggregate]) -> None:
+    """It is no connector: nobody's tax rose where it did, or is lost, or is in one campaign only."""
+    for value in pair:
+        _as_baseline(value)
+    before = compared(*pair)
+    set_tax(pair[1], 9.0, 8.9, 9.1, config="plain_matched_nixl_both")
+    lose(pair[1], "plain_matched_nixl_both", "tpot_p90", "lost")
+    found = compared(*pair)
+    assert found.exit_code == before.exit_code == 0
+    text = comparison_text(found)
+    assert "worse, no connector: decides nothing" in text
+    assert "plain_matched" not in text.splitlines()[-1]
+    for key in ("cells", "main_taxes"):
+        pair[1][key] = [x for x in pair[1][key] if x["config"] != "plain_matched_nixl_both"]
+    assert compared(*pair).exit_code == 0
+    for value in pair:
+        value["main_taxes"] = [t for t in value["main_taxes"] if t["config"].startswith("plain_matched")]
+    alone = compared(*pair)
+    assert alone.exit_code == 2 and alone.regressions == []
 
 
 def test_a_campaign_against_itself_is_said_to_be_one(example: Aggregate) -> None:

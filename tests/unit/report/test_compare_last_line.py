@@ -51,7 +51,7 @@ def test_it_carries_what_qualifies_a_change(pair: tuple[Aggregate, Aggregate]) -
         assert (
             " The connector or plain did not keep up, so queueing is in TPOT p90 of nixl_both in B." in said
         )
-        assert "the reference rates of A are flagged non_monotonic_load; the reference rates of B" in said
+        assert ". The reference rates of A are flagged non_monotonic_load; the reference rates of B" in said
 
 
 def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(

@@ -75,3 +75,33 @@ def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, A
         for t in own
     ]
     assert headline(aggregate)["sentence"].startswith("Merely switching on NIXL (both) costs")
+
+
+def test_plain_with_a_connectors_settings_is_no_subject(aggregate: dict[str, Any]) -> None:
+    """Of NIXL's settings alone there is a number, over blocks and larger than any: it is no connector's tax."""
+    (row,) = [
+        t
+        for t in aggregate["main_taxes"]
+        if (t["config"], t["reference"], t["metric"]) == ("nixl_both", "ref_safe", "ttft_p90")
+    ]
+    baseline = row | {
+        "config": "plain_matched_nixl_both",
+        "point": 9.0,
+        "low": 8.0,
+        "high": 10.0,
+        "blocks": 5,
+        "kind": "over 5 blocks",
+    }
+    aggregate["configs"]["plain_matched_nixl_both"] = {
+        "label": "plain as NIXL",
+        "status": "measured",
+        "reason": None,
+    }
+    aggregate["main_taxes"].append(baseline)
+    found = headline(aggregate)
+    assert found["sentence"].startswith("Merely switching on NIXL (both) costs")
+    assert not any("plain as NIXL" in d for d in found["details"])
+    aggregate["main_taxes"] = [baseline]
+    assert headline(aggregate)["sentence"].startswith(
+        "No connector's tax on TTFT p90 could be measured at ref_safe ("
+    )

@@ -43,7 +43,7 @@ def test_the_lowest_rate_in_place_of_a_reference_rate_may_hold_queueing(aggregat
     """Requests that failed saturate a cell as well, and queue nowhere."""
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
     (flag,) = headline(aggregate)["flags"]
-    assert flag.endswith("stands in for the reference rate and the tax may hold queueing")
+    assert flag.endswith("; the lowest rate stands in for ref_safe, and the tax may hold queueing")
 
 
 def test_the_headline_says_what_its_tax_holds(aggregate: dict[str, Any]) -> None:
@@ -59,7 +59,9 @@ def test_the_headline_says_what_its_tax_holds(aggregate: dict[str, Any]) -> None
 def test_time_with_blocks(blocks: int, words: str) -> None:
     by_phase = {"a": 600.0, **{f"r{k}": 60.0 for k in range(1, blocks + 1)}}
     words_of_it = TimeSpent(0.0, by_phase, 1 + blocks, 0).sentence()
-    assert words_of_it.endswith(f" {10 + blocks} min in all, with {words} repeated launches.")
+    assert words_of_it.endswith(
+        f" With {words} repeated launches, which took {blocks} min 00 s, it is {10 + blocks} min 00 s."
+    )
 
 
 def test_a_shorter_wait_for_the_device_is_not_said_to_make_hooks_free(aggregate: dict[str, Any]) -> None:

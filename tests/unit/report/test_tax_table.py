@@ -27,7 +27,33 @@ def test_every_configuration_but_plain_has_a_row_with_its_taxes(aggregate: dict[
     taxes = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe")
     for config, line in zip(others, lines, strict=True):
         found = interval(taxes.get(config.id))
-        assert line.split(" | ")[2] == ("–" if found is None else f"{with_interval(found)}, of one launch")
+        row = taxes.get(config.id, {})
+        wanted = (
+            ""
+            if found is None
+            else f"{with_interval(found)}, of one launch, n {row['n']} and {row['n_plain']}"
+        )
+        assert line.split(" | ")[2] == (wanted or "–")
+
+
+def test_a_tax_says_whose_launches_it_is_of_and_how_many(aggregate: dict[str, Any]) -> None:
+    """Over blocks, of another launch than Phase A's, at a rate that stands in for none."""
+    own = {
+        t["config"]: t
+        for t in aggregate["main_taxes"]
+        if (t["metric"], t["reference"]) == ("ttft_p90", "ref_safe")
+    }
+    own["nixl_both"] |= {"phase": None, "blocks": 4, "kind": "over 4 blocks", "n": 800, "n_plain": 1600}
+    own["lmcache_only"]["phase"] = "b"
+    taxes = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1]
+        for line in tax_table(aggregate).splitlines()[2:]
+    }
+    assert taxes["NIXL (both)"].endswith("], over 4 blocks, n 800 and 1,600")
+    assert ", of one launch, by phase B's launch, n " in taxes["LMCache"]
+    assert not tax_table(aggregate).endswith(".")
+    aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
+    assert tax_table(aggregate).endswith("|\n\nReference rates carry: fallback_lowest_rate.")
 
 
 def test_what_is_not_known_is_a_dash(aggregate: dict[str, Any]) -> None:

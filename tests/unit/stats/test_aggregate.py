@@ -208,8 +208,8 @@ def test_half_a_campaign_is_analysed_as_far_as_it_goes(tmp_path: Path) -> None:
     assert value["reference_rates"]["ref_safe_per_s"] == 8
     assert taxes(value, config="nixl_both", metric="ttft_p90")[0]["verdict"] == "tax"
     words = {k: (v["status"], v["reason"]) for k, v in value["configs"].items()}
-    assert words["plain"] == ("partial", "phase b has not ended")
-    assert words["nixl_both"] == ("partial", "phase a has not ended")
+    assert words["plain"] == ("partial", "phase B was not measured")
+    assert words["nixl_both"] == ("partial", "phase A has not ended")
     assert words["mooncake_both"] == ("missing", "not measured yet")
     assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "fail"
 
@@ -239,7 +239,7 @@ def test_without_plain_there_is_no_ratio_and_a_reason(copied: Campaign) -> None:
     value = analysed(campaign)
     (tax,) = taxes(value, config="nixl_both", metric="ttft_p90", phase="b", input_tokens=64, output_tokens=8)
     assert (tax["point"], tax["verdict"]) == (None, "unavailable")
-    assert tax["reason"] == "plain has no usable cell at this rate and shape"
+    assert tax["reason"] == "plain has no usable cell of phase B at this rate and shape"
     (hooks,) = taxes(
         value, config="nixl_both", metric="callback_p50_us", phase="b", input_tokens=64, output_tokens=8
     )
@@ -249,17 +249,15 @@ def test_without_plain_there_is_no_ratio_and_a_reason(copied: Campaign) -> None:
     assert value["configs"]["plain"]["status"] == "partial"
     h5 = hypothesis(value, "H5", "mooncake_both")
     assert h5["numbers"]["averaged_over"] == [16]
-    assert (
-        "averaged over output lengths 16 (8 left out: plain has no usable cell at this rate and shape at 64)"
-        in h5["sentence"]
-    )
+    why = "at 64 prompt tokens plain has no usable cell of phase B at this rate and shape"
+    assert f", at output length 16 alone (8 left out: {why}); growing" in h5["sentence"]
 
 
 def test_a_phase_that_is_gone_is_no_measured_configuration(copied: Campaign) -> None:
     """Without its folder nothing else would say that it was to be measured."""
     shutil.rmtree(copied.run("nixl_both", "b").path)
     state = analysed(copied)["configs"]["nixl_both"]
-    assert (state["status"], state["reason"]) == ("partial", "phase b has not ended")
+    assert (state["status"], state["reason"]) == ("partial", "phase B was not measured")
 
 
 def test_a_percentile_on_failures_is_unavailable_not_flattering(tmp_path: Path) -> None:
@@ -296,8 +294,8 @@ def test_a_missing_file_or_receipt_fails_criterion_six(copied: Campaign) -> None
     campaign.run("nixl_both", "b").cell("r8_64x8").metrics.unlink()
     sixth = analysed(campaign)["criteria"][5]
     assert sixth["outcome"] == "fail"
-    assert "plain phase a lacks env.txt" in sixth["evidence"]
-    assert "nixl_both phase b lacks metrics_B_r8_64x8.jsonl" in sixth["evidence"]
+    assert "plain phase A lacks env.txt" in sixth["evidence"]
+    assert "nixl_both phase B lacks metrics_B_r8_64x8.jsonl" in sixth["evidence"]
 
 
 def test_intervals_hold_the_truth_about_as_often_as_promised(tmp_path: Path) -> None:

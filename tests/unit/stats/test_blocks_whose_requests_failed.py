@@ -1,5 +1,7 @@
 """A block in which a connector's requests failed is no block that was lost: the blocks that are left would flatter."""
 
+import html
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,16 @@ import pytest
 
 from connector_tax.ingest import read_campaign
 from connector_tax.stats.aggregate import aggregate
+from connector_tax.stats.launches import PLAINS, Launch, complete_blocks, own_blocks
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, fail
+from made_pages import page_of
 
 from connector_tax.artifacts.layout import CellFolder
 from connector_tax.records.cell import CellSpec
+from connector_tax.report.compare import Side, compare
+from connector_tax.report.compare_text import comparison_text
 
 PLAIN = Behaviour(noise=0.05)
 BEHAVIOURS = {
@@ -24,22 +30,41 @@ BEHAVIOURS = {
 }
 
 
+Places = set[tuple[str, str]]
+SAFE = "r8_256x16"
+
+
 class Failing(Campaign):
-    """One in seven requests of Mooncake's fails in the first block of repeats."""
+    """One in seven requests fails in each of these launches."""
+
+    failing: Places = set()  # noqa: RUF012, replaced as a whole
 
     def cell(self, connector: str, spec: CellSpec, **more: Any) -> CellFolder:
-        if (connector, spec.phase) == ("mooncake_both", "r1"):
+        if (connector, spec.phase) in self.failing:
             more["change"] = fail(every=7)
         return super().cell(connector, spec, **more)
 
 
+def campaign_with(root: Path, failing: Places, lost: Places, **sections: Any) -> dict[str, Any]:
+    """``aggregate.json`` of five blocks.
+
+    Args:
+        failing: (configuration, phase).
+        lost: those whose cell at ref_safe is gone.
+    """
+    changes = {"analysis": {"bootstrap_draws": 200}, "connectors": ["plain", "mooncake_both", "nixl_both"]}
+    settings = {**SMALL, **changes, "phase_b_prime": {"configs": ["plain"]}, "repeats": 3, **sections}
+    campaign = Failing(root, campaign_config(**settings), BEHAVIOURS, max_steps=60)
+    campaign.failing = failing
+    campaign.measure_everything()
+    for connector, phase in lost:
+        campaign.run(connector, phase).cell(SAFE).requests.unlink()  # type: ignore[arg-type]
+    return aggregate(read_campaign(campaign.root))
+
+
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    changes = {"analysis": {"bootstrap_draws": 200}, "connectors": ["plain", "mooncake_both", "nixl_both"]}
-    config = campaign_config(**{**SMALL, **changes, "phase_b_prime": {"configs": ["plain"]}}, repeats=3)
-    campaign = Failing(tmp_path_factory.mktemp("failed") / "campaign", config, BEHAVIOURS, max_steps=60)
-    campaign.measure_everything()
-    return aggregate(read_campaign(campaign.root))
+    return campaign_with(tmp_path_factory.mktemp("failed") / "campaign", {("mooncake_both", "r1")}, set())
 
 
 def tax_of(found: dict[str, Any], config: str) -> dict[str, Any]:
@@ -63,3 +88,76 @@ def test_its_tax_is_unavailable_and_says_in_which_block(failed: dict[str, Any]) 
 def test_the_others_keep_theirs(failed: dict[str, Any]) -> None:
     assert tax_of(failed, "nixl_both")["kind"] == "over 5 blocks"
     assert {t["config"] for e in failed["repeats"] for t in e["taxes"]} == {"nixl_both"}
+
+
+def problems_of(found: dict[str, Any]) -> list[str]:
+    return [p["what"] for p in found["problems"] if p["where"] == "repeats"]
+
+
+WHY = ": requests failed or did not finish"
+
+
+@pytest.mark.parametrize(
+    ("failing", "lost", "reason"),
+    [
+        ({("plain", "r1")}, set(), f"plain's ttft_p90 has no value in block R1{WHY}"),
+        ({("plain_again", "r2")}, set(), f"the ttft_p90 of plain's second launch has no value in block R2{WHY}"),
+        (
+            {("plain", "r1"), ("plain", "r2"), ("plain", "r3")},
+            set(),
+            f"plain's ttft_p90 has no value in blocks R1, R2, R3{WHY}",
+        ),
+        ({("plain", "r1")}, {("plain_again", "r1")}, f"plain's ttft_p90 has no value in block R1{WHY}"),
+    ],
+    ids=["one block", "the second launch", "three of five", "a block that is lost as well"],
+)  # fmt: skip
+def test_where_requests_of_plain_failed_nobody_has_a_tax_and_it_is_said(
+    tmp_path: Path, failing: Places, lost: Places, reason: str
+) -> None:
+    """Over the other blocks plain would be faster than it is; and of one launch it is not the question that was asked."""
+    found = campaign_with(tmp_path / "campaign", failing, lost)
+    for config in ("mooncake_both", "nixl_both"):
+        own = tax_of(found, config)
+        assert (own["point"], own["verdict"], own["reason"]) == (None, "unavailable", reason)
+    assert found["repeats"] == []
+    told = [(f["reference"], f["metric"], f["config"], f["reason"]) for f in found["failed_blocks"]]
+    assert ("ref_safe", "ttft_p90", "plain", reason) in told
+    assert f"at ref_safe, 8 req/s, no connector has a tax: {reason}" in problems_of(found)
+    assert not any("taxes are those of one launch" in p for p in problems_of(found))
+    page = html.unescape(page_of(found))
+    assert f"No connector has a tax of TTFT p90 at ref_safe, 8 req/s: {reason}." in page
+    assert {h["outcome"] for h in found["hypotheses"] if h["id"] == "H1"} == {"not testable"}
+
+
+@pytest.mark.parametrize("plains", [("lost", "plain_again"), ("failing", "plain"), ("lost", "plain")])
+def test_a_connector_whose_requests_failed_has_none_whatever_became_of_plain_in_that_block(
+    tmp_path: Path, plains: tuple[str, str]
+) -> None:
+    failing, lost = {("mooncake_both", "r1")}, set()
+    {"lost": lost, "failing": failing}[plains[0]].add((plains[1], "r1"))
+    found = campaign_with(tmp_path / "campaign", failing, lost)
+    own = tax_of(found, "mooncake_both")
+    assert own["point"] is None and "block R1" in own["reason"]
+    if plains[0] == "lost":
+        assert tax_of(found, "nixl_both")["kind"] == "over 4 blocks"
+        assert [f["config"] for f in found["failed_blocks"] if f["metric"] == "ttft_p90"] == ["mooncake_both"]
+        assert any(
+            p.startswith("at ref_safe, 8 req/s, mooncake_both has no tax: its") for p in problems_of(found)
+        )
+
+
+def test_a_launch_of_which_nothing_is_known_is_a_lost_block() -> None:
+    """Too few answers of more than one token have no TPOT, and none of them failed."""
+    launches = {(f"r{b}", c): Launch(f"r{b}", c, b, 0.0, 0.01) for b in range(1, 6) for c in (*PLAINS, "x")}
+    launches["r1", "x"] = Launch("r1", "x", 1, math.nan, math.nan)
+    assert own_blocks(launches, complete_blocks(launches)) == {"x": ["r2", "r3", "r4", "r5"]}
+    launches["r1", "x"] = Launch("r1", "x", 1, math.nan, math.nan, why_none="requests failed")
+    assert own_blocks(launches, complete_blocks(launches)) == {}
+
+
+def test_compare_refuses_and_says_why(failed: dict[str, Any], tmp_path: Path) -> None:
+    found = campaign_with(tmp_path / "campaign", {("plain", "r1")}, set())
+    sides = (Side("A", Path("a"), failed), Side("B", Path("b"), found))
+    comparison = compare(*sides, fail_above=0.05, deciding=("ttft_p90",))
+    assert comparison.exit_code == 2
+    assert "plain's ttft_p90 has no value in block R1" in comparison_text(comparison).splitlines()[-1]

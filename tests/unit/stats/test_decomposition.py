@@ -167,6 +167,28 @@ def test_parts_that_are_two_have_no_flags_beside_them() -> None:
     assert found["framework"]["point"] + found["implementation"]["point"] == pytest.approx(0.30)
 
 
+def test_flags_that_were_measured_stand_where_the_no_op_connector_has_no_tax() -> None:
+    """Nothing is counted twice there, and the no-op connector's settings are not what is missing."""
+    for points in (
+        {"x": 0.30, "plain_matched_x": 0.10},
+        {"x": 0.30, "plain_matched_x": 0.10, "noop_connector": None},
+    ):
+        found = parts(points, {"x": CHANGED})
+        assert (found["parts"], found["flags"]["point"], found["flags"]["kind"]) == (0, 0.10, "of one launch")
+        assert "settings" not in found["framework"]["reason"]
+        assert found["implementation"]["reason"].endswith(found["framework"]["reason"])
+
+
+def test_why_flags_lie_in_the_other_parts_is_what_is_missing() -> None:
+    """The no-op connector's settings are known, and nobody launched plain with them."""
+    taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
+    found = parts(taxes, {"x": CHANGED, "noop_connector": CHANGED})
+    assert "plain_matched_noop_connector was not measured" in found["flags"]["reason"]
+    assert "not known (it changes engine settings" in found["flags"]["reason"]
+    found = parts(taxes, {"x": CHANGED, "noop_connector": None})
+    assert "not known (its engine settings are not known)" in found["flags"]["reason"]
+
+
 @pytest.mark.parametrize(
     ("why", "reason"),
     [

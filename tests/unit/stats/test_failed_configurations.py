@@ -86,7 +86,7 @@ def test_a_failure_in_phase_a_is_named_wherever_a_number_is_missed(campaign: Cam
     assert [p["where"] for p in value["problems"]] == ["2026-11-20_mooncake_both/phase_a"]
     criterion = next(c for c in value["criteria"] if c["number"] == 6)
     assert criterion["outcome"] == "pass", criterion
-    assert "1 failed and say why" in criterion["evidence"]
+    assert "1 failed and says why" in criterion["evidence"]
 
 
 def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:

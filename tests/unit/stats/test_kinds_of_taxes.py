@@ -148,7 +148,7 @@ def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> 
     assert isinstance(drawn, Drawn)
     tile = one(drawn.data_rows, config="mooncake_both", input_tokens=256, output_tokens=16)
     assert (tile["point"], tile["low"], tile["kind"]) == (main["point"], main["low"], "over 3 blocks")
-    assert "at 256 x 16 tokens over so many blocks of launches as the cell says" in drawn.caption
+    assert "at 256 x 16 tokens over as many blocks of launches as the cell names" in drawn.caption
     texts = [t.get_text() for axes in drawn.figure.axes for t in axes.texts]
     assert any(t.endswith("\n3 blocks") for t in texts)
     page = page_view(value, {}, None)

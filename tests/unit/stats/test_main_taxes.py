@@ -1,5 +1,6 @@
 """One tax stands for a configuration at a reference rate, and everything that needs one takes that."""
 
+import html
 import shutil
 import sys
 from copy import copy
@@ -12,7 +13,8 @@ from connector_tax.ingest import read_campaign
 from connector_tax.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Behaviour, Campaign, campaign_config
+from builders import SMALL, Behaviour, Campaign, campaign_config, fail
+from made_pages import page_of
 
 QUICK = {**SMALL, "analysis": {"bootstrap_draws": 200}}
 CONFIG = campaign_config(**QUICK)
@@ -127,7 +129,29 @@ def test_without_a_stand_in_phase_as_reason_is_kept(copied: Campaign) -> None:
     value = analysed(copied)
     (chosen,) = main(value, config="mooncake_both", metric="ttft_p90", reference="ref_safe")
     assert (chosen["phase"], chosen["available"]) == ("a", False)
-    assert "its cell was left out" in hypothesis(value, "H1", "mooncake_both")["sentence"]
+    assert (
+        "its cell of phase A is lost: requests_A_r8_256x16.jsonl is missing"
+        in hypothesis(value, "H1", "mooncake_both")["sentence"]
+    )
+
+
+@pytest.mark.parametrize("config", ["mooncake_both", "plain"])
+def test_no_launch_stands_in_for_one_of_which_requests_failed(copied: Campaign, config: str) -> None:
+    """Phase B's is a good one; taking it would leave out what went wrong."""
+    copied.measure(config, "a", change=fail(every=7))
+    value = analysed(copied)
+    (chosen,) = main(value, config="mooncake_both", metric="ttft_p90", reference="ref_safe")
+    assert (chosen["phase"], chosen["available"]) == ("a", False)
+    assert "falls on requests that failed or did not finish" in chosen["reason"]
+    shown = html.unescape(page_of(value))
+    assert "Measured by phase B" not in shown
+
+
+def test_where_a_cell_of_phase_a_is_lost_the_headline_says_so(copied: Campaign) -> None:
+    copied.run("plain", "a").cell("r8_256x16").requests.unlink()
+    value = analysed(copied)
+    assert main(value, config="mooncake_both", metric="ttft_p90", reference="ref_safe")[0]["phase"] == "b"
+    assert "Measured by phase B's launch, since plain has no usable cell" in html.unescape(page_of(value))
 
 
 def test_taxes_over_blocks_stand_before_those_of_one_launch(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_failed_requests_do_not_hide_a_tax_that_the_others_show() -> None:
 
 def test_a_gain_and_nothing_are_told_apart_from_what_is_not_known() -> None:
     assert judged(**{STACK: estimate(-0.4, 0.01)})["H4"][1] == "the stack has a gain"
-    assert judged(**{STACK: estimate(0.0, 0.1)})["H4"][1] == "the stack's own tax is inside the noise"
-    assert judged(mooncake_both=estimate(0.0, 0.1))["H3"][1] == "no tax to split"
+    assert judged(**{STACK: estimate(0.0, 0.1)})["H4"][1] == "no tax of the stack is found"
+    assert judged(mooncake_both=estimate(0.0, 0.1))["H3"][1] == "no tax to split is found"
 
 
 def test_a_gap_has_the_label_that_its_known_end_holds() -> None:

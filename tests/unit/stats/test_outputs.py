@@ -48,7 +48,7 @@ def test_one_other_token_is_found_and_placed() -> None:
     rows, problems = compare_outputs(campaign(plain_a=GOOD, plain_b=GOOD, nixl_a=wrong))
     assert rows[2]["n_same"] == 2
     assert rows[2]["first_difference"] == {"prompt": 1, "token": 2}
-    assert problems[0].where == "nixl phase a"
+    assert problems[0].where == "nixl phase A"
     assert problems[0].what.startswith(
         "answers 1 of 3 prompts differently from plain (first at prompt 1, token 2)"
     )

@@ -12,6 +12,7 @@ from connector_tax.ingest import read_campaign
 from connector_tax.stats.criteria import judge_criteria
 from connector_tax.stats.hypotheses import Verdict
 from connector_tax.stats.outcomes import NOT_TESTABLE
+from connector_tax.units import exact_duration
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
@@ -61,8 +62,8 @@ def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path)
     found = seventh(campaign)
     assert found["outcome"] == "pass"
     assert found["evidence"] == (
-        "4 h 50 min without what lay between launches: preflight 20 min, Phase A 2 h 00 min, Phase B 2 h 30 min. "
-        "6 h 50 min in all, with 2 blocks of repeated launches."
+        "4 h 50 min 00 s without what lay between launches: preflight 20 min 00 s, Phase A 2 h 00 min 00 s, Phase B 2 h 30 min 00 s. "
+        "With 2 blocks of repeated launches, which took 2 h 00 min 00 s, it is 6 h 50 min 00 s."
     )
     preflight(campaign, 1200 + 4260)
     assert seventh(campaign)["outcome"] == "fail"
@@ -76,7 +77,7 @@ def test_an_interruption_between_two_launches_is_not_time_spent(tmp_path: Path) 
     measure(campaign, "plain", "b", 600)
     found = seventh(campaign)
     assert found["outcome"] == "pass"
-    assert found["evidence"].startswith("20 min without what lay between launches")
+    assert found["evidence"].startswith("20 min 00 s without what lay between launches")
     assert "Preflight was not timed." in found["evidence"]
 
 
@@ -94,7 +95,7 @@ def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: P
     assert "2 of 2 runs have a launch that was not timed, and only its cells count." in found["evidence"]
     cells = [c.window for c in read_campaign(campaign.root, steps=False).runs[0].cells]
     one_run_s = (max(w.drained_ns for w in cells) - min(w.t0_ns for w in cells)) / 1e9
-    assert f"Phase A {round(2 * one_run_s / 60)} min" in found["evidence"]
+    assert f"Phase A {exact_duration(round(2 * one_run_s))}" in found["evidence"]
 
 
 def test_a_launch_that_was_killed_counts_by_its_cells_and_the_next_by_its_clock(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from connector_tax.intervals.bootstrap import Estimate, unavailable
 from connector_tax.stats.evidence import evidence_of
 from connector_tax.stats.taxes import Tax
-from connector_tax.stats.trends import ShapeTax, Trend, trend_of
+from connector_tax.stats.trends import ShapeTax, Trend, averaged_text, trend_of
 
 
 def grid(lost: dict[tuple[int, int], str], queued: set[tuple[int, int]] = frozenset()) -> list[ShapeTax]:  # type: ignore[assignment]
@@ -35,8 +35,33 @@ def test_every_length_is_averaged_over_the_same_others() -> None:
     found = trend_of(grid({(4, 30): "died"}), queueing_allowed=False)
     assert found.averaged_over == (10, 20)
     assert points(found) == pytest.approx({1: 1.015, 2: 2.015, 4: 4.015})
-    assert found.left_out == {30: "died at 4"}
+    assert found.left_out == {30: "at 4 tokens died"}
     assert found.lost == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ((0.1, 0.2), "monotonic"),
+        ((0.2, 0.1), "falling"),
+        ((0.3, 0.2, 0.2), "does not rise"),
+        ((0.1, 0.3, 0.2), "not monotonic"),
+    ],
+)
+def test_a_sequence_that_falls_is_not_said_to_go_up_and_down(values: tuple[float, ...], word: str) -> None:
+    """Two lengths cannot."""
+    own = {k: Estimate(v, np.full(50, v), 50) for k, v in zip((1, 2, 4), values, strict=False)}
+    assert Trend(own, (10,), {}, {}).direction() == word
+
+
+def test_one_length_is_no_average() -> None:
+    found = trend_of(grid({(4, 20): "died", (2, 30): "it was not measured"}), queueing_allowed=False)
+    assert averaged_text(found, "output") == (
+        "at output length 10 alone (20 left out: at 4 tokens died; 30 left out: at 2 tokens it was not measured)"
+    )
+    assert averaged_text(trend_of(grid({}), queueing_allowed=False), "input") == (
+        "averaged over input lengths 10, 20, 30"
+    )
 
 
 def test_a_length_without_any_tax_is_lost_with_its_reasons() -> None:
@@ -73,7 +98,7 @@ def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_i
     evidence = evidence_of(found, [], {}, {"connectors": [{"id": "x", "kv_transfer_config": None}]}, 0.95)
     h6, h5 = evidence.by_output["x"], evidence.by_input["x"]
     assert (h6.averaged_over, h6.queueing) == ((512,), ())
-    assert h6.left_out == {32768: "plain or the connector did not keep up at 64, 256"}
+    assert h6.left_out == {32768: "at 64, 256 output tokens plain or the connector did not keep up"}
     assert h6.rates_per_s == {64: (2.0,), 256: (2.0,)}
     assert (h5.lost, h5.queueing) == ({}, (32768,))
     assert h5.rates_per_s == {512: (2.0,), 32768: (0.5,)}

@@ -1,0 +1,124 @@
+"""A cell of a table, or a sentence: which words and which numbers it has to hold; and what a number of the aggregate says by itself."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from claim_numbers import misread, without_numbers
+from claim_values import Value
+
+Entry = Mapping[str, Any]
+METRICS = {"TTFT p90": "ttft_p90", "TPOT p90": "tpot_p90", "TTFT p50": "ttft_p50", "TPOT p50": "tpot_p50", "median step": "step_p50_us",
+           "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us",
+           "in the connector's hooks, per step (median)": "callback_p50_us", "elsewhere in a step": "unexplained_us"}  # fmt: skip
+PHASES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
+SOURCES = {
+    "CPU time stolen": "steal_share",
+    "CPU clock": "cpu_mhz_p50",
+    "CPU time of a fixed piece of work": "cpu_work_us_mean",
+    "GPU clock (SM)": "gpu_sm_mhz_p50",
+    "GPU temperature": "gpu_temperature_c_max",
+    "GPU power": "gpu_power_w_mean",
+}
+# Words between the numbers of any cell.
+BETWEEN = {"n", "and", "to", "of", "in", "req", "s", "pp", "µs", "MHz", "C", "W", "x", "p", "no", "interval", "lower", "upper", "bound", "ok", "dropped", "failed"}  # fmt: skip
+# Of a sentence: those that lists are made with.
+JOINING = {"and", "of", "to"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one cell, or one sentence, has to hold: ``words`` as they stand, and between them ``values`` in this order; nothing else.
+
+    Attributes:
+        may: of a sentence what it may say beside that, since it is true of every page.
+    """
+
+    words: Sequence[str] = ()
+    values: Sequence[Value] = field(default_factory=list)
+    may: Sequence[str] | None = None
+
+    def faults(self, text: str) -> Iterator[str]:
+        wanted = [(words, True) for words in map(one_line, self.words) if words]
+        wanted += [(words, False) for words in self.may or ()]
+        for words, needed in sorted(wanted, key=lambda w: len(w[0]), reverse=True):
+            # A number may end where the words begin, and not a word.
+            text, n = re.subn(rf"(?<![\w.]){re.escape(words)}(?!\w)", " ; ", text, count=int(needed))
+            if needed and not n:
+                yield f"{words!r} is not said"
+        yield from misread(text, list(self.values))
+        if self.may is None:
+            others = [w for w in re.findall(r"(?<!\d)[^\W\d_]+", text) if w not in BETWEEN]
+        else:
+            others = [w for w in re.findall(r"[^\W\d_]+", without_numbers(text)) if w not in JOINING]
+        if others:
+            yield f"{' '.join(others)!r} is said and not so"
+
+    def within(self, must: Sequence[str], may: Sequence[str]) -> "Cell":
+        """With what every sentence of its place has to say, and what it may."""
+        return replace(self, words=[*self.words, *must], may=[*(self.may or ()), *may])
+
+
+def one_line(text: str) -> str:
+    return " ".join(str(text).split())
+
+
+def listed(items: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
+def word(text: object) -> Cell:
+    return Cell((one_line(str(text or "")),))
+
+
+def usable(cell: Entry) -> bool:
+    return cell.get("verdict") == "valid" and cell.get("usable") is not False
+
+
+def phase_word(phase: str) -> str:
+    return PHASES.get(phase, phase.upper())
+
+
+def sign(value: Entry | None) -> int:
+    """1 above zero, -1 below it, by the end that is known; else 0."""
+    low, high = (value or {}).get("low"), (value or {}).get("high")
+    return 1 if low is not None and low > 0 else -1 if high is not None and high < 0 else 0
+
+
+def is_open(value: Entry) -> bool:
+    """Whether nobody can tell where it lies to zero, since the end that would say it is open."""
+    return sign(value) == 0 and None in (value.get("low"), value.get("high"))
+
+
+def verdict_of(value: Entry) -> str:
+    """What its interval says; nothing where the aggregate gives it no verdict."""
+    if str(value.get("verdict") or "") in ("", "unavailable"):
+        return ""
+    if is_open(value):
+        return "undetermined"
+    # A part of a step is neither a tax nor a gain by itself.
+    part = value.get("metric") in ("callback_p50_us", "unexplained_us")
+    words = (
+        ("not told apart from zero", "above zero", "below zero") if part else ("no tax found", "tax", "gain")
+    )
+    return words[sign(value)]
+
+
+def no_number(value: Entry | None) -> str:
+    """Why a configuration has none, behind its name; ``value``: its entry in ``configs``, None of one that is not in the campaign."""
+    if value is None:
+        return "it is not part of this campaign"
+    status = str(value.get("status") or "missing")
+    reason = str(value.get("reason") or "").removeprefix(f"{status}: ")
+    if status == "missing":
+        return f"it was {reason or 'not measured'}"
+    if status == "failed" and reason.startswith("failed"):
+        return f"it {reason}"
+    words = {
+        "measured": "it has no usable number here",
+        "partial": "it was measured in part only",
+        "skipped": "it was skipped",
+        "failed": "it failed",
+    }
+    return words.get(status, f"it is {status}") + (f": {reason}" if reason else "")

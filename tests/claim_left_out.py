@@ -1,0 +1,104 @@
+"""Why a figure is left out, and what Figures 7 and 8 need: worked out from the aggregate."""
+
+from claim_cells import Cell, Entry
+from claim_lines import Lines
+from claim_told import NAMES, listing, said, short
+from claim_values import PLAINS
+from page_statements import Statement
+
+STACKS = (
+    ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
+    ("multi_noop_example", ("noop_connector", "example_connector")),
+)
+PARTS = {
+    "flags": "engine settings that it switches",
+    "framework": "vLLM's connector framework",
+    "implementation": "its own code",
+}
+
+
+class LeftOut(Lines):
+    """Of one aggregate."""
+
+    # Why a figure is left out.
+    def omitted(self, s: Statement) -> Cell:
+        number = int(s.text.split()[1])
+        why = {
+            1: self.no_levels, 2: self.no_levels, 3: self.no_levels, 4: self.no_taxes, 5: self.no_taxes, 6: self.no_steps, 7: self.no_parts,
+            8: self.no_stack, 9: self.no_steps,
+        }[number]  # fmt: skip
+        return said([f"Figure {number} is left out: {short(why(number), 400)}."], ())
+
+    @staticmethod
+    def no_levels(number: int) -> str:
+        what = {1: "a TTFT p90", 2: "a TPOT p90", 3: "an effective throughput"}[number]
+        return f"no valid cell of phase A has {what}"
+
+    @staticmethod
+    def no_taxes(number: int) -> str:
+        if number == 4:
+            return "no tax of TTFT or TPOT p90 is available at either reference rate"
+        return "no tax of TTFT p90 at ref_safe stands at any of phase B's shapes"
+
+    def no_steps(self, number: int) -> str:
+        if not self.a["step_timing_available"]:
+            return (
+                f"step times were not recorded: {self.a['step_timing_reason'] or 'no cell has step records'}"
+            )
+        if number == 6:
+            return f"no valid cell of phase A at {self.at_rate('ref_safe', '')} has step records"
+        at, where = self.rates["ref_safe"], f"in phase A at {self.at_rate('ref_safe', '')}"
+        with_steps = {
+            c for c in self.configs for cell in self.sound(c)
+            if cell["rate_per_s"] == at and (((cell.get("step") or {}).get("by_kind") or {}).get("decode_only") or {}).get("n")
+        }  # fmt: skip
+        if "plain" not in with_steps:
+            return f"plain has no decoding steps {where}, so nobody's can be set beside them"
+        if not any(not c.startswith(PLAINS) for c in with_steps):
+            return f"no connector has decoding steps {where} to set beside plain's"
+        return f"plain or each connector has too few decoding steps {where} for an interval"
+
+    def no_parts(self, _: int) -> str:
+        if (self.a["configs"].get("noop_connector") or {}).get("status") not in ("measured", "partial"):
+            return f"there is no tax of the framework alone: {self.absent('noop_connector')}"
+        reasons = {self.parts(e)[1] for own in self.stacks().values() for e in own.values()} - {""}
+        if reasons:
+            return f"no tax can be split: {'; '.join(sorted(reasons))}"
+        lost = dict.fromkeys(
+            str(e["total"]["reason"]) for e in self.a["decomposition"] if e["total"].get("reason")
+        )
+        why = f": {'; '.join(lost)}" if lost else ""
+        return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
+
+    def no_stack(self, _: int) -> str:
+        """Of the stack that the campaign asked for, else of the first."""
+        whole, parts = next(((w, p) for w, p in STACKS if w in self.configs), STACKS[0])
+        taxes, lacking = self.main("ttft_p90"), self.without_number("ttft_p90")
+        missing = []
+        for config in (c for c in (*parts, whole) if c not in taxes):
+            why = self.why_without(config) if config in lacking else self.no_number(config)
+            missing.append(self.absent(config) if why == self.no_number(config) else f"{config}: {why}")
+        if missing:
+            return f"the check needs both parts and the stacked configuration: {'; '.join(missing)}"
+        alone = listing([c for c in (*parts, whole) if taxes[c].get("blocks") is None])
+        return f"taxes of one launch ({alone}) and over blocks of launches are not added up or compared"
+
+    def stacks(self) -> dict[str, dict[str, Entry]]:
+        """Latency -> configuration -> its entry, of those with a tax."""
+        order = {c: k for k, c in enumerate(self.configs)}
+        found = {
+            m: {e["config"]: e for e in sorted(self.a["decomposition"], key=lambda e: order.get(e["config"], 99))
+                if e["metric"] == m and e["total"]["point"] is not None}
+            for m in NAMES
+        }  # fmt: skip
+        return {m: own for m, own in found.items() if own}
+
+    @staticmethod
+    def parts(e: Entry) -> tuple[dict[str, Entry], str]:
+        """Those told apart from each other, and why there are not three."""
+        wanted = [p for p in PARTS if e.get("parts") != 2 or p != "flags"]
+        own = {p: e[p] for p in wanted if e[p]["point"] is not None}
+        whole = len(own) == len(wanted)
+        why = [str(e[p].get("reason") or "") for p in PARTS if p not in own]
+        told = why[:1] if whole else [why[0], why[-1]]
+        return (own if whole else {}), "; ".join(dict.fromkeys(filter(None, told)))

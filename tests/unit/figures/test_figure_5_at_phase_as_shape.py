@@ -1,0 +1,119 @@
+"""Figure 5 at Phase A's shape: the main tax, whatever became of Phase B's cell, and whose launch it is of, by configuration."""
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.figures.draw_all import FIGURES
+from connector_tax.figures.style import Drawn, drawing_style
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT
+
+EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
+NAME = "fig5_shape_heatmaps"
+AT_PHASE_AS = {"input_tokens": 4096, "output_tokens": 256}
+
+
+@pytest.fixture
+def aggregate() -> dict[str, Any]:
+    return copy.deepcopy(EXAMPLE)
+
+
+def drawn(aggregate: dict[str, Any]) -> Drawn:
+    with drawing_style(NAME):
+        found = FIGURES[NAME](aggregate)
+    assert isinstance(found, Drawn)
+    return found
+
+
+def of_phase_b(aggregate: dict[str, Any], config: str) -> list[dict[str, Any]]:
+    return [
+        t for t in aggregate["taxes"] if (t["config"], t["phase"], t["metric"]) == (config, "b", "ttft_p90")
+    ]
+
+
+def main_tax(aggregate: dict[str, Any], config: str) -> dict[str, Any]:
+    found = (
+        t
+        for t in aggregate["main_taxes"]
+        if (t["config"], t["metric"], t["reference"]) == (config, "ttft_p90", "ref_safe")
+    )
+    return next(found)
+
+
+def shapes_drawn(found: Drawn, config: str) -> list[tuple[int, int]]:
+    return [(r["input_tokens"], r["output_tokens"]) for r in found.data_rows if r["config"] == config]
+
+
+def test_a_tax_that_stands_is_drawn_though_phase_bs_cell_is_lost(aggregate: dict[str, Any]) -> None:
+    for tax in of_phase_b(aggregate, "nixl_both"):
+        if tax["input_tokens"] == 4096 and tax["output_tokens"] == 256:
+            tax |= {"point": None, "low": None, "high": None, "available": False, "reason": "lost"}
+    found = drawn(aggregate)
+    assert (4096, 256) in shapes_drawn(found, "nixl_both")
+    assert "nixl_both 4096x256" not in found.caption
+
+
+@pytest.mark.parametrize("rows", ["with a reason", "not there"])
+def test_it_is_drawn_though_all_of_phase_b_is_lost(aggregate: dict[str, Any], rows: str) -> None:
+    """A run that failed has rows with its reason; one whose folder is gone has none."""
+    own = of_phase_b(aggregate, "nixl_both")
+    for tax in own:
+        tax |= {"point": None, "low": None, "high": None, "available": False, "reason": "failed"}
+    if rows == "not there":
+        aggregate["taxes"] = [t for t in aggregate["taxes"] if t not in own]
+    found = drawn(aggregate)
+    assert shapes_drawn(found, "nixl_both") == [(4096, 256)]
+    main = main_tax(aggregate, "nixl_both")
+    (row,) = (r for r in found.data_rows if r["config"] == "nixl_both")
+    assert row["point"] == main["point"]
+
+
+def test_one_without_any_number_is_named(aggregate: dict[str, Any]) -> None:
+    """Also where its cells of Phase B are gone, so that nothing says that it was measured in that phase."""
+    for tax in (*of_phase_b(aggregate, "nixl_both"), *aggregate["main_taxes"]):
+        if tax["config"] == "nixl_both":
+            tax |= {"point": None, "low": None, "high": None, "available": False, "reason": "lost"}
+    aggregate["cells"] = [c for c in aggregate["cells"] if (c["config"], c["phase"]) != ("nixl_both", "b")]
+    assert "Without a number here: nixl_both" in drawn(aggregate).caption
+
+
+def test_whose_launch_a_tax_is_of_is_said_of_each_configuration(aggregate: dict[str, Any]) -> None:
+    configs = [c for c in aggregate["configs"] if of_phase_b(aggregate, c) and c != "plain"]
+    for config in configs:
+        main_tax(aggregate, config)["phase"] = "a"
+    main_tax(aggregate, "mooncake_both")["phase"] = "b"
+    main_tax(aggregate, "lmcache_only").update(phase=None, blocks=4, kind="over 4 blocks")
+    caption = drawn(aggregate).caption
+    said = caption.partition("At 4096 x 256 tokens, Phase A's shape, the tax is ")[2].partition(".")[0]
+    words = dict(part.rpartition(" for ")[::2] for part in said.split("; "))
+    assert words["of Phase B's own launch"] == "mooncake_both"
+    assert words["over 4 blocks of launches"] == "lmcache_only"
+    assert "nixl_both" in words["of Phase A's launch"] and "mooncake_both" not in words["of Phase A's launch"]
+    assert "stands in place" not in caption
+
+
+def test_where_all_are_of_phase_b_nothing_is_said(aggregate: dict[str, Any]) -> None:
+    for tax in aggregate["main_taxes"]:
+        tax["phase"] = "b"
+    assert "the tax is of" not in drawn(aggregate).caption
+
+
+def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, Any]) -> None:
+    """It is drawn, and neither counted in the title nor the largest there."""
+    before = drawn(aggregate).title
+    more = [{**t, "config": "plain_matched_nixl_both", "point": 9.0, "low": 8.0, "high": 10.0} for t in of_phase_b(aggregate, "nixl_both")]  # fmt: skip
+    aggregate["taxes"] += more
+    found = drawn(aggregate)
+    assert found.title == before
+    assert shapes_drawn(found, "plain_matched_nixl_both")
+
+
+def test_the_largest_is_one_of_those_that_are_told_apart(aggregate: dict[str, Any]) -> None:
+    """Of which it is not known may be larger."""
+    assert "; the largest of those is " in drawn(aggregate).title

@@ -1,0 +1,247 @@
+"""Reasons that name phase and owner, answers that differ from plain's, criteria whose data were lost, and time that adds up."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connector_tax.errors import AnalysisError
+from connector_tax.files import write_json
+from connector_tax.ingest import read_campaign
+from connector_tax.intervals.bootstrap import Estimate, unavailable
+from connector_tax.stats.aggregate import _holds, aggregate
+from connector_tax.stats.attribution import _share
+from connector_tax.stats.criteria import judge_criteria
+from connector_tax.stats.decomposition import decompose
+from connector_tax.stats.hypotheses import Verdict
+from connector_tax.stats.main_taxes import MainTax
+from connector_tax.stats.outcomes import NOT_TESTABLE, UNDETERMINED
+from connector_tax.stats.reference import select_reference_rates
+from connector_tax.stats.taxes import Tax
+from connector_tax.stats.time_spent import TimeSpent
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Behaviour, Campaign, campaign_config
+from mutations import gone, lost, without_rates
+
+QUICK: dict[str, Any] = {**SMALL, "analysis": {"bootstrap_draws": 200}}
+TAXED = {c: Behaviour().taxed(0.3) for c in ("noop_connector", "mooncake_both", "nixl_both")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    campaign = Campaign(
+        tmp_path_factory.mktemp("whole") / "demo", campaign_config(**QUICK), TAXED, max_steps=40
+    )
+    campaign.measure_everything()
+    return campaign
+
+
+@pytest.fixture
+def campaign(whole: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    shutil.copytree(whole.root, tmp_path / "demo")
+    copied = Campaign(tmp_path / "other", whole.config, TAXED)
+    copied.root = tmp_path / "demo"
+    return copied
+
+
+def analysed(campaign: Campaign) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(aggregate(read_campaign(campaign.root))))
+    return found
+
+
+def of(value: dict[str, Any], table: str, **keys: Any) -> list[dict[str, Any]]:
+    return [row for row in value[table] if all(row.get(k) == v for k, v in keys.items())]
+
+
+# Reasons.
+def test_a_reason_names_the_phase_of_the_cell_that_is_lost(campaign: Campaign) -> None:
+    at = campaign.folder.reference_rates
+    safe = json.loads(at.read_text())["ref_safe_per_s"]
+    lost("plain", "a", cell_id=f"r{safe:g}_256x16")(campaign)
+    lost("nixl_both", "b", cell_id=f"r{safe:g}_64x8")(campaign)
+    value = analysed(campaign)
+    reasons = {t["reason"] for t in of(value, "taxes", phase="a", reference="ref_safe", metric="ttft_p90")}
+    assert reasons == {"plain has no usable cell of phase A at this rate and shape"}
+    (tax,) = of(value, "taxes", config="nixl_both", phase="b", metric="ttft_p90", input_tokens=64, output_tokens=8)  # fmt: skip
+    assert tax["reason"] == f"its cell of phase B is lost: requests_B_r{safe:g}_64x8.jsonl is missing"
+
+
+def estimate(point: float) -> Estimate:
+    return Estimate(point, np.full(50, point), 50)
+
+
+def test_the_no_op_connectors_reason_is_not_taken_for_the_connectors() -> None:
+    def main(config: str, found: Estimate) -> MainTax:
+        return MainTax(Tax(config, "ref_safe", "a", "r", 2.0, 256, 16, "ttft_p90", found, 50), 50)
+
+    lost_one = unavailable("its cell of phase A is lost: gone")
+    chosen = [main("mooncake_both", estimate(0.3)), main("noop_connector", lost_one)]
+    (row,) = decompose(chosen, {"mooncake_both": {}, "noop_connector": {}}, 0.95)
+    assert row["framework"]["reason"] == "noop_connector: its cell of phase A is lost: gone"
+    assert row["implementation"]["reason"] == "noop_connector: its cell of phase A is lost: gone"
+    matched = [*chosen, main("plain_matched_mooncake_both", lost_one)]
+    (row,) = decompose(matched, {"mooncake_both": {"x": {}}, "noop_connector": {}}, 0.95)
+    assert row["flags"]["reason"].startswith("plain_matched_mooncake_both: its cell of phase A is lost")
+
+
+# Reference rates.
+def test_without_plain_the_file_of_rates_is_said_to_be_used(campaign: Campaign) -> None:
+    safe = json.loads(campaign.folder.reference_rates.read_text())["ref_safe_per_s"]
+    gone("plain")(campaign)
+    value = analysed(campaign)
+    assert value["reference_rates"]["ref_safe_per_s"] == safe
+    (problem,) = of(value, "problems", where="reference_rates.json")
+    assert problem["what"] == (
+        "plain has no usable Phase A cell, so the reference rates cannot be worked out anew. Taxes use those of the file. "
+        "Plain has no run of Phase A: start the campaign again to have it measured."
+    )
+    assert not any("no reference rate." in p["what"] for p in value["problems"])
+
+
+def test_a_run_folder_is_named_only_where_it_is(campaign: Campaign) -> None:
+    for cell in (campaign.run("plain", "a").path / "cells").iterdir():
+        shutil.rmtree(cell)
+    with pytest.raises(
+        AnalysisError, match=r"no baseline and no reference rate\. 2026-11-20_plain/phase_a says why;"
+    ):
+        select_reference_rates(read_campaign(campaign.root))  # fmt: skip
+    gone("plain")(campaign)
+    with pytest.raises(AnalysisError, match="Plain has no run of Phase A: start the campaign again"):
+        select_reference_rates(read_campaign(campaign.root))
+
+
+def test_rates_that_were_worked_out_anew_are_a_problem(campaign: Campaign) -> None:
+    """The page would be that of a sound campaign otherwise."""
+    assert analysed(campaign)["problems"] == []
+    without_rates(campaign)
+    (problem,) = analysed(campaign)["problems"]
+    assert problem == {
+        "where": "reference_rates.json",
+        "what": "is not there: the reference rates were worked out anew from Phase A as it is now",
+    }
+
+
+def test_without_a_cell_step_timing_is_not_said_to_be_off(campaign: Campaign) -> None:
+    assert analysed(campaign)["step_timing_reason"] is None
+    gone(*campaign.config.connector_ids)(campaign)
+    value = analysed(campaign)
+    assert (value["step_timing_available"], value["step_timing_reason"]) == (
+        False,
+        "the campaign has no usable cell",
+    )
+
+
+# Answers.
+def answer(campaign: Campaign, *launches: tuple[str, str, int]) -> None:
+    for connector, phase, token in launches:
+        outputs = [{"token_ids": [1]}, {"token_ids": [token]}]
+        document = {"campaign": campaign.config.campaign, "connector": connector, "outputs": outputs}
+        write_json(campaign.run(connector, phase).outputs, document)
+
+
+def test_a_configuration_that_computes_something_else_has_no_tax_anywhere(campaign: Campaign) -> None:
+    """In one launch is enough; its levels and its hooks' cells stay."""
+    answer(campaign, ("plain", "a", 1), ("nixl_both", "a", 1), ("nixl_both", "b", 2))
+    value = analysed(campaign)
+    why = "its latencies are no tax: in phase B it answers 1 of 2 prompts otherwise than plain"
+    for table in ("taxes", "main_taxes"):
+        own = of(value, table, config="nixl_both")
+        assert own and {(t["point"], t["verdict"], t["reason"]) for t in own} == {(None, "unavailable", why)}
+    assert {d["total"]["reason"] for d in of(value, "decomposition", config="nixl_both")} == {why}
+    assert of(value, "attribution", config="nixl_both") == of(value, "two_parts", config="nixl_both") == []
+    (h2,) = of(value, "hypotheses", id="H2")
+    assert (h2["outcome"], why in h2["sentence"]) == (NOT_TESTABLE, True)
+    assert of(value, "criteria", number=2)[0]["outcome"] == "fail"
+    assert of(value, "cells", config="nixl_both", usable=True)
+    assert of(value, "main_taxes", config="mooncake_both", metric="ttft_p90")[0]["point"] is not None
+
+
+def test_over_blocks_it_has_none_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    config = campaign_config(**QUICK | {"repeats": 1, "observer_effect": True})
+    campaign = Campaign(tmp_path / "demo", config, TAXED, step_timing=False)
+    campaign.measure_everything()
+    assert {t["config"] for e in analysed(campaign)["repeats"] for t in e["taxes"]} >= {"nixl_both"}
+    answer(campaign, ("plain", "a", 1), ("nixl_both", "a", 2))
+    value = analysed(campaign)
+    assert value["repeats"]
+    assert "nixl_both" not in {t["config"] for e in value["repeats"] for t in e["taxes"]}
+    assert {t["point"] for t in of(value, "main_taxes", config="nixl_both")} == {None}
+    rows = of(value, "observer_effect", config="nixl_both")
+    assert rows and all(r["tax"]["point"] is None and r["effect"]["point"] is not None for r in rows)
+
+
+def test_copies_on_a_virtual_gpu_are_said_to_be_clocked() -> None:
+    where = "host memory (LMCache's CPU store)"
+    assert _holds(where, clocked=False) == f"copying KV to {where}"
+    assert _holds(where, clocked=True) == f"copying KV to {where}, clocked by a stand-in"
+    assert _holds(None, clocked=True) is None
+
+
+# Criteria.
+def criteria(skipped: tuple[str, ...] = (), lengths: int = 2, **outcomes: str) -> dict[int, str]:
+    verdicts = [
+        Verdict(f"H{k}", "mooncake_both", outcomes.get(f"h{k}", UNDETERMINED), None, {}, "")
+        for k in range(1, 7)
+    ]
+    ids = ("plain", "noop_connector", "mooncake_both", "nixl_both")
+    document = {
+        "config": {
+            "connectors": [{"id": i} for i in ids],
+            "phase_b_input_tokens": [64, 256][:lengths],
+            "phase_b_output_tokens": [8, 16],
+            "analysis": {"time_budget_h": 1},
+        }
+    }
+    preflight = {"configs": {i: {"decision": "skip"} for i in skipped}}
+    data: Any = SimpleNamespace(document=document, preflight=preflight, runs=[], reference_rates=None)
+    return {c["number"]: c["outcome"] for c in judge_criteria(data, verdicts)}
+
+
+def test_a_criterion_whose_data_were_lost_fails() -> None:
+    """It is not applicable where nobody could be asked, and passes where the numbers are there, whatever they decide."""
+    assert criteria()[2] == criteria()[3] == "pass"
+    assert criteria(h2=NOT_TESTABLE)[2] == "fail"
+    assert criteria(("nixl_both",), h2=NOT_TESTABLE)[2] == "not applicable"
+    assert criteria(("nixl_both",), h1=NOT_TESTABLE)[1] == "fail"
+    assert criteria(h4=NOT_TESTABLE)[4] == "not applicable", "the stack is not part of the campaign"
+    assert criteria(h5=NOT_TESTABLE)[5] == "fail"
+    assert criteria(lengths=1, h5=NOT_TESTABLE)[5] == "not applicable"
+
+
+# Time.
+def test_parts_of_the_time_add_up_as_they_are_printed() -> None:
+    spent = TimeSpent(100.4, {"a": 100.4, "b": 100.4, "c": 61.0}, 3, 0)
+    assert spent.sentence() == (
+        "5 min 00 s without what lay between launches: preflight 1 min 40 s, Phase A 1 min 40 s, Phase B 1 min 40 s. "
+        "Phase C took 1 min 01 s and is not in it."
+    )
+
+
+def test_what_is_in_neither_sum_is_said_where_there_are_two() -> None:
+    spent = TimeSpent(0.0, {"a": 60.0, "c": 61.0, "r1": 60.0}, 3, 0)
+    assert spent.sentence().endswith("it is 2 min 00 s. Phase C took 1 min 01 s and is in neither sum.")
+
+
+# Shares.
+def test_the_ends_of_a_share_are_those_of_the_difference() -> None:
+    """Hooks of exactly 100 us: what the difference leaves open is all that the share leaves open."""
+    draws = np.sort(np.random.default_rng(1).normal(222.6, 100.0, 4000))
+    whole = Estimate(222.6, draws, 51, freedom=4.0)
+    low, high = whole.interval(0.95)
+    found = _share(whole, 100.0, np.full(4000, 100.0), 0.95)
+    assert low is not None and high is not None and low > 0 and found is not None
+    assert found["point"] == pytest.approx(100 / 222.6)
+    assert (found["low"], found["high"]) == pytest.approx((100 / high, 100 / low), rel=1e-6)
+
+
+def test_of_nothing_there_is_no_share() -> None:
+    whole = Estimate(50.0, np.random.default_rng(1).normal(50.0, 100.0, 400), 51)
+    assert _share(whole, 100.0, np.full(400, 100.0), 0.95) is None
