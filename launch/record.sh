@@ -1,6 +1,6 @@
 # Sourced by common.sh: prints the engine's command, with what shapes it, as a script that runs in any clone.
 # Reads `root` (this project's folder), `command` (without taskset) and common.sh's variables. RECORD_PYTHON, any Python from 3.11
-# on, says what of it is secret (connector_tax/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets,
+# on, says what of it is secret (connector_tax/run/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets,
 # RECORD_STORES is the folder in which each launch with a store has one of its own, if this one has.
 shopt -s extglob
 
@@ -26,7 +26,7 @@ sort_out() {
   local told=() field i=0 n k name
   plain=() needed=() held=() given=() shown=() said=()
   mapfile -d '' -t told < <(printf '%s\0' "${command[@]}" |
-    RECORD_PYTHONPATH=$PYTHONPATH PYTHONPATH=$root/src "${RECORD_PYTHON:-python3}" -m connector_tax.engine.launch_words)
+    RECORD_PYTHONPATH=$PYTHONPATH PYTHONPATH=$root/src "${RECORD_PYTHON:-python3}" -m connector_tax.run.engine.launch_words)
   if [ "${#told[@]}" -eq 0 ] || [ "${told[-1]}" != end ]; then
     echo "error: launch.sh is not written, since nobody says what of it is secret: ${RECORD_PYTHON:-python3} failed" >&2
     exit 2

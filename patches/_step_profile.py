@@ -4,7 +4,7 @@ Runs inside the engine's processes (loaded there by ``scheduler_step_timing.py``
 only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its scheduler. With
 ``x.jsonl`` there, the scheduler process writes ``x.scheduler.<pid>.jsonl`` and each worker process
 ``x.worker.<pid>.jsonl``: headers, and lists of rows as they are here. The pipeline makes the rows of
-``docs/formats.md`` of them later (``steptime/raw.py``), since formatting in here would hold the GIL.
+``docs/formats.md`` of them later (``base/steptime/raw.py``), since formatting in here would hold the GIL.
 
 On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A file that
 cannot be written ends the recording, never the engine. All clocks are CLOCK_MONOTONIC.

@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.doors import run_door
-from connector_tax.files import to_json, write_text_if_changed
-from connector_tax.ingest import read_campaign
-from connector_tax.processes import cores, each_in
-from connector_tax.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.door import run_door
+from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.base.parallel import cores, each_in
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
 
 # Below this a second process takes longer to begin than the work takes.
 LARGE_BYTES = 200_000_000

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import run_door
-from connector_tax.report.manifest import build_manifest
+from connector_tax.base.door import run_door
+from connector_tax.read.report.manifest import build_manifest
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import run_door
-from connector_tax.report.page import build_report
+from connector_tax.base.door import run_door
+from connector_tax.read.report.page import build_report
 
 
 def main() -> None:

@@ -2,11 +2,11 @@
 
 import sys
 
+from connector_tax.base.door import run_door
 from connector_tax.check.arguments import parser, request_of
 from connector_tax.check.command import run_check
-from connector_tax.doors import run_door
-from connector_tax.engine.lifeline import end_in_order
-from connector_tax.stats.taxes import LATENCIES
+from connector_tax.read.stats.taxes import LATENCIES
+from connector_tax.run.engine.lifeline import end_in_order
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from connector_tax.doors import run_door
-from connector_tax.figures.foreign import reading
-from connector_tax.report.compare import LATENCIES, compare, read_side
-from connector_tax.report.compare_text import comparison_json_text, comparison_text
+from connector_tax.base.door import run_door
+from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
+from connector_tax.read.compare.text import comparison_json_text, comparison_text
+from connector_tax.read.figures.foreign import reading
 
 
 def _limit(text: str) -> float:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import yaml
 
-from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
-from connector_tax.config.gpu import profile_path
-from connector_tax.doors import run_door
-from connector_tax.enginemodel.shape import model_shape
-from connector_tax.files import read_json, write_text
+from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.base.config.gpu import profile_path
+from connector_tax.base.door import run_door
+from connector_tax.base.files import read_json, write_text
+from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.fleet.gpu_profile import fit_gpu, fit_lines, profile_text
-from connector_tax.ingest import read_campaign
+from connector_tax.read.ingest import read_campaign
 
 MODELS = PROJECT_ROOT / "config" / "models"
 

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import log_to, run_door
-from connector_tax.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.measure.run import measure_run
-from connector_tax.records.cell import is_phase
+from connector_tax.base.door import log_to, run_door
+from connector_tax.base.records.cell import is_phase
+from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
+from connector_tax.run.measure.run import measure_run
 
 
 def main() -> None:

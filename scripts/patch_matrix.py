@@ -6,8 +6,8 @@ Downloads one wheel after the other (15 MB each, the newest may be 350 MB) and i
 import argparse
 import sys
 
-from connector_tax.doors import run_door
-from connector_tax.engine.releases import available, fit, hook_order_table, table
+from connector_tax.base.door import run_door
+from connector_tax.run.engine.releases import available, fit, hook_order_table, table
 
 
 def main() -> None:

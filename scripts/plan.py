@@ -4,11 +4,11 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import load_campaign
-from connector_tax.doors import run_door
-from connector_tax.files import to_json, write_text_if_changed
-from connector_tax.plan import campaign_document, read_campaign_file
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import load_campaign
+from connector_tax.base.door import run_door
+from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.base.plan import campaign_document, read_campaign_file
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import run_door
-from connector_tax.figures.draw_all import draw_figures
+from connector_tax.base.door import run_door
+from connector_tax.read.figures.draw_all import draw_figures
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import log_to, run_door
-from connector_tax.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.measure.preflight import run_preflight
+from connector_tax.base.door import log_to, run_door
+from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
+from connector_tax.run.measure.preflight import run_preflight
 
 
 def main() -> None:

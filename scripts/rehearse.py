@@ -3,14 +3,14 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import load_campaign
-from connector_tax.doors import run_door
-from connector_tax.files import read_json
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.rehearsal.campaign import analyse, rehearse
-from connector_tax.rehearsal.earlier import read_aggregate
-from connector_tax.rehearsal.outlook import hours_lines, outlook, power_lines
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import load_campaign
+from connector_tax.base.door import run_door
+from connector_tax.base.files import read_json
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.run.rehearsal.campaign import analyse, rehearse
+from connector_tax.run.rehearsal.earlier import read_aggregate
+from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_lines
 
 
 def main() -> None:

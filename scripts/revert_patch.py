@@ -7,9 +7,9 @@ import argparse
 import os
 from pathlib import Path
 
-from connector_tax.doors import run_door
-from connector_tax.engine.patching import revert
-from connector_tax.plan import config_of, read_campaign_file
+from connector_tax.base.door import run_door
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.run.engine.patching import revert
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.doors import run_door
-from connector_tax.files import to_json, write_text_if_changed
-from connector_tax.ingest import read_campaign
-from connector_tax.stats.reference import select_reference_rates
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.door import run_door
+from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.reference import select_reference_rates
 
 
 def main() -> None:

@@ -3,14 +3,14 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.doors import run_door
-from connector_tax.figures.fleet import draw_fleet
-from connector_tax.files import to_json, write_text
+from connector_tax.base.door import run_door
+from connector_tax.base.files import to_json, write_text
+from connector_tax.base.parallel import cores, each_in
 from connector_tax.fleet.campaign import Source, members_of
 from connector_tax.fleet.document import document, lines, table
 from connector_tax.fleet.run import Member, run_study, slos
 from connector_tax.fleet.study import given_profiles, load_study
-from connector_tax.processes import cores, each_in
+from connector_tax.read.figures.fleet import draw_fleet
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.config import load_campaign
-from connector_tax.doors import run_door
-from connector_tax.report.status import status_text
+from connector_tax.base.config import load_campaign
+from connector_tax.base.door import run_door
+from connector_tax.read.report.status import status_text
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.doors import run_door
-from connector_tax.files import read_json, write_text
-from connector_tax.report.sections import with_part
-from connector_tax.report.tax_table import tax_table
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.door import run_door
+from connector_tax.base.files import read_json, write_text
+from connector_tax.read.report.sections import with_part
+from connector_tax.read.report.tax_table import tax_table
 
 
 def main() -> None:

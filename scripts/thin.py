@@ -1,10 +1,10 @@
-"""Make a finished campaign small enough to publish, by the rule of connector_tax.artifacts.thinning."""
+"""Make a finished campaign small enough to publish, by the rule of connector_tax.base.artifacts.thinning."""
 
 import argparse
 from pathlib import Path
 
-from connector_tax.artifacts.thinning import RULE, thin
-from connector_tax.doors import run_door
+from connector_tax.base.artifacts.thinning import RULE, thin
+from connector_tax.base.door import run_door
 
 
 def main() -> None:

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import yaml
 
-from connector_tax.artifacts.cells import open_cell, publish_cell
-from connector_tax.artifacts.layout import RUN_FILES, CampaignFolder, CellFolder, RunFolder
-from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.files import append_lines, to_json, write_json, write_text, write_text_if_changed
-from connector_tax.plan import campaign_document, cells_of, launch_spec, run_order, spec_hash
-from connector_tax.records.cell import CellSpec, CellWindow, Phase, is_repeat
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.records.request import RequestRecord
-from connector_tax.seeds import stream
-from connector_tax.summary.cell import summarise_cell
-from connector_tax.units import NS_PER_MS, NS_PER_S, s_to_ns
+from connector_tax.base.artifacts.cells import open_cell, publish_cell
+from connector_tax.base.artifacts.layout import RUN_FILES, CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.files import append_lines, to_json, write_json, write_text, write_text_if_changed
+from connector_tax.base.plan import campaign_document, cells_of, launch_spec, run_order, spec_hash
+from connector_tax.base.records.cell import CellSpec, CellWindow, Phase, is_repeat
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.cell import summarise_cell
+from connector_tax.base.units import NS_PER_MS, NS_PER_S, s_to_ns
 
 ROOT = Path(__file__).parents[1]
 DATE = "2026-11-20"
@@ -227,8 +227,8 @@ class Campaign:
 
     def measure_everything(self) -> dict[str, Any]:
         """Phase A, reference rates, Phase B and B', of everything that is not skipped."""
-        from connector_tax.ingest import read_campaign
-        from connector_tax.stats.reference import select_reference_rates
+        from connector_tax.read.ingest import read_campaign
+        from connector_tax.read.stats.reference import select_reference_rates
 
         included = [c for c in self.config.connector_ids if self.decisions[c]["decision"] == "include"]
         members = {
@@ -265,7 +265,7 @@ class Campaign:
 
 def reseal(folder: CellFolder) -> None:
     """Write the checksums of ``cell.json`` again, so that a planted fault is not caught by them."""
-    from connector_tax.artifacts.cells import file_entry, read_cell
+    from connector_tax.base.artifacts.cells import file_entry, read_cell
 
     document = read_cell(folder)
     document["files"] = {name: file_entry(folder.path / name) for name in document["files"]}

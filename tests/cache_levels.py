@@ -5,10 +5,10 @@ from typing import Any
 
 from builders import Behaviour, Campaign, cell_window, load_rate
 
-from connector_tax.artifacts.layout import RUN_FILES
-from connector_tax.files import write_text
-from connector_tax.plan import cells_of
-from connector_tax.units import NS_PER_S
+from connector_tax.base.artifacts.layout import RUN_FILES
+from connector_tax.base.files import write_text
+from connector_tax.base.plan import cells_of
+from connector_tax.base.units import NS_PER_S
 
 Levels = Callable[[Behaviour, float, int], Behaviour]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector_tax.records.cell import CellSpec
+from connector_tax.base.records.cell import CellSpec
 
 VALUES: dict[str, Any] = {
     "phase": "a",

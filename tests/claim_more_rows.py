@@ -11,7 +11,7 @@ from claim_rows import TaxRows
 from claim_values import Value
 from page_statements import Statement
 
-from connector_tax.report.qualifiers import FLAG_MEANINGS
+from connector_tax.read.report.qualifiers import FLAG_MEANINGS
 
 QUANTITIES = {
     "build_connector_meta": "build_meta_us",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from page_statements import Statement
 
-from connector_tax.figures.words import RANDOM_WORDS
+from connector_tax.read.figures.words import RANDOM_WORDS
 
 EMULATOR = "whose connector costs are set in a file. They show that the pipeline works. They say nothing about real connectors."
 LEVELS = (

@@ -25,9 +25,9 @@ from claim_values import Value, lengths, named_leaves, texts, values
 from claim_verdicts import disagreements
 from page_statements import Statement, taken_apart
 
-from connector_tax.figures.words import RANDOM_WORDS
-from connector_tax.report.host import NO_READINGS
-from connector_tax.report.prior import SENTENCES
+from connector_tax.read.figures.words import RANDOM_WORDS
+from connector_tax.read.report.host import NO_READINGS
+from connector_tax.read.report.prior import SENTENCES
 
 # Words of our own that hold a number which is no measured one.
 PROSE = (RANDOM_WORDS, NO_READINGS, *SENTENCES)

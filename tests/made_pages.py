@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.style import Drawn, drawing_style
-from connector_tax.figures.words import TITLE_LIMIT, clean
-from connector_tax.report.page import render
-from connector_tax.report.view import page_view
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.style import Drawn, drawing_style
+from connector_tax.read.figures.words import TITLE_LIMIT, clean
+from connector_tax.read.report.page import render
+from connector_tax.read.report.view import page_view
 
 
 def page_of(aggregate: Mapping[str, Any]) -> str:

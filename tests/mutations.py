@@ -14,14 +14,14 @@ from builders import SMALL, Behaviour, Campaign, Change, _step_lines, campaign_c
 from cache_levels import measure_levels
 from virtual_gpus import IDENTITY
 
-from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.config.model import PhaseCConfig, SessionFile
-from connector_tax.files import write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.plan import cells_of
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.steptime.writer import HOOKS
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config.model import PhaseCConfig, SessionFile
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.steptime.writer import HOOKS
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
 
 STACK = "multi_mooncake_lmcache"
 CONNECTORS = ["plain", "noop_connector", "mooncake_both", "nixl_both", "lmcache_only", STACK]

@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import SMALL, campaign_config
 
-from connector_tax.config import CampaignConfig
+from connector_tax.base.config import CampaignConfig
 
 # Qwen/Qwen3-Coder-30B-A3B-Instruct, without what no formula reads.
 QWEN: dict[str, Any] = {

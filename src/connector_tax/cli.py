@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from connector_tax import __version__
-from connector_tax.doors import run_door
+from connector_tax.base.door import run_door
 from connector_tax.load.arguments import EXAMPLES, add_arguments
 
 

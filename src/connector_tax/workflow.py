@@ -15,15 +15,15 @@ from typing import Any, NoReturn, TextIO
 
 from snakemake.cli import parse_args
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.config.secrets import hand_on
-from connector_tax.errors import ConnectorTaxError, EngineError
-from connector_tax.files import hash_of, to_json, write_text_if_changed
-from connector_tax.flocks import holder_of, name_holder, open_lock, take_lock
-from connector_tax.imports import PROJECT, closure
-from connector_tax.opening import is_date, shown
-from connector_tax.plan import (
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.config.secrets import hand_on
+from connector_tax.base.errors import ConnectorTaxError, EngineError
+from connector_tax.base.files import hash_of, to_json, write_text_if_changed
+from connector_tax.base.imports import PROJECT, closure
+from connector_tax.base.locks import holder_of, name_holder, open_lock, take_lock
+from connector_tax.base.opening import is_date, shown
+from connector_tax.base.plan import (
     campaign_document,
     config_of,
     launch_spec,
@@ -31,8 +31,8 @@ from connector_tax.plan import (
     run_order,
     run_spec_hash,
 )
-from connector_tax.records.cell import Phase, is_repeat
-from connector_tax.redaction import published_text
+from connector_tax.base.records.cell import Phase, is_repeat
+from connector_tax.base.redaction import published_text
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.

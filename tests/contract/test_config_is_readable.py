@@ -1,7 +1,7 @@
 """What the config's schema lets be measured the analysis can read: a campaign is refused before the first launch, or not at all.
 
 Every number of ``workflow/schemas/config.schema.yaml`` is put to its bounds and, where it has none, far beyond any; what the config
-takes then goes through the files of a campaign and is held against ``ingest/form.py``, as the analysis does.
+takes then goes through the files of a campaign and is held against ``read/ingest/form.py``, as the analysis does.
 """
 
 import json
@@ -14,17 +14,22 @@ from typing import Any
 import pytest
 import yaml
 
-import connector_tax.config.load
-from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.config.checked import PROJECT_ROOT, SCHEMAS
-from connector_tax.errors import ConfigError
-from connector_tax.files import parse_json, to_json
-from connector_tax.ingest.belonging import Belonging
-from connector_tax.ingest.form import fault_of_campaign, fault_of_cell, fault_of_preflight, fault_of_rates
-from connector_tax.plan import campaign_document, cells_of
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.reference import SMALLEST_FRACTION
+import connector_tax.base.config.load
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import parse_json, to_json
+from connector_tax.base.plan import campaign_document, cells_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.read.ingest.form import (
+    fault_of_campaign,
+    fault_of_cell,
+    fault_of_preflight,
+    fault_of_rates,
+)
+from connector_tax.read.stats.reference import SMALLEST_FRACTION
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import CODE, DATE, ENGINE, ROOT
@@ -149,9 +154,9 @@ def put(config: dict[str, Any], way: Way, value: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def connectors_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = connector_tax.config.load.read_yaml
+    read = connector_tax.base.config.load.read_yaml
     monkeypatch.setattr(
-        connector_tax.config.load, "read_yaml", lambda path: CONNECTORS.get(path) or read(path)
+        connector_tax.base.config.load, "read_yaml", lambda path: CONNECTORS.get(path) or read(path)
     )
 
 

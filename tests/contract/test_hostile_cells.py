@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder, CellFolder
-from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.files import write_json
-from connector_tax.plan import cells_of
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import cells_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import DATE, ENGINE, Behaviour, Campaign, campaign_config, reseal

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.config.load import load_campaign
-from connector_tax.engine.command import engine_arguments, engine_environment
-from connector_tax.engine.gpus import Cards
-from connector_tax.errors import ConfigError
-from connector_tax.files import parse_json, to_json
-from connector_tax.forms import misfit
-from connector_tax.opening import is_bare
-from connector_tax.plan import campaign_document, config_of
-from connector_tax.plan.campaign import NAMES
-from connector_tax.report.status import status_text
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.load import load_campaign
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import parse_json, to_json
+from connector_tax.base.forms import misfit
+from connector_tax.base.opening import is_bare
+from connector_tax.base.plan import campaign_document, config_of
+from connector_tax.base.plan.campaign import NAMES
+from connector_tax.read.report.status import status_text
+from connector_tax.run.engine.command import engine_arguments, engine_environment
+from connector_tax.run.engine.gpus import Cards
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import DATE

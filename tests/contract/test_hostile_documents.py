@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.errors import ConnectorTaxError
-from connector_tax.files import write_json
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.files import write_json
 from connector_tax.fleet.campaign import settings_of as fleet_settings
-from connector_tax.ingest import read_campaign
-from connector_tax.report.compare import LATENCIES, compare, read_side
-from connector_tax.report.compare_text import comparison_text
-from connector_tax.report.page import build_report
-from connector_tax.stats.aggregate import aggregate
+from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
+from connector_tax.read.compare.text import comparison_text
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.report.page import build_report
+from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import DATE, Campaign, campaign_config
@@ -227,7 +227,7 @@ def test_a_hostile_aggregate_is_a_page_or_a_message(tmp_path: Path, place: str) 
 
 
 def compare_both(a: Any, b: Any) -> None:
-    from connector_tax.figures.foreign import reading
+    from connector_tax.read.figures.foreign import reading
 
     with reading(b.aggregate, b.path):
         found = compare(a, b, fail_above=0.05, deciding=tuple(LATENCIES), allow_missing=False)

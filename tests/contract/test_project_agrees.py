@@ -54,8 +54,8 @@ def test_launch_scripts_say_what_the_data_say(connector: str, tmp_path: Path) ->
 
 def test_a_script_by_hand_uses_the_published_settings() -> None:
     """Without arguments a launch script starts the engine of config/config.yaml."""
-    from connector_tax.config import load_campaign
-    from connector_tax.engine.command import engine_arguments
+    from connector_tax.base.config import load_campaign
+    from connector_tax.run.engine.command import engine_arguments
 
     config = load_campaign(ROOT / "config" / "config.yaml")
     expected = engine_arguments(config.engine, config.connector("plain"))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from connector_tax.report.sections import part_of
-from connector_tax.report.tax_table import tax_table
+from connector_tax.read.report.sections import part_of
+from connector_tax.read.report.tax_table import tax_table
 
 ROOT = Path(__file__).parents[2]
 NAME = "virtual-h200"

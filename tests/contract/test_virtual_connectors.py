@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.config import load_campaign
-from connector_tax.figures.style import look_of
+from connector_tax.base.config import load_campaign
+from connector_tax.read.figures.style import look_of
 
 ROOT = Path(__file__).parents[2]
 VIRTUAL = ("virtual-gpu", "virtual-gpu-sync")

@@ -42,7 +42,7 @@ class Project:
             else:
                 shutil.copy2(source, root / part)
         lifted = tuple((f"\n{name} = ", f"\n{name} = 1e9 + ") for name in LIMITS_ON_THE_CLIENT)
-        self.replace("src/connector_tax/loadgen/health.py", *lifted)
+        self.replace("src/connector_tax/run/loadgen/health.py", *lifted)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("CONNECTOR_TAX_")}
         # The copy's own package, not the checkout's; and locks of its own.
         self.environment["PYTHONPATH"] = str(root / "src")

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from connector_tax.config import CampaignConfig
-from connector_tax.ingest import read_campaign
-from connector_tax.rehearsal.campaign import rehearse
-from connector_tax.stats.aggregate import aggregate
+from connector_tax.base.config import CampaignConfig
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.run.rehearsal.campaign import rehearse
 
 
 def rehearsed_day(config: CampaignConfig, results: Path, day: int) -> dict[tuple[str, str], dict[str, Any]]:

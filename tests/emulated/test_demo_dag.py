@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from checkout import Project
 
-from connector_tax.config import load_campaign
-from connector_tax.rehearsal.campaign import rehearse
+from connector_tax.base.config import load_campaign
+from connector_tax.run.rehearsal.campaign import rehearse
 
 pytestmark = pytest.mark.emulated
 
@@ -128,12 +128,12 @@ def test_a_changed_analysis_setting_reaches_the_analysis(project: Project) -> No
 def test_an_edit_of_what_the_analysis_rests_on_runs_it_again_and_an_edit_of_the_load_generator_does_not(
     project: Project,
 ) -> None:
-    """TTFT is defined in records/request.py, which no room of the reading wing owns."""
+    """TTFT is defined in base/records/request.py, which no room of the reading wing owns."""
     rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent)
     shutil.move(project.results.with_name("test-rehearsed"), project.results)
     assert project.snakemake("analysis").returncode == 0
     package = project.root / "src" / "connector_tax"
-    for name, expected in (("loadgen/sse.py", False), ("records/request.py", True)):
+    for name, expected in (("run/loadgen/sse.py", False), ("base/records/request.py", True)):
         (package / name).write_text((package / name).read_text() + "\n# edited\n")
         planned = project.snakemake("analysis", "--dry-run")
         assert planned.returncode == 0, planned.stderr[-3000:]

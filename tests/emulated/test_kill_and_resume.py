@@ -80,7 +80,7 @@ def test_killing_the_engine_costs_one_launch_and_no_finished_cell(project: Proje
     engine = None
     deadline = time.monotonic() + 30
     while engine is None and time.monotonic() < deadline:
-        engines = [p for p in family(project) if "connector_tax.emulator" in " ".join(p.cmdline())]
+        engines = [p for p in family(project) if "connector_tax.run.emulator" in " ".join(p.cmdline())]
         engine = engines[0] if engines else None
     assert engine is not None
     engine.kill()

@@ -14,10 +14,10 @@ import yaml
 from checkout import Project
 from rehearsed_day import rehearsed_day
 
-from connector_tax.config import load_campaign
-from connector_tax.enginemodel.costs import load_costs
-from connector_tax.plan import cells_of
-from connector_tax.rehearsal.truth import true_tax
+from connector_tax.base.config import load_campaign
+from connector_tax.base.plan import cells_of
+from connector_tax.base.vllm_model.costs import load_costs
+from connector_tax.run.rehearsal.truth import true_tax
 
 pytestmark = pytest.mark.emulated
 

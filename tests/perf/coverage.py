@@ -26,25 +26,25 @@ import numpy as np
 from held import holds
 from numpy.typing import NDArray
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts, load_costs
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.intervals.bootstrap import (
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.seeds import derive_seed, stream
+from connector_tax.base.statistics.bootstrap import (
     Draw,
     Estimate,
     block_length,
     estimate_percentiles,
     pooled_length,
 )
-from connector_tax.intervals.pairing import CommonArrivals
-from connector_tax.intervals.resampling import draw_starts
-from connector_tax.plan import cells_of
-from connector_tax.records.cell import CellSpec
-from connector_tax.rehearsal.cell import simulate_cell
-from connector_tax.seeds import derive_seed, stream
-from connector_tax.stats.taxes import relative
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.statistics.pairing import CommonArrivals
+from connector_tax.base.statistics.resampling import draw_starts
+from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, load_costs
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.stats.taxes import relative
+from connector_tax.run.rehearsal.cell import simulate_cell
 
 Floats = NDArray[np.float64]
 N, WARM, DRAWS = 200, 200, 1000
@@ -177,7 +177,7 @@ def alone(values: Floats, rng: np.random.Generator) -> dict[float, Estimate]:
 def estimates(
     method: str, cells: list[Requests], lengths: list[int], seed: int
 ) -> list[dict[float, Estimate]]:
-    """Of each cell, as ``stats.cells`` makes them."""
+    """Of each cell, as ``read.stats.cells`` makes them."""
     rng = stream(seed, method)
     if method == "single":
         return [alone(cell.values, rng) for cell in cells]

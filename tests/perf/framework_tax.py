@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.ingest.steps import DECODE_ONLY, read_steps
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.plan import cells_of
-from connector_tax.records.target import target_of
-from connector_tax.steptime import cut
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.target import target_of
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.steptime import cut
+from connector_tax.read.ingest.steps import DECODE_ONLY, read_steps
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
 
 PARTS = ("step", "schedule", "update", "between", "hooks")
 

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "patches"))
 import _step_profile as patch
 from builders import Behaviour, Campaign, campaign_config
 
-from connector_tax.records.cell import CellWindow
-from connector_tax.steptime.raw import SCHEDULER, WORKER
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.steptime.raw import SCHEDULER, WORKER
 
 ROOT = Path(__file__).parents[2]
 CONFIG = campaign_config(

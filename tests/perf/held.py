@@ -1,6 +1,6 @@
 """Whether an interval holds the truth; an end that is unbounded holds everything on its side."""
 
-from connector_tax.intervals.bootstrap import Estimate
+from connector_tax.base.statistics.bootstrap import Estimate
 
 
 def holds(estimate: Estimate, value: float) -> bool:

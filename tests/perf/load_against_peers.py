@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.process import LaunchRequest, running_engine
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.load.foreign import read_result
+from connector_tax.run.engine.process import LaunchRequest, running_engine
 
 SHAPE = (256, 32)
 THEIRS = (

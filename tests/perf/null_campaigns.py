@@ -25,24 +25,24 @@ import numpy as np
 import yaml
 from scipy import optimize
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, load_costs
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.files import write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.plan import campaign_document, cells_of, run_order, until_overload
-from connector_tax.records.cell import CellSpec, Phase
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.rehearsal.artifacts import write_not_needed, write_preflight, write_run
-from connector_tax.rehearsal.campaign import DATE, GAP_NS
-from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
-from connector_tax.seeds import derive_seed
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.reference import select_reference_rates
-from connector_tax.summary.cell import in_window, latencies_ms
-from connector_tax.summary.percentiles import percentile
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
+from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.seeds import derive_seed
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.statistics.percentiles import percentile
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, load_costs
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.read.stats.reference import select_reference_rates
+from connector_tax.run.rehearsal.artifacts import write_not_needed, write_preflight, write_run
+from connector_tax.run.rehearsal.campaign import DATE, GAP_NS
+from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
 METRICS = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
 COSTS, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)

@@ -23,13 +23,13 @@ import numpy as np
 import uvloop
 import zmq
 
-from connector_tax.loadgen.http_issuer import HttpIssuer
-from connector_tax.loadgen.issuer import Flight
-from connector_tax.loadgen.selftest import read_truth, truth_server
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.target import RequestForm, Target
-from connector_tax.timer import DeadlineFd, DeadlineTimer
-from connector_tax.workload.prompts import RequestRenderer
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.timer import DeadlineFd, DeadlineTimer
+from connector_tax.run.loadgen.http_issuer import HttpIssuer
+from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.selftest.__main__ import read_truth, truth_server
+from connector_tax.run.workload.prompts import RequestRenderer
 
 RATE, SHAPE = 32, (4096, 256)
 GAP_NS = 1_000_000_000 // RATE

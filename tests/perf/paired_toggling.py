@@ -17,13 +17,13 @@ from pathlib import Path
 from slices import Paired, Slices, paired
 from toggled_steps import paired_steps
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.plan import cells_of
-from connector_tax.records.cell import Shape
-from connector_tax.records.target import target_of
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.records.target import target_of
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
 
 SETTLE_S = 0.3
 

@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connector_tax.artifacts.layout import DEVICE_CLOCK, CampaignFolder
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.engine.settings import Settings, differences, resolved_settings
-from connector_tax.errors import ConnectorTaxError
-from connector_tax.files import read_json, write_json
-from connector_tax.ingest.steps import KIND_NAMES, StepTable, read_steps
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.measure.preflight import run_preflight
-from connector_tax.plan import campaign_document, cells_of
-from connector_tax.records.target import target_of
-from connector_tax.steptime import cut
-from connector_tax.steptime.device_clock import cut_clock
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.plan import campaign_document, cells_of
+from connector_tax.base.records.target import target_of
+from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.device_clock import cut_clock
+from connector_tax.read.ingest.steps import KIND_NAMES, StepTable, read_steps
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.engine.settings import Settings, differences, resolved_settings
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.measure.preflight import run_preflight
 
 MODES = {"async": "virtual-gpu.yaml", "sync": "virtual-gpu-sync.yaml"}
 RATE_PER_S, INPUT_TOKENS, OUTPUT_TOKENS = 8.0, 1024, 64

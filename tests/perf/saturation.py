@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts, load_costs
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.ingest import CellData
-from connector_tax.ingest.samples import Samples
-from connector_tax.plan import cells_of
-from connector_tax.records.cell import CellSpec
-from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
-from connector_tax.stats.saturation import MIN_THROUGHPUT_RATIO, Saturation, judge_saturation, rate_point
-from connector_tax.summary.cell import effective_throughput_per_s, in_window
-from connector_tax.units import NS_PER_S
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.statistics.cell import effective_throughput_per_s, in_window
+from connector_tax.base.units import NS_PER_S
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts, load_costs
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.ingest import CellData
+from connector_tax.read.ingest.samples import Samples
+from connector_tax.read.stats.saturation import MIN_THROUGHPUT_RATIO, Saturation, judge_saturation, rate_point
+from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
 # Half as fast again as the fastest of these is still below the highest rate, half as slow above the lowest.
 SLOWEST, FASTEST = 4.0, 1 / 8

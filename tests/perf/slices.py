@@ -10,7 +10,7 @@ from time import monotonic_ns
 
 from scipy import stats
 
-from connector_tax.records.request import RequestRecord
+from connector_tax.base.records.request import RequestRecord
 
 # Fewer requests in a slice than this have no median worth its name.
 MIN_REQUESTS = 5

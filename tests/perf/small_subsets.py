@@ -21,25 +21,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts, load_costs
-from connector_tax.enginemodel.model import EngineModel, StepResult
-from connector_tax.ingest.steps import KIND_NAMES
-from connector_tax.intervals.bootstrap import (
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.bootstrap import (
     Estimate,
     block_length,
     estimate_percentiles,
     step_block_length,
     unavailable,
 )
-from connector_tax.intervals.pairing import CommonArrivals
-from connector_tax.plan import cells_of
-from connector_tax.records.cell import CellSpec
-from connector_tax.rehearsal.cell import simulate_cell
-from connector_tax.seeds import stream
-from connector_tax.stats.cells import STEP_DRAWS, no_kinds
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.statistics.pairing import CommonArrivals
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts, load_costs
+from connector_tax.base.vllm_model.model import EngineModel, StepResult
+from connector_tax.read.ingest.steps import KIND_NAMES
+from connector_tax.read.stats.cells import STEP_DRAWS, no_kinds
+from connector_tax.run.rehearsal.cell import simulate_cell
 
 Floats = NDArray[np.float64]
 DRAWS = 1000
@@ -118,7 +118,7 @@ def by_kind(steps: list[StepResult]) -> dict[str, Part]:
 
 
 def estimated(part: Part, confidence: float, launch: int) -> dict[float, Estimate]:
-    """As ``stats.cells`` makes them."""
+    """As ``read.stats.cells`` makes them."""
     rng = stream(launch, "small subsets")
     if part.withheld is not None:
         return dict.fromkeys(QS, unavailable(part.withheld, part.values.size))

@@ -21,20 +21,20 @@ import numpy as np
 from held import holds
 from numpy.typing import NDArray
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import ConnectorCosts, load_costs
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.intervals.bootstrap import Estimate, estimate_jointly
-from connector_tax.intervals.looks import look_factor
-from connector_tax.plan import cells_of
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.request import RequestRecord
-from connector_tax.rehearsal.cell import SimulatedCell, simulate_cell
-from connector_tax.seeds import derive_seed, stream
-from connector_tax.stats.taxes import relative
-from connector_tax.summary.cell import latencies_ms
-from connector_tax.traffic.stopping import StoppingRule
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.seeds import derive_seed, stream
+from connector_tax.base.statistics.bootstrap import Estimate, estimate_jointly
+from connector_tax.base.statistics.cell import latencies_ms
+from connector_tax.base.statistics.looks import look_factor
+from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.stats.taxes import relative
+from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
+from connector_tax.run.workload.stopping import StoppingRule
 
 FIRST, LAST = 50, 800
 FIXED = (50, 100, 200, 400, 800)

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from connector_tax.intervals.resampling import Floats
-from connector_tax.intervals.student import log_mean
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.seeds import stream
-from connector_tax.stats.launches import Launch, Launches
-from connector_tax.stats.p_values import p_of
-from connector_tax.stats.power import smallest_detectable
-from connector_tax.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
-from connector_tax.stats.taxes import verdict
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.p_values import p_of
+from connector_tax.base.statistics.resampling import Floats
+from connector_tax.base.statistics.student import log_mean
+from connector_tax.read.stats.launches import Launch, Launches
+from connector_tax.read.stats.power import smallest_detectable
+from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
+from connector_tax.read.stats.taxes import verdict
 
 BLOCKS, SDS = (3, 5, 10), (0.0, 0.005, 0.01, 0.02, 0.03)
 TRUE_TAX, OWN, DRAWS = 0.1, "x", 2000

@@ -23,18 +23,18 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from connector_tax.artifacts.layout import DEVICE_CLOCK
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.ingest.steps import DECODE_ONLY, read_steps
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.plan import cells_of
-from connector_tax.records.connector import ConnectorSpec
-from connector_tax.records.target import target_of
-from connector_tax.steptime import cut
-from connector_tax.steptime.device_clock import clock_health, cut_clock
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.records.target import target_of
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.device_clock import clock_health, cut_clock
+from connector_tax.read.ingest.steps import DECODE_ONLY, read_steps
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
 
 # Where a step spends them: the scheduler's side, the worker's before the step is launched, and after it was.
 PLACES = {

@@ -19,15 +19,15 @@ import numpy as np
 from scipy import stats
 from virtual_gpu import INPUT_TOKENS, OUTPUT_TOKENS, RATE_PER_S
 
-from connector_tax.artifacts.layout import DEVICE_CLOCK
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.plan import cells_of
-from connector_tax.records.target import target_of
-from connector_tax.steptime.device_clock import clock_health, cut_clock
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.target import target_of
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.steptime.device_clock import clock_health, cut_clock
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
 
 MODES = {"async": "virtual-gpu.yaml", "sync": "virtual-gpu-sync.yaml"}
 BAR = 0.005

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 FAULT = """
-from connector_tax.doors import run_door
+from connector_tax.base.door import run_door
 def main():
     raise {error}
 run_door(main)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connector_tax.engine.ports import free_port
+from connector_tax.run.engine.ports import free_port
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]

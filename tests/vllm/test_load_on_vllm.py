@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config import load_campaign
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.loadgen.sampler import scrape_once
+from connector_tax.base.config import load_campaign
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.sampler.sampler import scrape_once
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]

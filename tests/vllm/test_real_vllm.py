@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connector_tax.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.config import load_campaign
-from connector_tax.engine.marks import Marked
-from connector_tax.engine.ports import family, listeners
-from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.ingest.steps import StepTable, read_steps
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.sampler import scrape_once
-from connector_tax.measure.warmup import ask
-from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.target import target_of
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.config import load_campaign
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.target import target_of
+from connector_tax.read.ingest.steps import StepTable, read_steps
+from connector_tax.run.engine.marks import Marked
+from connector_tax.run.engine.ports import family, listeners
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.measure.warmup import ask
+from connector_tax.run.sampler.sampler import scrape_once
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from step_rows import read_step_file

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from connector_tax.engine.releases import Fit, available, fit
+from connector_tax.run.engine.releases import Fit, available, fit
 
 pytestmark = pytest.mark.vllm
 FAR_APART = ("0.11.0", "0.16.0", "0.22.1", "0.32.0")

@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from connector_tax.base.units import ratio_of
 from connector_tax.check.request import (
     ASYNC,
     GIVEN,
@@ -14,8 +15,7 @@ from connector_tax.check.request import (
     entry_of_json,
     model_folder,
 )
-from connector_tax.stats.taxes import LATENCIES
-from connector_tax.units import ratio_of
+from connector_tax.read.stats.taxes import LATENCIES
 
 MODEL = "Qwen3-Coder-30B-A3B-Instruct"
 CODES = (

@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from connector_tax.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.files import write_json, write_text
+from connector_tax.base.plan import campaign_document
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.gpu import StepCosts
 from connector_tax.check.request import ASYNC, ENVIRONMENT, SYNC, CheckRequest, longest_model_len
-from connector_tax.config import CampaignConfig, parse_campaign
-from connector_tax.engine.virtual_gpu import step_costs
-from connector_tax.files import write_json, write_text
-from connector_tax.plan import campaign_document
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.records.gpu import StepCosts
+from connector_tax.run.engine.virtual_gpu import step_costs
 
 # What engine and client get done on a core beside each other; more would measure the host. A device that is faster gets less of its load.
 TOKENS_PER_CORE_S = 700.0

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
 from connector_tax.check.campaigns import write_campaigns
 from connector_tax.check.confirm import dearest_mode, measure_experiments, write_experiments
 from connector_tax.check.document import check_json
@@ -16,8 +17,7 @@ from connector_tax.check.request import CheckRequest
 from connector_tax.check.run import measure_check, say_on_stderr
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import noise_floor, verdict
-from connector_tax.errors import ArtifactError, ConfigError, EngineError
-from connector_tax.stats.taxes import LATENCIES
+from connector_tax.read.stats.taxes import LATENCIES
 
 LOG = "check.log"
 

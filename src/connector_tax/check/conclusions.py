@@ -7,14 +7,14 @@ cells with nothing changed. It has not where more than half is left. In between 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.confirm import UNTOUCHED_AGAIN
 from connector_tax.check.experiments import METRICS, STEP, Results
 from connector_tax.check.findings import CONFIDENCE
 from connector_tax.check.ratio_text import ratio_text
 from connector_tax.check.verdict import NAMES
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
-from connector_tax.stats.hook_waits import HookTimes
+from connector_tax.read.stats.hook_waits import HookTimes
+from connector_tax.run.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 
 CONFIRMED, NOT_CONFIRMED, OPEN = "confirmed", "not confirmed", "open"
 # A hook that waits less per step is left alone.

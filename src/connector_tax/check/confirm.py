@@ -9,17 +9,17 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from connector_tax.artifacts.cells import read_cell
-from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.config import parse_campaign
+from connector_tax.base.files import read_json, write_json
 from connector_tax.check.campaigns import Campaigns, campaign_yaml, mode_words, write_campaign
 from connector_tax.check.findings import PLAIN, Findings
 from connector_tax.check.lateness import only_late
 from connector_tax.check.request import SYNC
 from connector_tax.check.verdict import judge, looked_at
-from connector_tax.config import parse_campaign
-from connector_tax.engine.threads import Census
-from connector_tax.files import read_json, write_json
-from connector_tax.measure.arranged import (
+from connector_tax.run.engine.threads import Census
+from connector_tax.run.measure.arranged import (
     BUSY_BESIDE,
     ENGINE_ALONE,
     HELPERS_IDLE,

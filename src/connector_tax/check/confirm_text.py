@@ -6,6 +6,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.steptime import MAX_LATE_SHARE
 from connector_tax.check.campaigns import mode_words
 from connector_tax.check.conclusions import (
     BOTH,
@@ -20,10 +22,8 @@ from connector_tax.check.confirm import OF_CONNECTOR, UNTOUCHED_AGAIN
 from connector_tax.check.experiments import METRICS, STEP, Measured, Results
 from connector_tax.check.findings import CONFIDENCE
 from connector_tax.check.ratio_text import ratio_text
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
-from connector_tax.stats.hook_waits import HookTimes
-from connector_tax.steptime import MAX_LATE_SHARE
+from connector_tax.read.stats.hook_waits import HookTimes
+from connector_tax.run.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 
 WORDS = {
     UNTOUCHED: "nothing changed",

@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from typing import Any
 
+from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.confirm_text import confirm_json
 from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.text import tax_json
 from connector_tax.check.verdict import Verdict, floor_over_loads, judge, looked_at, noise_floor
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.stats.taxes import LATENCIES
+from connector_tax.read.stats.taxes import LATENCIES
 
 SCHEMA = 1
 

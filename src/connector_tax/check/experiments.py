@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments
 from connector_tax.check.findings import CONFIDENCE, DRAWS, PLAIN
 from connector_tax.check.lateness import only_late
-from connector_tax.ingest import CampaignData, CellData, read_campaign
-from connector_tax.ingest.steps import DECODE_ONLY, KIND_NAMES
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED
-from connector_tax.stats.cells import CellEstimates, estimate_cells
-from connector_tax.stats.hook_waits import HookTimes, hook_times
-from connector_tax.stats.step_slopes import launch_steps
-from connector_tax.stats.taxes import LATENCIES, relative
+from connector_tax.read.ingest import CampaignData, CellData, read_campaign
+from connector_tax.read.ingest.steps import DECODE_ONLY, KIND_NAMES
+from connector_tax.read.stats.cells import CellEstimates, estimate_cells
+from connector_tax.read.stats.hook_waits import HookTimes, hook_times
+from connector_tax.read.stats.step_slopes import launch_steps
+from connector_tax.read.stats.taxes import LATENCIES, relative
+from connector_tax.run.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 
 STEP = "step_p50"
 # Held against plain's cell with nothing changed that was measured nearest to it; all others against plain's under the same change.

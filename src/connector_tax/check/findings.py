@@ -4,20 +4,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from connector_tax.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, Launch
 from connector_tax.check.lateness import counts
 from connector_tax.check.load_tax import LoadTax, load_taxes
 from connector_tax.check.reasons import Switched, switched
-from connector_tax.engine.settings import Settings, resolved_settings
-from connector_tax.ingest import CampaignData, CellData, read_campaign
-from connector_tax.measure.deaths import Death
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.stats.cells import CellEstimates, estimate_cells
-from connector_tax.stats.launches import MIN_BLOCKS
-from connector_tax.stats.repeats import repeats
-from connector_tax.stats.step_slopes import hook_costs, launch_steps, slopes
-from connector_tax.stats.taxes import LATENCIES
+from connector_tax.read.ingest import CampaignData, CellData, read_campaign
+from connector_tax.read.stats.cells import CellEstimates, estimate_cells
+from connector_tax.read.stats.launches import MIN_BLOCKS
+from connector_tax.read.stats.repeats import repeats
+from connector_tax.read.stats.step_slopes import hook_costs, launch_steps, slopes
+from connector_tax.read.stats.taxes import LATENCIES
+from connector_tax.run.engine.settings import Settings, resolved_settings
+from connector_tax.run.measure.deaths import Death
 
 CONFIDENCE = 0.95
 # Verdicts ask for the outer 0.2 % of them.
@@ -63,7 +63,7 @@ class ModeFindings:
         processes: configuration -> process -> cores at the middle load, idle cores, MiB.
         spinning: threads of the connector's launch that do not sleep while nobody asks.
         slack_us: configuration -> load -> p10 and p50.
-        hooks: of the middle load; see ``stats.step_slopes.hook_costs``.
+        hooks: of the middle load; see ``read.stats.step_slopes.hook_costs``.
         deaths: of engines while they served, anybody's, in the order in which they came.
         stand_ins: what takes the place of parts of the device that the connector asks for, in the plugin's words.
     """
@@ -94,7 +94,7 @@ class Findings:
     Attributes:
         device: of the launches, as the engine's identity has it.
         engine: versions by package.
-        growth: slopes by hook; see ``stats.step_slopes.slopes``. None where they were not asked for.
+        growth: slopes by hook; see ``read.stats.step_slopes.slopes``. None where they were not asked for.
         growth_lost: cells that they lack, with the reasons.
     """
 

@@ -7,8 +7,8 @@ with free cores it has not to. How late each result came is on record, so such a
 import math
 from typing import Any
 
-from connector_tax.stats.cells import CellEstimates
-from connector_tax.steptime.device_clock import RAN_LATE
+from connector_tax.base.steptime.device_clock import RAN_LATE
+from connector_tax.read.stats.cells import CellEstimates
 
 # Of the device's time. A campaign's cells count up to 2 %; the verdict of a check holds what comes of more.
 MOST_LATE_SHARE = 0.05

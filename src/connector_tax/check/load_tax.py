@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
+from connector_tax.base.units import NS_PER_S, NS_PER_US
 from connector_tax.check.lateness import late_ratio
-from connector_tax.intervals.bootstrap import Estimate, combine, unavailable
-from connector_tax.stats.cells import CellEstimates
-from connector_tax.stats.host import work_us
-from connector_tax.stats.taxes import LATENCIES, relative
-from connector_tax.units import NS_PER_S, NS_PER_US
+from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.host import work_us
+from connector_tax.read.stats.taxes import LATENCIES, relative
 
 
 @dataclass(frozen=True, slots=True)

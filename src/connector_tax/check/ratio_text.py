@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from connector_tax.intervals.texts import digits_apart
-from connector_tax.stats.outcomes import GAIN, TAX, told
+from connector_tax.base.statistics.outcomes import GAIN, TAX, told
+from connector_tax.base.statistics.texts import digits_apart
 
 OPEN = "open"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector_tax.config.checked import PROJECT_ROOT, checked, read_yaml
-from connector_tax.errors import ConfigError
-from connector_tax.files import parse_json, read_json, sha256_of
-from connector_tax.measure.locks import cache_folder
+from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import parse_json, read_json, sha256_of
+from connector_tax.run.measure.locks import cache_folder
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
@@ -227,7 +227,7 @@ def longest_model_len(model: Path, most: int = 32768) -> int:
 
 
 def engine_args(text: str | None) -> dict[str, Any]:
-    """Of ``--engine-args``: a JSON object in the form of a campaign's ``engine.args``.
+    """Of ``--engine-args``: a JSON object in the form of a campaign's ``run.engine.args``.
 
     Raises:
         ConfigError: it is none.

@@ -10,19 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connector_tax.artifacts.cells import read_cell
-from connector_tax.artifacts.layout import RunFolder
-from connector_tax.artifacts.receipts import read_receipt
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import RunFolder
+from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.files import read_json
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, Launch, mode_words
 from connector_tax.check.lateness import counts
-from connector_tax.files import read_json
-from connector_tax.measure.deaths import Death
-from connector_tax.measure.preflight import run_preflight
-from connector_tax.measure.run import measure_run
-from connector_tax.measure.turns import measure_in_turns
-from connector_tax.measure.verdict import death_of
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.stats.launches import MIN_BLOCKS
+from connector_tax.read.stats.launches import MIN_BLOCKS
+from connector_tax.run.measure.deaths import Death
+from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.run import measure_run
+from connector_tax.run.measure.turns import measure_in_turns
+from connector_tax.run.measure.verdict import death_of
 
 Say = Callable[[str], None]
 # What a check of one block takes at most, as promised in docs/check.md; a launch is only made once more where that holds.

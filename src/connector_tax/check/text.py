@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.campaigns import mode_words
 from connector_tax.check.confirm_text import confirm_text
 from connector_tax.check.experiments import Results
@@ -11,9 +13,7 @@ from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import ratio_text
 from connector_tax.check.reasons import Switched
 from connector_tax.check.verdict import NAMES, Verdict, died_words, floor_over_loads, noise_floor
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.stats.step_slopes import LOADS, PER_LAYER
+from connector_tax.read.stats.step_slopes import LOADS, PER_LAYER
 
 NOT_SHOWN = (
     "The device is a clock: kernels, memory traffic, transfers and what a GPU's runner prepares on the host are not in these numbers.\n"

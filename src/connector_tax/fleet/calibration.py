@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connector_tax.enginemodel.costs import ConnectorCosts, EngineCosts
-from connector_tax.errors import AnalysisError
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.statistics.percentiles import percentile
+from connector_tax.base.units import NS_PER_MS, NS_PER_S
+from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 from connector_tax.fleet.engines import FittedEngine
 from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.simulation import Day
-from connector_tax.ingest.cells import CellData
-from connector_tax.ingest.step_costs import fit_step_costs, step_features
-from connector_tax.summary.cell import in_window, latencies_ms
-from connector_tax.summary.percentiles import percentile
-from connector_tax.traffic.arrivals import Schedule
-from connector_tax.units import NS_PER_MS, NS_PER_S
+from connector_tax.read.ingest.cells import CellData
+from connector_tax.read.ingest.step_costs import fit_step_costs, step_features
+from connector_tax.run.workload.arrivals import Schedule
 
 Floats = NDArray[np.float64]
 # Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector_tax.errors import AnalysisError, ConfigError
+from connector_tax.base.errors import AnalysisError, ConfigError
+from connector_tax.base.parallel import Each
+from connector_tax.base.units import token_count
 from connector_tax.fleet.calibration import Calibration, calibrate
 from connector_tax.fleet.patterns import Pattern, Profile
 from connector_tax.fleet.run import PLAIN, Member, profiles_of, slos
 from connector_tax.fleet.study import Study
-from connector_tax.ingest import CampaignData, read_campaign
-from connector_tax.ingest.cells import CellData
-from connector_tax.processes import Each
-from connector_tax.units import token_count
+from connector_tax.read.ingest import CampaignData, read_campaign
+from connector_tax.read.ingest.cells import CellData
 
 CLOCKED = "measured on a virtual GPU: its steps last as long as a profile says, hooks as long as they took on that host"
 # A model that misses what was measured by more than this at the median says nothing of other loads.

@@ -12,12 +12,12 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from connector_tax.enginemodel.shape import BYTES, ModelShape
-from connector_tax.errors import AnalysisError
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.vllm_model.shape import BYTES, ModelShape
 from connector_tax.fleet.calibration import DEFAULTS, FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
 from connector_tax.fleet.campaign import settings_of
-from connector_tax.ingest import CampaignData, CellData
-from connector_tax.ingest.step_costs import StepCosts, fit_step_costs, step_features
+from connector_tax.read.ingest import CampaignData, CellData
+from connector_tax.read.ingest.step_costs import StepCosts, fit_step_costs, step_features
 
 Floats = NDArray[np.float64]
 PLAIN = "plain"

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from connector_tax.base.units import NS_PER_S
 from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.simulation import Day
-from connector_tax.units import NS_PER_S
 
 # Completions over arrivals, from which on nothing is saturated; the contract's share for a cell.
 KEPT_UP = 0.95

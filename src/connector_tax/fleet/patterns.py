@@ -8,7 +8,7 @@ Source: the AIBrix proposal of load-aware routing with profiles (vllm-project/ai
 
 from dataclasses import dataclass
 
-from connector_tax.units import s_to_ns
+from connector_tax.base.units import s_to_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from connector_tax.errors import AnalysisError
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.parallel import Each
+from connector_tax.base.seeds import derive_seed
 from connector_tax.fleet.engines import FittedEngine, find_profile
 from connector_tax.fleet.instances import Instance, ProfileInstance
 from connector_tax.fleet.outcome import KEPT_UP, Mean, figures_of
@@ -15,8 +17,6 @@ from connector_tax.fleet.patterns import Pattern, Profile
 from connector_tax.fleet.queues import QUEUES
 from connector_tax.fleet.simulation import Policy, arrivals, simulate
 from connector_tax.fleet.study import Study
-from connector_tax.processes import Each
-from connector_tax.seeds import derive_seed
 
 PLAIN = "plain"
 # Taxes are relative where the metric has a size, differences where it is a share.

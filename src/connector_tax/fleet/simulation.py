@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 
+from connector_tax.base.seeds import derive_seed
+from connector_tax.base.units import s_to_ns
 from connector_tax.fleet.instances import Instance
 from connector_tax.fleet.patterns import Pattern, Request
 from connector_tax.fleet.queues import QUEUES, Queue
 from connector_tax.fleet.routers import ROUTERS, Placement, Router
-from connector_tax.seeds import derive_seed
-from connector_tax.traffic.arrivals import Schedule
-from connector_tax.units import s_to_ns
+from connector_tax.run.workload.arrivals import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector_tax.config.checked import checked, read_yaml
-from connector_tax.errors import ConfigError
+from connector_tax.base.config.checked import checked, read_yaml
+from connector_tax.base.errors import ConfigError
 from connector_tax.fleet.patterns import Profile
 from connector_tax.fleet.simulation import Policy
 

@@ -6,14 +6,14 @@ import math
 import secrets
 from typing import Any
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.records.target import RequestForm
+from connector_tax.base.units import is_number, ratio_of
 from connector_tax.load.plan import Load, Sweep, Timing
 from connector_tax.load.server import Access
 from connector_tax.load.slo import parse_goodput, parse_slo
-from connector_tax.records.cell import Shape
-from connector_tax.records.target import RequestForm
-from connector_tax.units import is_number, ratio_of
-from connector_tax.workload.lengths import parse_lengths
+from connector_tax.run.workload.lengths import parse_lengths
 
 NONCE_BITS = 32
 # Of seven digits, as the renderer writes them.

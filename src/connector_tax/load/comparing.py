@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from connector_tax.intervals.bootstrap import block_length, estimate_percentiles
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.bootstrap import block_length, estimate_percentiles
 from connector_tax.load.foreign import read_results
 from connector_tax.load.foreign_result import PERCENTILES, ForeignResult
 from connector_tax.load.results import CONFIDENCE, DRAWS, LATENCIES, Level
 from connector_tax.load.table import NAMES, UNKNOWN, columns, level_text
-from connector_tax.seeds import stream
 
 
 def compare_files(paths: Sequence[Path]) -> str:

@@ -19,13 +19,13 @@ Seen in files of vLLM 0.32.0, guidellm 0.8.1 and aiperf 0.13.0.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import shown
 from connector_tax.load.foreign_aiperf import read_aiperf, read_aiperf_records
 from connector_tax.load.foreign_guidellm import read_guidellm
 from connector_tax.load.foreign_own import read_own
 from connector_tax.load.foreign_result import Document, ForeignResult, read_documents
 from connector_tax.load.foreign_vllm import read_vllm
-from connector_tax.opening import shown
 
 
 def read_result(path: Path) -> ForeignResult:

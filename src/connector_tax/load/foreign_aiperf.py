@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import shown
 from connector_tax.load.foreign_result import (
     PERCENTILES,
     Count,
@@ -17,7 +18,6 @@ from connector_tax.load.foreign_result import (
     Stamp,
     read_documents,
 )
-from connector_tax.opening import shown
 
 
 class _Metric(msgspec.Struct, frozen=True):

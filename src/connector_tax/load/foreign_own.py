@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import lines_of, read_whole
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.load.foreign_result import PERCENTILES, Document, ForeignResult, SingleRequests
 from connector_tax.load.results import LoadCell, Summary
-from connector_tax.opening import lines_of, read_whole
-from connector_tax.records.cell import CellWindow
-from connector_tax.records.request import RequestRecord
-from connector_tax.summary.cell import in_window, latencies_ms
 
 NOTE = (
     "connector-tax counts TTFT and E2E from when a request was due, and a failed request as infinitely slow."

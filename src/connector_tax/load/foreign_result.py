@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from connector_tax.errors import ArtifactError, ConfigError
-from connector_tax.opening import MOST_LINES_BYTES, read_whole
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.opening import MOST_LINES_BYTES, read_whole
 
 PERCENTILES = ("p50", "p90", "p99")
 Latencies = dict[str, dict[str, float | None]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign_result import (
     PERCENTILES,
     Count,

@@ -7,8 +7,8 @@ from typing import TextIO
 
 import numpy as np
 
-from connector_tax.loadgen.messages import Ended
-from connector_tax.records.request import ttft_ns
+from connector_tax.base.records.request import ttft_ns
+from connector_tax.run.loadgen.messages import Ended
 
 EVERY_NS = 500_000_000
 # Of recent requests, TTFT is shown over so many.

@@ -11,15 +11,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from connector_tax.figures.style import drawing_style, new_figure, plain_log_axis
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.load.results import LATENCIES, Found, LoadCell
 from connector_tax.load.table import NAMES, level_text, summary_rows
-from connector_tax.records.cell import CellWindow
-from connector_tax.records.request import RequestRecord
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis
 
 FOLDER = Path(__file__).parent
-STYLE = Path(__file__).parents[1] / "report" / "report.css"
+STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
 COLOURS = {"ttft_ms": "#0072B2", "e2e_ms": "#D55E00", "tpot_ms": "#009E73"}
 # More points than this are drawn as many, evenly chosen; the page says so.
 MOST_POINTS = 4000

@@ -7,19 +7,19 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from connector_tax.errors import ConfigError
-from connector_tax.files import write_text
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import write_text
+from connector_tax.base.records.cell import CellSpec, Shape
+from connector_tax.base.records.sessions import read_sessions
+from connector_tax.base.records.target import RequestForm
+from connector_tax.base.seeds import derive_seed
 from connector_tax.load.server import Access
 from connector_tax.load.slo import CellLimit, RequestLimit
 from connector_tax.load.sources import write_prompts, write_trace
-from connector_tax.loadgen.descriptors import in_flight
-from connector_tax.loadgen.placement import Core, Placement, place
-from connector_tax.records.cell import CellSpec, Shape
-from connector_tax.records.sessions import read_sessions
-from connector_tax.records.target import RequestForm
-from connector_tax.seeds import derive_seed
-from connector_tax.workload.datasets import check_prompts, read_prompts
-from connector_tax.workload.lengths import parse_lengths
+from connector_tax.run.loadgen.descriptors import in_flight
+from connector_tax.run.loadgen.placement import Core, Placement, place
+from connector_tax.run.workload.datasets import check_prompts, read_prompts
+from connector_tax.run.workload.lengths import parse_lengths
 
 # A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of that its own work
 # would begin to show in what it stamps.

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from connector_tax.intervals.bootstrap import Estimate, block_length, estimate_percentiles
-from connector_tax.intervals.gaps import gap_percentiles
-from connector_tax.intervals.resampling import Floats
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.bootstrap import Estimate, block_length, estimate_percentiles
+from connector_tax.base.statistics.cell import effective_throughput_per_s, in_window, latencies_ms
+from connector_tax.base.statistics.gaps import gap_percentiles
+from connector_tax.base.statistics.resampling import Floats
 from connector_tax.load.slo import RequestLimit
-from connector_tax.loadgen.cell import CellOutcome
-from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.request import RequestRecord
-from connector_tax.seeds import stream
-from connector_tax.summary.cell import effective_throughput_per_s, in_window, latencies_ms
+from connector_tax.run.loadgen.cell import CellOutcome
 
 SCHEMA = 1
 CONFIDENCE = 0.95

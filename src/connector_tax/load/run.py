@@ -14,7 +14,10 @@ from typing import Any
 import msgspec
 
 from connector_tax import __version__
-from connector_tax.files import append_lines, write_json, write_text
+from connector_tax.base.files import append_lines, write_json, write_text
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.load import page as pages
 from connector_tax.load.live import LiveLine
 from connector_tax.load.plan import (
@@ -31,17 +34,14 @@ from connector_tax.load.results import SCHEMA, Found, Judged, LoadCell, Summary,
 from connector_tax.load.server import measure_words, reach
 from connector_tax.load.sweep import find_rate, judge_cell
 from connector_tax.load.table import cell_text, columns, summary_rows
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.descriptors import check_limit
-from connector_tax.loadgen.interrupt import Interrupt, heed_interrupts
-from connector_tax.loadgen.observe import Observe
-from connector_tax.loadgen.placement import discover
-from connector_tax.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.loadgen.prefix_hits import cache_counters, hits_between
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.request import RequestRecord
-from connector_tax.records.target import RequestForm, Target
-from connector_tax.workload.prompts import takes_ids
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.descriptors import check_limit
+from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
+from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.loadgen.placement import discover
+from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.loadgen.prefix_hits import cache_counters, hits_between
+from connector_tax.run.workload.prompts import takes_ids
 
 # The redactor knows secrets of the environment by their names; a key that came under any other name is put there under this one.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_API_KEY"

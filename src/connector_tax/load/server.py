@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-from connector_tax import direct
-from connector_tax.errors import ConfigError
+from connector_tax.base import direct
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target, target_of
+from connector_tax.base.redaction import excerpt
 from connector_tax.load.arguments import DEFAULT_KEY
-from connector_tax.records.target import ENDPOINTS, RequestForm, Target, target_of
-from connector_tax.redaction import excerpt
-from connector_tax.workload.prompts import words
+from connector_tax.run.workload.prompts import words
 
 ASK_WITHIN_S = 30.0
 # Words of the two prompts whose lengths are compared.

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
 _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}

@@ -1,4 +1,4 @@
-"""Prompt files and traces of other tools -> the two kinds of files that workers read: prompts (``workload.datasets``) and sessions
+"""Prompt files and traces of other tools -> the two kinds of files that workers read: prompts (``run.workload.datasets``) and sessions
 (``records.sessions``).
 
 What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Prompts:
@@ -28,12 +28,12 @@ from typing import Any
 
 import msgspec
 
-from connector_tax.errors import ArtifactError, ConfigError
-from connector_tax.files import parse_json, write_bytes
-from connector_tax.opening import MOST_LINES_BYTES, each_line_of, open_stream, shown
-from connector_tax.records.sessions import BLOCK_TOKENS
-from connector_tax.units import MOST_NS, NS_PER_MS, NS_PER_S, is_number
-from connector_tax.workload.lengths import MOST_TOKENS, Distribution, Lengths
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.files import parse_json, write_bytes
+from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, open_stream, shown
+from connector_tax.base.records.sessions import BLOCK_TOKENS
+from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, is_number
+from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
 
 _BOM = b"\xef\xbb\xbf"
 # Enough to see what a file is.

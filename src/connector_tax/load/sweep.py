@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 
+from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.load.plan import Sweep
 from connector_tax.load.results import Found, Judged, Level, LoadCell
 from connector_tax.load.slo import CellLimit
-from connector_tax.summary.overload import MIN_THROUGHPUT_RATIO
 
 
 def find_rate(sweep: Sweep, judge: Callable[[float], Judged | None]) -> Found:

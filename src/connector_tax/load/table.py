@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from connector_tax.intervals.texts import digits_apart
+from connector_tax.base.statistics.texts import digits_apart
+from connector_tax.base.units import duration_text
 from connector_tax.load.results import LATENCIES, Level, LoadCell
-from connector_tax.units import duration_text
 
 NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
 UNKNOWN = "-"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.artifacts.cells import open_cell, publish_cell, read_cell, reusable
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.artifacts.receipts import read_receipt, write_receipt
-from connector_tax.errors import ArtifactError
-from connector_tax.files import sha256_of, write_json
-from connector_tax.records.request import RequestRecord
+from connector_tax.base.artifacts.cells import open_cell, publish_cell, read_cell, reusable
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import sha256_of, write_json
+from connector_tax.base.records.request import RequestRecord
 
 REQUEST = RequestRecord(0, 1, 2, 3, 4, 5, "ok", 8, 16, 0, 0, "window")
 DOCUMENT = {"spec_hash": "abc", "verdict": "valid", "reasons": []}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.thinning import LEFT_OUT, RULE, thin
-from connector_tax.errors import ArtifactError
-from connector_tax.files import read_json, sha256_of, write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.stats.aggregate import aggregate
+from connector_tax.base.artifacts.thinning import LEFT_OUT, RULE, thin
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json, sha256_of, write_json
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign

@@ -9,10 +9,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, Behaviour, Campaign
 from virtual_gpus import model_in
 
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, write_campaigns
 from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
-from connector_tax.plan import config_of, read_campaign_file
-from connector_tax.records.connector import PLAIN_AGAIN
 
 __all__ = ["DATE", "GIVEN", "Behaviour", "NOOP", "QUIET", "Campaign", "measured", "model_in", "request"]
 

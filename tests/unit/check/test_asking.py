@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from made import NOOP, model_in, request
 
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.gpu import StepCosts
+from connector_tax.base.units import ratio_of
 from connector_tax.check.campaigns import rates_for, write_campaigns
 from connector_tax.check.request import ASYNC, GIVEN, LOAD_SHARES, SYNC, entry_by_id, entry_of_json
-from connector_tax.errors import ConfigError
-from connector_tax.plan import config_of, read_campaign_file
-from connector_tax.records.connector import PLAIN_AGAIN
-from connector_tax.records.gpu import StepCosts
-from connector_tax.units import ratio_of
 
 ROOT = Path(__file__).parents[3]
 NIXL = '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cuda"}'

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from made import GIVEN, QUIET, measured
 
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.check.document import check_json
 from connector_tax.check.findings import Died, Findings, read_findings
 from connector_tax.check.load_tax import LoadTax
@@ -24,8 +25,7 @@ from connector_tax.check.verdict import (
     noise_floor,
     verdict,
 )
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.stats.taxes import LATENCIES
+from connector_tax.read.stats.taxes import LATENCIES
 
 FIVE_PERCENT = QUIET.taxed(0.05)
 

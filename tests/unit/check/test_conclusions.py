@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.conclusions import (
     CONFIRMED,
     NOT_CONFIRMED,
@@ -19,9 +20,8 @@ from connector_tax.check.conclusions import (
 from connector_tax.check.confirm import UNTOUCHED_AGAIN
 from connector_tax.check.confirm_text import concluding, confirm_json, confirm_text
 from connector_tax.check.experiments import METRICS, Measured, Results
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
-from connector_tax.stats.hook_waits import HookTimes
+from connector_tax.read.stats.hook_waits import HookTimes
+from connector_tax.run.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 
 SEEDS = itertools.count()
 HOOK = "worker/get_transfer_results"

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from made import DATE, QUIET, Campaign, measured, request
 
-from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.plan import cells_of, config_of, read_campaign_file
+from connector_tax.base.steptime import RAN_LATE
 from connector_tax.check import command, confirm
 from connector_tax.check.campaigns import Campaigns
 from connector_tax.check.command import run_check
@@ -24,11 +27,8 @@ from connector_tax.check.findings import read_findings
 from connector_tax.check.lateness import only_late
 from connector_tax.check.request import ASYNC, GIVEN, SYNC
 from connector_tax.check.run import Measured
-from connector_tax.engine.threads import Alike, Census
-from connector_tax.files import read_json, write_json
-from connector_tax.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED, Arrangement
-from connector_tax.plan import cells_of, config_of, read_campaign_file
-from connector_tax.steptime import RAN_LATE
+from connector_tax.run.engine.threads import Alike, Census
+from connector_tax.run.measure.arranged import BUSY_BESIDE, HELPERS_IDLE, UNPINNED, UNTOUCHED, Arrangement
 
 TAXED = QUIET.taxed(0.05)
 

@@ -11,7 +11,7 @@ from connector_tax.check.campaigns import write_campaigns
 from connector_tax.check.findings import Findings
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import Verdict
-from connector_tax.stats.step_slopes import CellSteps, slopes
+from connector_tax.read.stats.step_slopes import CellSteps, slopes
 
 HOOK = "scheduler/build_connector_meta"
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from made import QUIET, measured
 
+from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.document import check_json
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import ABOVE, judge, verdict
-from connector_tax.intervals.bootstrap import Estimate
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from made import GIVEN, QUIET, Behaviour, measured
 
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.steptime.device_clock import RAN_LATE
 from connector_tax.check.document import check_json
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.lateness import counts, only_late
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import FINE, NOT_JUDGED, Judged, judge, verdict
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.steptime.device_clock import RAN_LATE
 
 
 def clock(late_share: float, p99_us: float = 100.0) -> dict[str, Any]:

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from made import DATE, Campaign, request
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import read_json
+from connector_tax.base.plan import cells_of, config_of, read_campaign_file
 from connector_tax.check import run
 from connector_tax.check.campaigns import write_campaigns
 from connector_tax.check.command import run_check
 from connector_tax.check.request import GIVEN
-from connector_tax.errors import ConfigError
-from connector_tax.files import read_json
-from connector_tax.measure.deaths import Death
-from connector_tax.measure.preflight import run_preflight
-from connector_tax.measure.turns import Turns
-from connector_tax.plan import cells_of, config_of, read_campaign_file
+from connector_tax.run.measure.deaths import Death
+from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.turns import Turns
 
 
 def _receipt(campaign_file: Path, config: str, phase: str, failure: str | None) -> None:
@@ -112,13 +112,15 @@ def test_preflight_without_launches_includes_what_nothing_speaks_against(
     campaigns = write_campaigns(stand_in, tmp_path)
     folder = campaigns.folders["async"]
     monkeypatch.setattr(
-        "connector_tax.measure.preflight.identity_with_model",
+        "connector_tax.run.measure.preflight.identity_with_model",
         lambda *a: {"versions": {"vllm": "0.32.0"}, "gpu": [], "cuda": None},
     )
-    monkeypatch.setattr("connector_tax.measure.preflight.refuse_misfit", lambda *a: None)
-    monkeypatch.setattr("connector_tax.measure.preflight.too_large", lambda *a: None)
-    monkeypatch.setattr("connector_tax.measure.preflight.missing_modules", lambda *a: {"no_such_module"})
-    monkeypatch.setattr("connector_tax.measure.preflight._verify", lambda *a: pytest.fail("it was launched"))
+    monkeypatch.setattr("connector_tax.run.measure.preflight.refuse_misfit", lambda *a: None)
+    monkeypatch.setattr("connector_tax.run.measure.preflight.too_large", lambda *a: None)
+    monkeypatch.setattr("connector_tax.run.measure.preflight.missing_modules", lambda *a: {"no_such_module"})
+    monkeypatch.setattr(
+        "connector_tax.run.measure.preflight._verify", lambda *a: pytest.fail("it was launched")
+    )
     run_preflight(folder.campaign_file, launches=False)
     status = read_json(folder.preflight_status)
     assert status["configs"]["plain"]["decision"] == "include"

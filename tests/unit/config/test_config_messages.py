@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.config import load_campaign, parse_campaign
-from connector_tax.errors import ConfigError
-from connector_tax.measure.checks import LONG_PROMPT_TOKENS, long_length
+from connector_tax.base.config import load_campaign, parse_campaign
+from connector_tax.base.errors import ConfigError
+from connector_tax.run.measure.checks import LONG_PROMPT_TOKENS, long_length
 
 CONFIG = Path(__file__).parents[3] / "config"
 

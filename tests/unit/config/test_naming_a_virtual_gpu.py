@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connector_tax.config import load_campaign
-from connector_tax.config.gpu import GPUS
-from connector_tax.config.secrets import hand_on, with_originals
-from connector_tax.errors import ConfigError
-from connector_tax.files import to_json
-from connector_tax.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
-from connector_tax.records.gpu import HostCosts, StepCosts
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.gpu import GPUS
+from connector_tax.base.config.secrets import hand_on, with_originals
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import to_json
+from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
+from connector_tax.base.records.gpu import HostCosts, StepCosts
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, SMALL, campaign_config

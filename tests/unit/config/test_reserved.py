@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.config import load_campaign, parse_campaign
-from connector_tax.config.reserved import RESERVED, WHOLE, check_launch
-from connector_tax.engine.command import engine_arguments
-from connector_tax.errors import ConfigError
+from connector_tax.base.config import load_campaign, parse_campaign
+from connector_tax.base.config.reserved import RESERVED, WHOLE, check_launch
+from connector_tax.base.errors import ConfigError
+from connector_tax.run.engine.command import engine_arguments
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.config import CampaignConfig, load_campaign, parse_campaign
-from connector_tax.config.checked import PROJECT_ROOT, read_yaml
-from connector_tax.config.secrets import hand_on, with_originals, with_references, without_harmless_references
-from connector_tax.errors import ConfigError
-from connector_tax.files import to_json
-from connector_tax.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
-from connector_tax.redaction import BLANKED, CONFIG_VARIABLE
+from connector_tax.base.config import CampaignConfig, load_campaign, parse_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.config.secrets import (
+    hand_on,
+    with_originals,
+    with_references,
+    without_harmless_references,
+)
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import to_json
+from connector_tax.base.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
+from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE
 
 DEMO: dict[str, Any] = yaml.safe_load((PROJECT_ROOT / "config/demo.yaml").read_text())
 

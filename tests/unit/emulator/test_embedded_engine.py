@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.emulator.faults import Faults, parse_faults
-from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.errors import ConfigError
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.sampler import scrape_once
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.target import target_of
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.target import target_of
+from connector_tax.run.emulator.faults import Faults, parse_faults
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.sampler.sampler import scrape_once
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

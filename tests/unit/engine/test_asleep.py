@@ -8,8 +8,8 @@ from typing import cast
 import psutil
 import pytest
 
-from connector_tax.engine import asleep
-from connector_tax.engine.process import LaunchError, RunningEngine
+from connector_tax.run.engine import asleep
+from connector_tax.run.engine.process import LaunchError, RunningEngine
 
 
 @pytest.fixture

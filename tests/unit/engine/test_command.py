@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.config import EngineConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.command import api_key, engine_arguments, engine_environment
-from connector_tax.engine.gpus import Cards
-from connector_tax.errors import ConfigError
-from connector_tax.records.connector import ConnectorSpec
+from connector_tax.base.config import EngineConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
+from connector_tax.run.engine.gpus import Cards
 
 PLAIN = ConnectorSpec("plain", "plain", None)
 

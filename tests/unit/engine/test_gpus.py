@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config import EngineConfig
-from connector_tax.engine.command import engine_environment
-from connector_tax.engine.gpus import Cards, Gpu, cards_of, cards_wanted
-from connector_tax.engine.identity import engine_identity, env_text
-from connector_tax.errors import ConfigError, EngineError
-from connector_tax.records.connector import ConnectorSpec
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.run.engine.command import engine_environment
+from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, cards_wanted
+from connector_tax.run.engine.identity import engine_identity, env_text
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -16,21 +16,21 @@ import httpx
 import psutil
 import pytest
 
-from connector_tax.config import CampaignConfig, EngineConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.command import (
+from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.redaction import redacted
+from connector_tax.run.engine.command import (
     check_model,
     engine_arguments,
     engine_python,
     launch_script,
 )
-from connector_tax.engine.ports import free_port
-from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
-from connector_tax.engine.store import stores_folder
-from connector_tax.engine.usage import cpu_seconds
-from connector_tax.errors import ConfigError, EngineError
-from connector_tax.records.connector import ConnectorSpec
-from connector_tax.redaction import redacted
+from connector_tax.run.engine.ports import free_port
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.engine.store import stores_folder
+from connector_tax.run.engine.usage import cpu_seconds
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -176,7 +176,7 @@ def test_a_runs_script_outside_of_any_clone_takes_the_folder_it_is_run_in(
         text=True,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("-m connector_tax.emulator --model ")
+    assert run.stdout.startswith("-m connector_tax.run.emulator --model ")
 
 
 def test_paths_with_blanks_and_cores_survive_being_written(tmp_path: Path) -> None:

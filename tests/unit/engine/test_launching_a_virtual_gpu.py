@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine.command import check_model, engine_environment, engine_python
-from connector_tax.engine.gpus import cards_of
-from connector_tax.engine.identity import device_identity, engine_identity, env_text
-from connector_tax.engine.memory import too_large
-from connector_tax.engine.model_files import missing_from_host
-from connector_tax.engine.patching import step_timing_of
-from connector_tax.engine.ports import taken_side_port
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.engine.virtual_gpu import VARIABLE, gpu_document, remove_copy, write_gpu
-from connector_tax.errors import ConfigError
-from connector_tax.measure.preflight import missing_modules
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
+from connector_tax.run.engine.command import check_model, engine_environment, engine_python
+from connector_tax.run.engine.gpus import cards_of
+from connector_tax.run.engine.identity import device_identity, engine_identity, env_text
+from connector_tax.run.engine.memory import too_large
+from connector_tax.run.engine.model_files import missing_from_host
+from connector_tax.run.engine.patching import step_timing_of
+from connector_tax.run.engine.ports import taken_side_port
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, remove_copy, write_gpu
+from connector_tax.run.measure.preflight import missing_modules
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import LLAMA, clocked_campaign, model_in
@@ -115,7 +115,7 @@ def test_no_card_is_looked_up_or_shown(model: Path, monkeypatch: pytest.MonkeyPa
     def never() -> None:
         raise AssertionError("NVML was asked")
 
-    monkeypatch.setattr("connector_tax.engine.gpus.host_gpus", never)
+    monkeypatch.setattr("connector_tax.run.engine.gpus.host_gpus", never)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     engine = replace(clocked_campaign(model).engine, gpu=2)
     cards = cards_of(engine)
@@ -177,7 +177,7 @@ def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyP
         asked.append((python, *flags))
         return {"state": "unpatched", "step_timing_available": True, "reason": None}
 
-    monkeypatch.setattr("connector_tax.engine.patching._run", run)
+    monkeypatch.setattr("connector_tax.run.engine.patching._run", run)
     assert step_timing_of(clocked_campaign(model).engine).available
     assert asked == [("/bin/true",)]
 

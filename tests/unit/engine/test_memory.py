@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config import EngineConfig, longest_request_tokens
-from connector_tax.engine.gpus import Cards, Gpu
-from connector_tax.engine.memory import GIB, kv_need, too_large
+from connector_tax.base.config import EngineConfig, longest_request_tokens
+from connector_tax.run.engine.gpus import Cards, Gpu
+from connector_tax.run.engine.memory import GIB, kv_need, too_large
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

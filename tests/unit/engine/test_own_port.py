@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.engine import process
-from connector_tax.engine.ports import family, free_port, listeners
-from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
-from connector_tax.measure import cell
-from connector_tax.measure.cell import measure_one_cell
-from connector_tax.measure.failure import is_of_the_host
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.run.engine import process
+from connector_tax.run.engine.ports import family, free_port, listeners
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.measure import cell
+from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.failure import is_of_the_host
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

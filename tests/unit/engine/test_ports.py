@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from connector_tax.config import EngineConfig
-from connector_tax.engine import ports
-from connector_tax.engine.command import engine_environment
-from connector_tax.engine.gpus import Cards, Gpu
-from connector_tax.engine.ports import LOOPBACK, Listener, free_port, intruder, is_taken, taken_side_port
-from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
-from connector_tax.errors import EngineError
-from connector_tax.measure.failure import is_of_the_host
-from connector_tax.records.connector import ConnectorSpec
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.run.engine import ports
+from connector_tax.run.engine.command import engine_environment
+from connector_tax.run.engine.gpus import Cards, Gpu
+from connector_tax.run.engine.ports import LOOPBACK, Listener, free_port, intruder, is_taken, taken_side_port
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.measure.failure import is_of_the_host
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -12,15 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connector_tax import direct
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.engine.ports import free_port
-from connector_tax.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
-from connector_tax.loadgen.sampler import scrape_once
-from connector_tax.measure import warmup
-from connector_tax.measure.checks import alive, cache_was_asked
-from connector_tax.measure.priming import cache_size
-from connector_tax.measure.warmup import ask
+from connector_tax.base import direct
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.run.engine.ports import free_port
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.measure import warmup
+from connector_tax.run.measure.checks import alive, cache_was_asked
+from connector_tax.run.measure.priming import cache_size
+from connector_tax.run.measure.warmup import ask
+from connector_tax.run.sampler.sampler import scrape_once
 
 CONFIG = Path(__file__).parents[3] / "config"
 PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.config import EngineConfig
-from connector_tax.engine import release
-from connector_tax.engine.gpus import cards_of
-from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
-from connector_tax.errors import EngineError
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import EngineError
+from connector_tax.run.engine import release
+from connector_tax.run.engine.gpus import cards_of
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -9,8 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
-from connector_tax.engine.process import LaunchRequest, RunningEngine
-from connector_tax.engine.root_cause import last_error, root_cause, since_ready
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine
+from connector_tax.run.engine.root_cause import last_error, root_cause, since_ready
 
 MOONCAKE_ON_CPU = """
 (EngineCore_DP0 pid=812) ERROR 11-20 10:00:00 [core.py:866] EngineCore failed to start.

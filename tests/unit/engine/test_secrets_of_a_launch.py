@@ -13,20 +13,20 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.engine import process
-from connector_tax.engine.command import api_key, engine_arguments, engine_environment
-from connector_tax.engine.gpus import Cards
-from connector_tax.engine.launch_words import fields
-from connector_tax.engine.logs import CHUNK_CHARS, NEAR_CHARS, clean_logs, launch_secrets
-from connector_tax.engine.process import LaunchError, LaunchRequest, running_engine
-from connector_tax.errors import ConfigError
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.outputs import collect_outputs
-from connector_tax.measure.warmup import ask
-from connector_tax.records.target import bearing, target_of
-from connector_tax.redaction import BLANKED, CONFIG_VARIABLE
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.target import bearing, target_of
+from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE
+from connector_tax.run.engine import process
+from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.launch_words import fields
+from connector_tax.run.engine.logs import CHUNK_CHARS, NEAR_CHARS, clean_logs, launch_secrets
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.measure.warmup import ask
 
 
 @pytest.fixture

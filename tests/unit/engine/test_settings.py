@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from connector_tax.engine.settings import differences, matching_flags, pinned, resolved_settings
+from connector_tax.run.engine.settings import differences, matching_flags, pinned, resolved_settings
 
 LOG = """
 (EngineCore pid=1) INFO [utils.py:347] Using LBHNC KV cache layout.

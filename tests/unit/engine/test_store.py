@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.config import load_campaign
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.engine.store import own_store, stores_folder
-from connector_tax.errors import ConfigError, EngineError
-from connector_tax.plan import launch_spec
-from connector_tax.records.connector import ConnectorSpec
+from connector_tax.base.config import load_campaign
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.plan import launch_spec
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.engine.store import own_store, stores_folder
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
@@ -78,8 +78,8 @@ def test_what_a_killed_measurement_left_is_removed_by_the_next_launch() -> None:
     """kill -9 while two launches hold two slots: neither folder outlives the next start."""
     code = (
         "import os, signal\n"
-        "from connector_tax.engine.store import own_store\n"
-        "from connector_tax.records.connector import ConnectorSpec\n"
+        "from connector_tax.run.engine.store import own_store\n"
+        "from connector_tax.base.records.connector import ConnectorSpec\n"
         "c = ConnectorSpec('x', '', None, extra_args=('--at', '${STORE}'))\n"
         "with own_store(c) as a, own_store(c) as b:\n"
         "    for x in (a, b): open(x.extra_args[1] + '/kv', 'w').write('left')\n"

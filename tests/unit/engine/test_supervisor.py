@@ -21,7 +21,7 @@ time.sleep(600)
 """
 LAUNCHER = """
 import subprocess, sys, time
-supervisor = subprocess.Popen([sys.executable, "-m", "connector_tax.engine.supervisor", "0.5",
+supervisor = subprocess.Popen([sys.executable, "-m", "connector_tax.run.engine.supervisor", "0.5",
     sys.executable, "-c", sys.argv[1], sys.argv[2]], stdin=subprocess.PIPE, start_new_session=True)
 print(supervisor.pid, flush=True)
 time.sleep(600)
@@ -60,7 +60,7 @@ def test_nothing_survives_the_death_of_the_launching_script(tmp_path: Path, how:
 def test_ctrl_c_in_the_terminal_does_not_reach_the_engine_first(tmp_path: Path) -> None:
     """SIGINT goes to the foreground group; the engine is in a session of its own and is ended in order."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "connector_tax.engine.supervisor", "5", "sleep", "600"],
+        [sys.executable, "-m", "connector_tax.run.engine.supervisor", "5", "sleep", "600"],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
@@ -77,7 +77,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_engine_first(tmp_path: Path) 
 
 def test_the_engines_exit_code_is_passed_on() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "connector_tax.engine.supervisor", "1", "bash", "-c", "exit 7"],
+        [sys.executable, "-m", "connector_tax.run.engine.supervisor", "1", "bash", "-c", "exit 7"],
         stdin=subprocess.PIPE,
     )
     assert process.wait(10) == 7

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from connector_tax.engine.process import LaunchRequest, RunningEngine
-from connector_tax.engine.threads import (
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine
+from connector_tax.run.engine.threads import (
     Alike,
     Thread,
     alone_on_a_core,
@@ -128,8 +128,8 @@ def test_the_engine_is_alone_on_a_core_and_everything_goes_back(
 def test_nobody_is_alone_where_there_is_one_cpu(
     engine: RunningEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connector_tax.engine.threads.os.sched_getaffinity", lambda tid: {3})
-    monkeypatch.setattr("connector_tax.engine.threads._pin", lambda cpus: pytest.fail("it was done"))
+    monkeypatch.setattr("connector_tax.run.engine.threads.os.sched_getaffinity", lambda tid: {3})
+    monkeypatch.setattr("connector_tax.run.engine.threads._pin", lambda cpus: pytest.fail("it was done"))
     with pytest.raises(ValueError, match="CPU 3 alone"):
         with alone_on_a_core(threads_of(engine)[0]):
             pass

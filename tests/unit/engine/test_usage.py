@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector_tax.engine.process import LaunchRequest, RunningEngine
-from connector_tax.engine.usage import cpu_seconds, idle_use, rss_mib
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine
+from connector_tax.run.engine.usage import cpu_seconds, idle_use, rss_mib
 
 # One thread that never sleeps, beside a main thread that always does.
 SPINNER = """

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import CampaignConfig
-from connector_tax.engine.virtual_gpu_fit import note_on, refuse_misfit
-from connector_tax.errors import EngineError
-from connector_tax.files import write_json
-from connector_tax.measure.preflight import run_preflight
-from connector_tax.plan import campaign_document
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.errors import EngineError
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import campaign_document
+from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
+from connector_tax.run.measure.preflight import run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "virtual_gpu"))

@@ -73,6 +73,6 @@ def test_the_launch_script_gives_the_model_as_serve_wants_it(tmp_path: Path) -> 
     assert command().startswith(
         "-m vllm_serve serve org/model --served-model-name org/model --host 127.0.0.1"
     )
-    assert command(ENGINE_MODULE="connector_tax.emulator").startswith(
-        "-m connector_tax.emulator --model org/"
+    assert command(ENGINE_MODULE="connector_tax.run.emulator").startswith(
+        "-m connector_tax.run.emulator --model org/"
     )

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector_tax.enginemodel.costs import (
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.vllm_model.costs import (
     NO_CONNECTOR,
     ConnectorCosts,
     EngineCosts,
     connector_costs,
     load_costs,
 )
-from connector_tax.enginemodel.model import EngineModel, StepResult
-from connector_tax.errors import ConfigError
+from connector_tax.base.vllm_model.model import EngineModel, StepResult
 
 COSTS = EngineCosts(
     base_us=1000,

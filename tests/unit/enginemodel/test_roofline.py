@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config.gpu import virtual_gpu
-from connector_tax.enginemodel.roofline import (
+from connector_tax.base.config.gpu import virtual_gpu
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.gpu import OperatingPoint, VirtualGpu
+from connector_tax.base.vllm_model.roofline import (
     StepLoad,
     context_token_us,
     kv_cache_bytes,
@@ -17,9 +19,7 @@ from connector_tax.enginemodel.roofline import (
     roofline_us,
     touched_experts,
 )
-from connector_tax.enginemodel.shape import ModelShape, model_shape
-from connector_tax.errors import ConfigError
-from connector_tax.records.gpu import OperatingPoint, VirtualGpu
+from connector_tax.base.vllm_model.shape import ModelShape, model_shape
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.errors import ArtifactError
-from connector_tax.figures.draw_all import FIGURES, draw_figures
-from connector_tax.figures.fleet import _note as fleet_note
-from connector_tax.figures.lookup import Interval
-from connector_tax.figures.style import Drawn, drawing_style, look_of
-from connector_tax.figures.words import clean, levels, listing, microseconds, percent, with_interval
+from connector_tax.base.errors import ArtifactError
+from connector_tax.read.figures.draw_all import FIGURES, draw_figures
+from connector_tax.read.figures.fleet import _note as fleet_note
+from connector_tax.read.figures.lookup import Interval
+from connector_tax.read.figures.style import Drawn, drawing_style, look_of
+from connector_tax.read.figures.words import clean, levels, listing, microseconds, percent, with_interval
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.lookup import usable
-from connector_tax.figures.style import Drawn, Omitted, drawing_style
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.lookup import usable
+from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 NOTHING = {"point": None, "low": None, "high": None}

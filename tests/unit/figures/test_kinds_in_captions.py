@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.style import Drawn, Omitted, drawing_style
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -8,8 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from mutations import MUTATIONS
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.style import Drawn, drawing_style
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.style import Drawn, drawing_style
 
 
 def caption(name: str, aggregate: dict[str, object]) -> str:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.claims import told_apart
-from connector_tax.figures.lookup import Interval
+from connector_tax.read.figures.claims import told_apart
+from connector_tax.read.figures.lookup import Interval
 
 LABELS = {
     "noop_connector": "No-op",

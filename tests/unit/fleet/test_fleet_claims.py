@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.fleet.patterns import Pattern, Profile
 from connector_tax.fleet.routers import ROUTERS, Placement, Router
 from connector_tax.fleet.run import Found, Member, run_study, slos, taxes

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.errors import ConfigError
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
 from connector_tax.fleet.outcome import METRICS
 from connector_tax.fleet.study import load_study
 

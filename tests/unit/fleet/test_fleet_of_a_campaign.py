@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
-from connector_tax.errors import AnalysisError, ConfigError
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import AnalysisError, ConfigError
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
 from connector_tax.fleet import calibration
 from connector_tax.fleet.calibration import calibrate, fit_costs
 from connector_tax.fleet.campaign import members_of
@@ -22,8 +22,8 @@ from connector_tax.fleet.patterns import Pattern, Profile
 from connector_tax.fleet.run import Member, offered, run_study, taxes
 from connector_tax.fleet.simulation import Policy, arrivals, simulate
 from connector_tax.fleet.study import Study, load_study
-from connector_tax.ingest import read_campaign
-from connector_tax.rehearsal.campaign import rehearse
+from connector_tax.read.ingest import read_campaign
+from connector_tax.run.rehearsal.campaign import rehearse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign, campaign_config

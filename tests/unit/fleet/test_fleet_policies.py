@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.fleet.outcome import Mean, figures_of
 from connector_tax.fleet.patterns import Pattern, Request
 from connector_tax.fleet.queues import ByPattern, Fifo

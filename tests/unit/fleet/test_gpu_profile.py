@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.config.gpu import virtual_gpu
-from connector_tax.enginemodel.costs import load_costs
-from connector_tax.errors import AnalysisError
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.gpu import virtual_gpu
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.vllm_model.costs import load_costs
 from connector_tax.fleet.gpu_profile import GpuFit, fit_gpu, fit_lines
-from connector_tax.ingest import read_campaign
-from connector_tax.rehearsal.campaign import rehearse
+from connector_tax.read.ingest import read_campaign
+from connector_tax.run.rehearsal.campaign import rehearse
 
 DEMO = PROJECT_ROOT / "config" / "demo.yaml"
 # Of a virtual H200, thinned to the cells of one shape: what its clock was given stands in its launches' virtual_gpu.json.

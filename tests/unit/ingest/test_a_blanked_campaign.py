@@ -4,10 +4,10 @@ import json
 import sys
 from pathlib import Path
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.files import to_json
-from connector_tax.ingest.belonging import Belonging
-from connector_tax.plan import campaign_document, cells_of, launch_spec
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.files import to_json
+from connector_tax.base.plan import campaign_document, cells_of, launch_spec
+from connector_tax.read.ingest.belonging import Belonging
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, campaign_config

@@ -11,15 +11,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from connector_tax.ingest import read_campaign
-from connector_tax.ingest.form import fault_of_cell
-from connector_tax.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest.form import fault_of_cell
+from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, ROOT, Campaign, reseal
 from virtual_gpus import CLOCK, IDENTITY, clocked_campaign, model_in
 
-from connector_tax.files import read_json, write_json
+from connector_tax.base.files import read_json, write_json
 
 SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
 ON_H200 = {**ENGINE, "kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}

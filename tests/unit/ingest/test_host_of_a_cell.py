@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.ingest.host import HostState
-from connector_tax.ingest.samples import Samples, read_samples
-from connector_tax.records.cell import CellWindow
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.read.ingest.host import HostState
+from connector_tax.read.ingest.samples import Samples, read_samples
 
 S = 1_000_000_000
 WINDOW = CellWindow(0, 10 * S, 14 * S, 20 * S, True)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.layout import CellFolder
-from connector_tax.errors import ArtifactError
-from connector_tax.files import write_json
-from connector_tax.ingest import CampaignData, read_campaign
-from connector_tax.stats.completeness import lost_cells
+from connector_tax.base.artifacts.layout import CellFolder
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import write_json
+from connector_tax.read.ingest import CampaignData, read_campaign
+from connector_tax.read.stats.completeness import lost_cells
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import CODE, ENGINE, SMALL, Campaign, campaign_config, fail, reseal

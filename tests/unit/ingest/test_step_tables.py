@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connector_tax.artifacts.layout import CellFolder
-from connector_tax.errors import AnalysisError
-from connector_tax.files import to_json
-from connector_tax.ingest import read_campaign, tables
-from connector_tax.ingest.steps import StepTable, read_steps
-from connector_tax.processes import each_in
-from connector_tax.stats.aggregate import aggregate
+from connector_tax.base.artifacts.layout import CellFolder
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.files import to_json
+from connector_tax.base.parallel import each_in
+from connector_tax.read.ingest import read_campaign, tables
+from connector_tax.read.ingest.steps import StepTable, read_steps
+from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, reseal

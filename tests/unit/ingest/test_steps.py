@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.errors import ArtifactError
-from connector_tax.ingest.steps import DECODE_ONLY, MIXED, PREFILL_ONLY, StepTable, read_steps
-from connector_tax.records.cell import CellWindow
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.read.ingest.steps import DECODE_ONLY, MIXED, PREFILL_ONLY, StepTable, read_steps
 
 WINDOW = CellWindow(
     t0_ns=0, window_start_ns=1000, t_stop_ns=9000, drained_ns=20_000, min_completed_reached=True

@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import bootstrap, norm, t
 
-from connector_tax.intervals.bootstrap import (
+from connector_tax.base.statistics.bootstrap import (
     Estimate,
     block_length,
     estimate_jointly,
@@ -14,8 +14,8 @@ from connector_tax.intervals.bootstrap import (
     small_sample_factor,
     widened,
 )
-from connector_tax.intervals.resampling import Counts, Floats, SortedColumn, block_counts
-from connector_tax.stats.taxes import relative, verdict
+from connector_tax.base.statistics.resampling import Counts, Floats, SortedColumn, block_counts
+from connector_tax.read.stats.taxes import relative, verdict
 
 
 def resampled_percentiles(values: Floats, counts: Counts, qs: tuple[float, ...]) -> dict[float, Floats]:

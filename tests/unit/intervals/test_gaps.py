@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from connector_tax.intervals.gaps import gap_percentiles
-from connector_tax.seeds import stream
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.gaps import gap_percentiles
 
 QS = (50.0, 90.0)
 

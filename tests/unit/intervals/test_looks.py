@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.intervals.bootstrap import estimate_percentiles
-from connector_tax.intervals.looks import look_factor, looks_of, pocock_factor
-from connector_tax.records.cell import CellSpec
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.statistics.bootstrap import estimate_percentiles
+from connector_tax.base.statistics.looks import look_factor, looks_of, pocock_factor
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from connector_tax.intervals.bootstrap import Estimate, estimate_percentiles
-from connector_tax.intervals.pairing import CommonArrivals
-from connector_tax.stats.taxes import relative
+from connector_tax.base.statistics.bootstrap import Estimate, estimate_percentiles
+from connector_tax.base.statistics.pairing import CommonArrivals
+from connector_tax.read.stats.taxes import relative
 
 AXIS = (0, 210)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.intervals.bootstrap import estimate_percentiles
-from connector_tax.intervals.tails import OF_A_BLOCK, Tail
+from connector_tax.base.statistics.bootstrap import estimate_percentiles
+from connector_tax.base.statistics.tails import OF_A_BLOCK, Tail
 
 
 def test_the_median_needs_none() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
 from connector_tax.load.plan import Sweep
 from connector_tax.load.results import Judged, Level, LoadCell, Throughput
 from connector_tax.load.slo import CellLimit, RequestLimit, parse_goodput, parse_slo

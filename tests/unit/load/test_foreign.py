@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connector_tax.errors import ConfigError
+from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign import read_result, read_results
 from connector_tax.load.foreign_result import SingleRequests
 

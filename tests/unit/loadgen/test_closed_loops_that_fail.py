@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from truth_server import Reply, answer_well, truth_server
 
-from connector_tax.errors import EngineError
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.records.target import target_of
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.target import target_of
+from connector_tax.run.loadgen.cell import measure_cell
 
 LOOP = {
     "arrival": "concurrency",
@@ -92,7 +92,7 @@ def test_sessions_in_a_closed_loop_are_not_dropped_for_the_cap(tmp_path: Path) -
 
 # Read by every Python that starts with its folder on the path: a fault in the worker that no test can reach otherwise.
 FAULT = """
-from connector_tax.workload.prompts import RequestRenderer
+from connector_tax.run.workload.prompts import RequestRenderer
 render = RequestRenderer.render
 def broken(self, seq):
     if seq == {seq}:

@@ -9,13 +9,13 @@ import pytest
 import uvloop
 from hostile_wire import WELL, HostileServer, Peer, saying, well
 
-from connector_tax.loadgen import http_issuer
-from connector_tax.loadgen.connection import Connection
-from connector_tax.loadgen.events import SampleEventHandler
-from connector_tax.loadgen.http_issuer import HttpIssuer
-from connector_tax.loadgen.issuer import Flight
-from connector_tax.loadgen.sse import EventScanner
-from connector_tax.records.target import RequestForm, Target
+from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.run.loadgen import http_issuer
+from connector_tax.run.loadgen.connection import Connection
+from connector_tax.run.loadgen.events import SampleEventHandler
+from connector_tax.run.loadgen.http_issuer import HttpIssuer
+from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.sse import EventScanner
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":2}}\n\n'

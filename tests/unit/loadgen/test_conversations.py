@@ -11,13 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from truth_server import DONE, Reply, truth_server, usage_event
 
-from connector_tax.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.loadgen.pool import worker_pool
-from connector_tax.loadgen.session_health import session_health
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.request import RequestRecord
-from connector_tax.records.sessions import linear, read_sessions
-from connector_tax.records.target import target_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.sessions import linear, read_sessions
+from connector_tax.base.records.target import target_of
+from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.session_health import session_health
 
 TURN = {"new_tokens": 4, "output_tokens": 2, "after": [0], "history": 0, "wait_s": 0.05}
 SESSION = {"turns": [{"new_tokens": 9, "output_tokens": 3}, TURN, {**TURN, "after": [1], "history": 1}]}
@@ -128,7 +128,7 @@ def test_a_turn_that_goes_out_too_early_is_counted() -> None:
 
 
 def test_the_documented_example_is_a_session_file(tmp_path: Path) -> None:
-    from connector_tax.records import sessions
+    from connector_tax.base.records import sessions
 
     assert sessions.__doc__ is not None
     text = sessions.__doc__.split("::\n\n")[1].split("\n\n")[0]

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from truth_server import Reply, answer_well, truth_server
 
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.records.target import target_of
+from connector_tax.base.records.target import target_of
+from connector_tax.run.loadgen.cell import measure_cell
 
 FINITE = {"warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0, "max_cell_s": 60.0}
 
@@ -80,7 +80,7 @@ def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records(tmp_path:
     import os
     import signal
 
-    from connector_tax.loadgen.pool import worker_pool
+    from connector_tax.run.loadgen.pool import worker_pool
 
     spec = cell_spec(**FINITE, rate_per_s=50.0, num_requests=60, workers=2, inflight_cap=64)
     with worker_pool(2) as pool:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.loadgen.connection import Connection
-from connector_tax.loadgen.http_issuer import HttpIssuer
-from connector_tax.loadgen.issuer import Flight
-from connector_tax.records.target import RequestForm, Target
+from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.run.loadgen.connection import Connection
+from connector_tax.run.loadgen.http_issuer import HttpIssuer
+from connector_tax.run.loadgen.issuer import Flight
 
 
 class Wire(asyncio.WriteTransport):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.loadgen.health import (
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.run.loadgen.health import (
     MAX_DIFFERENCE_P50,
     MAX_RATE_ERROR,
     MAX_WHOLE_SHARE,
@@ -15,10 +17,8 @@ from connector_tax.loadgen.health import (
     dispatch_rate_error,
     health,
 )
-from connector_tax.loadgen.issuer import NO_SOCKET
-from connector_tax.loadgen.result import SessionResult
-from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.request import RequestRecord
+from connector_tax.run.loadgen.issuer import NO_SOCKET
+from connector_tax.run.loadgen.result import SessionResult
 
 MS = 1_000_000
 EVERY_MS = 50

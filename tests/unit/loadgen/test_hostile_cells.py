@@ -18,11 +18,11 @@ from cell_specs import cell_spec
 from hostile_wire import DONE, HEAD, TOKEN, data, sized, status, usage
 from truth_server import answer_well, truth_server
 
-from connector_tax.errors import EngineError
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.pool import worker_pool
-from connector_tax.loadgen.session import Observe
-from connector_tax.records.target import target_of
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.target import target_of
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.session import Observe
 
 FOUR = TOKEN * 4 + usage(b'{"prompt_tokens":8,"completion_tokens":4}') + DONE
 LOOP: dict[str, Any] = {"arrival": "concurrency", "rate_per_s": 0.0, "concurrency": 4}
@@ -113,8 +113,8 @@ def test_the_neighbours_of_an_endless_event_are_answered_while_it_comes() -> Non
     assert outcome.health["given_up"] is None
 
 
-RENDERER = "from connector_tax.workload.prompts import RequestRenderer as T"
-SCHEDULER = "from connector_tax.traffic.schedulers import ClosedLoop as T"
+RENDERER = "from connector_tax.run.workload.prompts import RequestRenderer as T"
+SCHEDULER = "from connector_tax.run.workload.schedulers import ClosedLoop as T"
 OF_RENDERER = ("answered", "ended", "lengths", "place")
 
 
@@ -175,7 +175,7 @@ def test_one_worker_of_two_that_dies_at_hand_out_ends_the_cell_at_once(
     once = tmp_path / "once"
     (tmp_path / "sitecustomize.py").write_text(
         "import os\n"
-        "from connector_tax.workload.prompts import RequestRenderer\n"
+        "from connector_tax.run.workload.prompts import RequestRenderer\n"
         "render = RequestRenderer.render\n"
         "def broken(self, seq):\n"
         f"    if seq == 0 and not os.path.exists({str(once)!r}):\n"

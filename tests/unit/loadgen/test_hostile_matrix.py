@@ -21,11 +21,11 @@ from hostile_wire import CHUNKED, DONE, TOKEN, Behaviour, HostileServer, Peer, S
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connector_tax.loadgen import http_issuer
-from connector_tax.loadgen.connection import LONG_READ, MAX_ERROR_CHARS, Connection
-from connector_tax.loadgen.http_issuer import HttpIssuer
-from connector_tax.loadgen.issuer import Flight
-from connector_tax.records.target import RequestForm, Target
+from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.run.loadgen import http_issuer
+from connector_tax.run.loadgen.connection import LONG_READ, MAX_ERROR_CHARS, Connection
+from connector_tax.run.loadgen.http_issuer import HttpIssuer
+from connector_tax.run.loadgen.issuer import Flight
 
 # Of one read, which holds 256 kB at most; the largest here take some 30 ms.
 MOST_CPU_S = 2.0

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.loadgen import sampler
-from connector_tax.loadgen.sampler import parse_metrics, sampling, scrape_once, scrape_patiently
+from connector_tax.run.loadgen import sampler
+from connector_tax.run.sampler.sampler import parse_metrics, sampling, scrape_once, scrape_patiently
 
 NEW = """
 # TYPE vllm:num_requests_running gauge

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from connector_tax.loadgen.placement import Core, discover, place
+from connector_tax.run.loadgen.placement import Core, discover, place
 
 
 def fake_sysfs(root: Path, *, sockets: int = 2, cores: int = 4, threads: int = 2) -> Path:

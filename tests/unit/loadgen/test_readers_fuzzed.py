@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector_tax.loadgen import connection as connection_module
-from connector_tax.loadgen.connection import Connection
-from connector_tax.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.loadgen.issuer import Flight
-from connector_tax.loadgen.sse import EventScanner, MalformedStream
+from connector_tax.run.loadgen import connection as connection_module
+from connector_tax.run.loadgen.connection import Connection
+from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
+from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.sse import EventScanner, MalformedStream
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from truth_server import DONE, Reply, answer_well, truth_server, usage_event, whole_answer
 
-from connector_tax.errors import ConfigError
-from connector_tax.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.records.target import RequestForm, target_of
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.target import RequestForm, target_of
+from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 
 SHORT = {
     "rate_per_s": 50.0,

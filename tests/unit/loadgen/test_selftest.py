@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connector_tax.errors import EngineError
-from connector_tax.loadgen.cell import measure_cell
-from connector_tax.loadgen.observe import Observe
-from connector_tax.loadgen.selftest import (
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.target import target_of
+from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.selftest.__main__ import (
     Cost,
     Errors,
     Seen,
@@ -23,9 +26,6 @@ from connector_tax.loadgen.selftest import (
     yardstick_accuracy,
     yardstick_capacity,
 )
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.request import RequestRecord
-from connector_tax.records.target import target_of
 
 MS = 1_000_000
 SPEC = CellSpec("a", 50, 16, 3, "fixed", 0.1, 0.3, 5, 5, 5, 64, 0xAB, 100, 200)

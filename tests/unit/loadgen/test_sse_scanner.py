@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector_tax.loadgen import sse
-from connector_tax.loadgen.sse import EventScanner, MalformedStream, StreamError
+from connector_tax.run.loadgen import sse
+from connector_tax.run.loadgen.sse import EventScanner, MalformedStream, StreamError
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
 SPACED = b'data: {"choices": [{"index": 0, "text": ""}]}\n\n'

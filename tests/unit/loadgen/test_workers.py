@@ -17,15 +17,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from truth_server import Reply, answer_well, truth_server, whole_answer
 
-from connector_tax.errors import EngineError
-from connector_tax.loadgen import session
-from connector_tax.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.loadgen.messages import Abandon, Job
-from connector_tax.loadgen.observe import NOTHING, Observe
-from connector_tax.loadgen.placement import Placement
-from connector_tax.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.target import target_of
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.target import target_of
+from connector_tax.run.loadgen import session
+from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.run.loadgen.messages import Abandon, Job
+from connector_tax.run.loadgen.observe import NOTHING, Observe
+from connector_tax.run.loadgen.placement import Placement
+from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
 
@@ -282,7 +282,7 @@ def test_workers_go_with_their_coordinator() -> None:
     """kill -9 of the process that measures: the kernel closes the lifeline, the workers end."""
     code = (
         "import sys, time\n"
-        "from connector_tax.loadgen.pool import worker_pool\n"
+        "from connector_tax.run.loadgen.pool import worker_pool\n"
         "with worker_pool(2) as pool:\n"
         "    pool.revive()\n"
         "    print(pool.pid(0), pool.pid(1), flush=True)\n"

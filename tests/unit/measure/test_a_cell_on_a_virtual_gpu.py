@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.cells import read_cell
-from connector_tax.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
-from connector_tax.config import load_campaign
-from connector_tax.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.ingest.form import fault_of_cell
-from connector_tax.loadgen.pool import worker_pool
-from connector_tax.measure.cell import measure_one_cell
-from connector_tax.measure.checks import clock_at_work
-from connector_tax.measure.preflight import _reason_before_launch
-from connector_tax.measure.verdict import judge
-from connector_tax.plan import cells_of
-from connector_tax.records.cell import CellWindow
-from connector_tax.steptime import NO_RECORD
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
+from connector_tax.base.config import load_campaign
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.steptime import NO_RECORD
+from connector_tax.read.ingest.form import fault_of_cell
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.checks import clock_at_work
+from connector_tax.run.measure.preflight import _reason_before_launch
+from connector_tax.run.measure.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import clocked_campaign, model_in

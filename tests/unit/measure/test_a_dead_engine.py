@@ -6,12 +6,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import load_campaign
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.loadgen.pool import worker_pool
-from connector_tax.measure.cell import measure_one_cell
-from connector_tax.plan import cells_of
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import load_campaign
+from connector_tax.base.plan import cells_of
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.measure.cell import measure_one_cell
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -12,14 +12,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, campaign_config
 
-from connector_tax.artifacts.cells import read_cell
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.artifacts.receipts import read_receipt
-from connector_tax.engine.threads import Alike, Thread
-from connector_tax.files import write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.measure import arranged
-from connector_tax.measure.arranged import (
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import campaign_document
+from connector_tax.read.ingest import read_campaign
+from connector_tax.run.engine.threads import Alike, Thread
+from connector_tax.run.measure import arranged
+from connector_tax.run.measure.arranged import (
     BUSY_BESIDE,
     ENGINE_ALONE,
     UNPINNED,
@@ -28,7 +29,6 @@ from connector_tax.measure.arranged import (
     NotPossible,
     measure_arranged,
 )
-from connector_tax.plan import campaign_document
 
 PLAIN = {("engine_core", "zmq"): Alike(1, 1.0)}
 ORDER = (UNTOUCHED, ENGINE_ALONE, BUSY_BESIDE)

@@ -12,18 +12,18 @@ import psutil
 import pytest
 import yaml
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.artifacts.supervisor import RECORD
-from connector_tax.config import parse_campaign
-from connector_tax.engine.supervised import start_supervised
-from connector_tax.errors import ConfigError, EngineError
-from connector_tax.files import write_json
-from connector_tax.measure import has_model
-from connector_tax.measure import preflight as preflight_module
-from connector_tax.measure import run as measure_module
-from connector_tax.measure.preflight import run_preflight
-from connector_tax.measure.run import measure_run
-from connector_tax.plan import campaign_document
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.supervisor import RECORD
+from connector_tax.base.config import parse_campaign
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import campaign_document
+from connector_tax.run.engine.supervised import start_supervised
+from connector_tax.run.measure import has_model
+from connector_tax.run.measure import preflight as preflight_module
+from connector_tax.run.measure import run as measure_module
+from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

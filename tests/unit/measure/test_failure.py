@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.cells import read_cell
-from connector_tax.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.artifacts.receipts import Receipt, read_receipt, write_receipt
-from connector_tax.config import load_campaign
-from connector_tax.errors import EngineError
-from connector_tax.files import read_json, write_json
-from connector_tax.measure.deaths import Death
-from connector_tax.measure.failure import HostFailed, blame_the_host, earlier_failure
-from connector_tax.measure.run import measure_run
-from connector_tax.plan import campaign_document
-from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import Receipt, read_receipt, write_receipt
+from connector_tax.base.config import load_campaign
+from connector_tax.base.errors import EngineError
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.plan import campaign_document
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.run.measure.deaths import Death
+from connector_tax.run.measure.failure import HostFailed, blame_the_host, earlier_failure
+from connector_tax.run.measure.run import measure_run
 
 CONFIG = Path(__file__).parents[3] / "config"
 DATE = "2026-01-01"

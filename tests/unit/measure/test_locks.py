@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.engine.gpus import Cards, Gpu
-from connector_tax.errors import EngineError
-from connector_tax.measure import locks
-from connector_tax.measure.locks import cache_folder, measuring_alone
+from connector_tax.base.errors import EngineError
+from connector_tax.run.engine.gpus import Cards, Gpu
+from connector_tax.run.measure import locks
+from connector_tax.run.measure.locks import cache_folder, measuring_alone
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.errors import ConfigError
-from connector_tax.files import write_json
-from connector_tax.measure.matched import engine_diff, matched_launch, with_matched_launches
-from connector_tax.plan import launch_spec
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import launch_spec
+from connector_tax.run.measure.matched import engine_diff, matched_launch, with_matched_launches
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import parse_campaign
-from connector_tax.engine.gpus import Cards
-from connector_tax.engine.ports import is_taken
-from connector_tax.errors import ConfigError, EngineError
-from connector_tax.files import write_json
-from connector_tax.measure import preflight as module
-from connector_tax.measure.preflight import run_preflight
-from connector_tax.plan import campaign_document
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import parse_campaign
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import campaign_document
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.ports import is_taken
+from connector_tax.run.measure import preflight as module
+from connector_tax.run.measure.preflight import run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, campaign_config
@@ -134,8 +134,8 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from builders import campaign_config
-from connector_tax.engine.gpus import Cards
-from connector_tax.measure.preflight import _bootstrap
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.measure.preflight import _bootstrap
 config = campaign_config("demo.yaml")
 with _bootstrap(config.engine, config.connector("mooncake_consumer"), Cards((), 0), Path(sys.argv[2])) as beside:
     print(beside.env["VLLM_MOONCAKE_BOOTSTRAP_PORT"], flush=True)

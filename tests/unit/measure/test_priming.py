@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from connector_tax.loadgen.sampler import scrape_once
-from connector_tax.measure.priming import cache_flags, computed_tokens, parse_cache_size, prime_cache
+from connector_tax.run.measure.priming import cache_flags, computed_tokens, parse_cache_size, prime_cache
+from connector_tax.run.sampler.sampler import scrape_once
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

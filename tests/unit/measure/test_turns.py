@@ -10,14 +10,14 @@ import psutil
 import pytest
 from test_failure import campaign, measured, run_of
 
-from connector_tax.artifacts.cells import read_cell
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.artifacts.receipts import read_receipt
-from connector_tax.engine.process import RunningEngine
-from connector_tax.files import read_json, write_json
-from connector_tax.measure import turns
-from connector_tax.measure.turns import Turns, measure_in_turns
-from connector_tax.records.connector import PLAIN_AGAIN
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.measure import turns
+from connector_tax.run.measure.turns import Turns, measure_in_turns
 
 NAMES = {"plain": "plain", "nixl_both": "NIXL", PLAIN_AGAIN: "plain again"}
 
@@ -145,8 +145,8 @@ def test_a_death_after_the_last_load_is_one(tmp_path: Path, monkeypatch: pytest.
 def test_an_engine_that_cannot_be_stopped_is_not_measured_beside_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connector_tax.engine.asleep._signal", lambda pids, signum: None)
-    monkeypatch.setattr("connector_tax.engine.asleep.STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("connector_tax.run.engine.asleep._signal", lambda pids, signum: None)
+    monkeypatch.setattr("connector_tax.run.engine.asleep.STOP_TIMEOUT_S", 0.1)
     folder = campaign(tmp_path)
     assert in_turns(folder) == Turns(dict.fromkeys(NAMES, ()))
     assert not any(cells(folder, c) for c in NAMES)

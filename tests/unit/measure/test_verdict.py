@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.measure.verdict import death_of, judge, refused
-from connector_tax.records.cell import CellWindow
-from connector_tax.records.request import RequestRecord
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.run.measure.verdict import death_of, judge, refused
 
 WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
 

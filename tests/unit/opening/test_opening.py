@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.errors import ArtifactError, ConfigError
-from connector_tax.files import _once, parse_json, parse_lines, read_json, sha256_of, write_text_if_changed
-from connector_tax.opening import (
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.files import (
+    _once,
+    parse_json,
+    parse_lines,
+    read_json,
+    sha256_of,
+    write_text_if_changed,
+)
+from connector_tax.base.opening import (
     bare,
     each_line_of,
     is_bare,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
-from connector_tax.plan import (
+from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
+from connector_tax.base.plan import (
     campaign_document,
     cells_of,
     config_of,
@@ -16,9 +16,9 @@ from connector_tax.plan import (
     spec_hash,
     until_overload,
 )
-from connector_tax.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s, expected_run_s
-from connector_tax.records.cell import PHASES, CellSpec, Shape
-from connector_tax.records.rates import ReferenceRates
+from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s, expected_run_s
+from connector_tax.base.records.cell import PHASES, CellSpec, Shape
+from connector_tax.base.records.rates import ReferenceRates
 
 CONFIG = Path(__file__).parents[3] / "config"
 

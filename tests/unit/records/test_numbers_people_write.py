@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector_tax.units import is_number, token_count
+from connector_tax.base.units import is_number, token_count
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from connector_tax.redaction import BLANKED, excerpt, published, redacted, redacted_text, secrets_in, without
+from connector_tax.base.redaction import (
+    BLANKED,
+    excerpt,
+    published,
+    redacted,
+    redacted_text,
+    secrets_in,
+    without,
+)
 
 SECRET = "T2xLk9Rw4nQw"
 # A text above 64 KiB is not looked at in whole.

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector_tax.files import read_json, to_json, write_json, write_text_if_changed
-from connector_tax.redaction import (
+from connector_tax.base.files import read_json, to_json, write_json, write_text_if_changed
+from connector_tax.base.redaction import (
     BLANKED,
     published,
     redacted,
@@ -20,8 +20,8 @@ from connector_tax.redaction import (
     secrets_of,
     without,
 )
-from connector_tax.secret_looks import FLAG, NAME
-from connector_tax.secret_names import is_secret_name
+from connector_tax.base.secret_looks import FLAG, NAME
+from connector_tax.base.secret_names import is_secret_name
 
 SECRET_NAMES = [
     "api_key",

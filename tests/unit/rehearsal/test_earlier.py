@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.errors import ArtifactError
-from connector_tax.rehearsal.earlier import read_aggregate
-from connector_tax.rehearsal.outlook import power_lines
+from connector_tax.base.errors import ArtifactError
+from connector_tax.run.rehearsal.earlier import read_aggregate
+from connector_tax.run.rehearsal.outlook import power_lines
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -7,9 +7,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.rehearsal.campaign import PhaseTime
-from connector_tax.rehearsal.outlook import hours_lines
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.run.rehearsal.campaign import PhaseTime
+from connector_tax.run.rehearsal.outlook import hours_lines
 
 RATES = ReferenceRates(2.0, 2.0)
 # A launch and its release; plain's cells of one launch in Phase A; its one cell in Phase B, up to the last look; its block.

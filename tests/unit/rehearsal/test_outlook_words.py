@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector_tax.rehearsal.outlook import _taxes
+from connector_tax.run.rehearsal.outlook import _taxes
 
 
 def tax(config: str, metric: str, kind: str, reference: str = "ref_safe") -> dict[str, Any]:

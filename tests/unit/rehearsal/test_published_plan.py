@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.files import read_json
-from connector_tax.rehearsal.campaign import PhaseTime, analyse, rehearse
-from connector_tax.rehearsal.outlook import outlook
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import read_json
+from connector_tax.run.rehearsal.campaign import PhaseTime, analyse, rehearse
+from connector_tax.run.rehearsal.outlook import outlook
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from connector_tax.rehearsal.split import Costs, Spread, proposal, splits
+from connector_tax.run.rehearsal.split import Costs, Spread, proposal, splits
 
 COSTS = Costs(fixed_s=3600.0, launch_s=100.0, request_s=0.5, launches=3, blocks_beside=0, requests_beside=100)
 

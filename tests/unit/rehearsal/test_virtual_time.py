@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config import CampaignConfig, load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.config.model import PhaseBPrimeConfig, PhaseDConfig
-from connector_tax.enginemodel.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.ingest import read_campaign
-from connector_tax.records.cell import CellSpec, Shape
-from connector_tax.rehearsal.campaign import analyse, rehearse
-from connector_tax.rehearsal.cell import simulate_cell
-from connector_tax.rehearsal.truth import true_tax
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.model import PhaseBPrimeConfig, PhaseDConfig
+from connector_tax.base.records.cell import CellSpec, Shape
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.ingest import read_campaign
+from connector_tax.run.rehearsal.campaign import analyse, rehearse
+from connector_tax.run.rehearsal.cell import simulate_cell
+from connector_tax.run.rehearsal.truth import true_tax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.config import load_campaign
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.files import read_json
-from connector_tax.ingest import read_campaign
-from connector_tax.rehearsal.campaign import analyse, rehearse
-from connector_tax.stats.aggregate import aggregate as aggregated
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import read_json
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate as aggregated
+from connector_tax.run.rehearsal.campaign import analyse, rehearse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from alterations import SHARES_OF, alterations, shares

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from two_campaigns import BOTH, EXAMPLE, Aggregate, change_of, compared, lose, rows, set_tax, two_days
 
-from connector_tax.errors import ArtifactError, ConnectorTaxError, NotComparable
-from connector_tax.files import to_json
-from connector_tax.report.compare_text import comparison_json, comparison_text, sentence
+from connector_tax.base.errors import ArtifactError, ConnectorTaxError, NotComparable
+from connector_tax.base.files import to_json
+from connector_tax.read.compare.text import comparison_json, comparison_text, sentence
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.files import write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.stats.aggregate import aggregate
+from connector_tax.base.files import write_json
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config

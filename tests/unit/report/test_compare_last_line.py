@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from two_campaigns import Aggregate, compared, over_blocks, rows, set_tax, two_days
 
-from connector_tax.report.compare_text import comparison_json, comparison_text, sentence
+from connector_tax.read.compare.text import comparison_json, comparison_text, sentence
 
 
 @pytest.fixture

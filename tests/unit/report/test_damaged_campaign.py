@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.layout import CellFolder
-from connector_tax.plan import cells_of
-from connector_tax.records.request import RequestRecord
+from connector_tax.base.artifacts.layout import CellFolder
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.request import RequestRecord
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, Campaign, campaign_config, fail, reseal

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.page import render
-from connector_tax.report.view import page_view
+from connector_tax.read.report.page import render
+from connector_tax.read.report.view import page_view
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.device import device_banner
-from connector_tax.report.headline import headline
-from connector_tax.report.qualifiers import FLAG_MEANINGS
+from connector_tax.read.report.device import device_banner
+from connector_tax.read.report.headline import headline
+from connector_tax.read.report.qualifiers import FLAG_MEANINGS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

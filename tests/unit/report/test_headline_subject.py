@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.headline import headline
+from connector_tax.read.report.headline import headline
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from connector_tax.figures.lookup import Interval
-from connector_tax.figures.words import hooks_words
-from connector_tax.report.attribution import attribution_view
-from connector_tax.report.tax_table import tax_table
+from connector_tax.read.figures.lookup import Interval
+from connector_tax.read.figures.words import hooks_words
+from connector_tax.read.report.attribution import attribution_view
+from connector_tax.read.report.tax_table import tax_table
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
 

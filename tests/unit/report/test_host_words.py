@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.host import NO_READINGS, host_drift_view, host_view
-from connector_tax.report.page import render
-from connector_tax.report.view import page_view
+from connector_tax.read.report.host import NO_READINGS, host_drift_view, host_view
+from connector_tax.read.report.page import render
+from connector_tax.read.report.view import page_view
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.files import read_json, write_json
-from connector_tax.report.manifest import COLUMNS, build_manifest, with_section
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import read_json, write_json
+from connector_tax.read.report.manifest import COLUMNS, build_manifest, with_section
 
 ENGINE = {
     "kind": "vllm",

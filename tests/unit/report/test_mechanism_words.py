@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.mechanism import mechanism
+from connector_tax.read.report.mechanism import mechanism
 
 HOOKS = [
     {"hook": "worker/get_finished", "us_per_step": 742.0, "cpu_us_per_step": 60.0},

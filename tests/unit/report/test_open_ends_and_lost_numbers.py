@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.lookup import Interval
-from connector_tax.figures.style import Drawn, Omitted, drawing_style
-from connector_tax.report.compare import Change, Number
-from connector_tax.report.headline import headline
-from connector_tax.report.tax_text import tax_text
-from connector_tax.report.view import page_view
+from connector_tax.read.compare.comparison import Change, Number
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.lookup import Interval
+from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
+from connector_tax.read.report.headline import headline
+from connector_tax.read.report.tax_text import tax_text
+from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

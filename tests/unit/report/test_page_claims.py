@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.fig4_tax_bars import draw
-from connector_tax.figures.style import Omitted
-from connector_tax.report.headline import headline
-from connector_tax.report.page import render
-from connector_tax.report.view import page_view
-from connector_tax.stats.time_spent import TimeSpent
+from connector_tax.read.figures.fig4_tax_bars import draw
+from connector_tax.read.figures.style import Omitted
+from connector_tax.read.report.headline import headline
+from connector_tax.read.report.page import render
+from connector_tax.read.report.view import page_view
+from connector_tax.read.stats.time_spent import TimeSpent
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.errors import ArtifactError
-from connector_tax.files import write_json
-from connector_tax.report.page import build_report, render
-from connector_tax.report.view import page_view
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import write_json
+from connector_tax.read.report.page import build_report, render
+from connector_tax.read.report.view import page_view
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.conversations import conversations_view
-from connector_tax.report.growth import growth_view
-from connector_tax.report.mechanism import mechanism
-from connector_tax.report.page import render
-from connector_tax.report.parts import settings_view
-from connector_tax.report.provenance import provenance_view
-from connector_tax.report.qualifiers import flagged, repeatable
-from connector_tax.report.repeats import repeats_view
-from connector_tax.report.tax_text import shape_text, tax_text
-from connector_tax.report.view import page_view
+from connector_tax.read.report.conversations import conversations_view
+from connector_tax.read.report.growth import growth_view
+from connector_tax.read.report.mechanism import mechanism
+from connector_tax.read.report.page import render
+from connector_tax.read.report.parts import settings_view
+from connector_tax.read.report.provenance import provenance_view
+from connector_tax.read.report.qualifiers import flagged, repeatable
+from connector_tax.read.report.repeats import repeats_view
+from connector_tax.read.report.tax_text import shape_text, tax_text
+from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

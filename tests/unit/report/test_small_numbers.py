@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.report.headline import headline
-from connector_tax.report.page import render
-from connector_tax.report.repeats import repeats_view
-from connector_tax.report.view import page_view
+from connector_tax.read.report.headline import headline
+from connector_tax.read.report.page import render
+from connector_tax.read.report.repeats import repeats_view
+from connector_tax.read.report.view import page_view
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 

@@ -10,10 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
 
-from connector_tax.artifacts.supervisor import RECORD
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.files import read_json, write_json
-from connector_tax.report.status import status_text
+from connector_tax.base.artifacts.supervisor import RECORD
+from connector_tax.base.files import read_json, write_json
+from connector_tax.read.report.status import status_text
+from connector_tax.run.engine.process import LaunchRequest, running_engine
 
 FILE = Path("config/mine.yaml")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.receipts import write_receipt
+from connector_tax.base.artifacts.receipts import write_receipt
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, ENGINE, Campaign

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.errors import ArtifactError
-from connector_tax.files import write_json
-from connector_tax.measure.run import measure_run
-from connector_tax.report.manifest import COLUMNS, build_manifest, with_section
-from connector_tax.report.page import build_report
-from connector_tax.report.status import status_text
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import write_json
+from connector_tax.read.report.manifest import COLUMNS, build_manifest, with_section
+from connector_tax.read.report.page import build_report
+from connector_tax.read.report.status import status_text
+from connector_tax.run.measure.run import measure_run
 from connector_tax.workflow import DATE_VARIABLE, open_study
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

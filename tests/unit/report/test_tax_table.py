@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.lookup import configs, interval, main_taxes
-from connector_tax.figures.words import with_interval
-from connector_tax.report.sections import part_of, with_part
-from connector_tax.report.tax_table import tax_table
+from connector_tax.read.figures.lookup import configs, interval, main_taxes
+from connector_tax.read.figures.words import with_interval
+from connector_tax.read.report.sections import part_of, with_part
+from connector_tax.read.report.tax_table import tax_table
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.fig4_tax_bars import Drawn
-from connector_tax.figures.lookup import source_note
-from connector_tax.figures.style import drawing_style
-from connector_tax.report.compare import Comparison, Side, compare
-from connector_tax.report.compare_text import comparison_text
-from connector_tax.report.manifest import _gpu
-from connector_tax.report.page import render
-from connector_tax.report.view import page_view
+from connector_tax.read.compare.comparison import Comparison, Side, compare
+from connector_tax.read.compare.text import comparison_text
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.fig4_tax_bars import Drawn
+from connector_tax.read.figures.lookup import source_note
+from connector_tax.read.figures.style import drawing_style
+from connector_tax.read.report.manifest import _gpu
+from connector_tax.read.report.page import render
+from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

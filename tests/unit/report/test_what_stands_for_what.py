@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector_tax.figures.draw_all import FIGURES
-from connector_tax.figures.style import Drawn, drawing_style
-from connector_tax.figures.words import counted_sides, left_out
-from connector_tax.report.observer import observer_lost
-from connector_tax.report.parts import decomposition_view, two_parts_view
-from connector_tax.report.view import page_view
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.style import Drawn, drawing_style
+from connector_tax.read.figures.words import counted_sides, left_out
+from connector_tax.read.report.observer import observer_lost
+from connector_tax.read.report.parts import decomposition_view, two_parts_view
+from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from connector_tax.report.compare import Change, Comparison, Side, compare
+from connector_tax.read.compare.comparison import Change, Comparison, Side, compare
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.files import to_json
-from connector_tax.ingest import CellData, read_campaign
-from connector_tax.stats.aggregate import aggregate, aggregate_csv
-from connector_tax.stats.cells import estimate_cells, no_kinds
-from connector_tax.stats.taxes import taxes_of
+from connector_tax.base.files import to_json
+from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.read.stats.cells import estimate_cells, no_kinds
+from connector_tax.read.stats.taxes import taxes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config, fail

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from connector_tax.config.model import PhaseCConfig, SessionFile
-from connector_tax.figures.draw_all import AGGREGATE_SCHEMA
-from connector_tax.files import to_json, write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.plan import campaign_document, cells_of
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.aggregate import SCHEMA_VERSION, aggregate
+from connector_tax.base.config.model import PhaseCConfig, SessionFile
+from connector_tax.base.files import to_json, write_json
+from connector_tax.base.plan import campaign_document, cells_of
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.read.figures.draw_all import AGGREGATE_SCHEMA
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import SCHEMA_VERSION, aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config, fail

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
-from connector_tax.stats.attribution import attribute, mean_cpu_us
+from connector_tax.read.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
+from connector_tax.read.stats.attribution import attribute, mean_cpu_us
 
 N = 400
 

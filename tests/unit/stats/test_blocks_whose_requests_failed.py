@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from connector_tax.ingest import read_campaign
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.launches import PLAINS, Launch, complete_blocks, own_blocks
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.read.stats.launches import PLAINS, Launch, complete_blocks, own_blocks
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, fail
 from made_pages import page_of
 
-from connector_tax.artifacts.layout import CellFolder
-from connector_tax.records.cell import CellSpec
-from connector_tax.report.compare import Side, compare
-from connector_tax.report.compare_text import comparison_text
+from connector_tax.base.artifacts.layout import CellFolder
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.read.compare.comparison import Side, compare
+from connector_tax.read.compare.text import comparison_text
 
 PLAIN = Behaviour(noise=0.05)
 BEHAVIOURS = {

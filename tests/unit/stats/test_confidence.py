@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from connector_tax.ingest.steps import Hooks, StepTable
-from connector_tax.intervals.bootstrap import Estimate, estimate_percentiles
-from connector_tax.intervals.looks import pocock_factor
-from connector_tax.stats.attribution import attribute
-from connector_tax.stats.cells import _steps, _Wide
-from connector_tax.stats.power import smallest_detectable
-from connector_tax.stats.step_slopes import CellSteps, hook_costs
-from connector_tax.stats.taxes import difference, relative, verdict
+from connector_tax.base.statistics.bootstrap import Estimate, estimate_percentiles
+from connector_tax.base.statistics.looks import pocock_factor
+from connector_tax.read.ingest.steps import Hooks, StepTable
+from connector_tax.read.stats.attribution import attribute
+from connector_tax.read.stats.cells import _steps, _Wide
+from connector_tax.read.stats.power import smallest_detectable
+from connector_tax.read.stats.step_slopes import CellSteps, hook_costs
+from connector_tax.read.stats.taxes import difference, relative, verdict
 
 
 def log_width(found: Estimate, confidence: float) -> float:

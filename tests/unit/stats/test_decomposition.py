@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.intervals.student import LogMean
-from connector_tax.report.parts import decomposition_view
-from connector_tax.stats.decomposition import decompose
-from connector_tax.stats.main_taxes import MainTax
-from connector_tax.stats.taxes import Tax
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.statistics.student import LogMean
+from connector_tax.read.report.parts import decomposition_view
+from connector_tax.read.stats.decomposition import decompose
+from connector_tax.read.stats.main_taxes import MainTax
+from connector_tax.read.stats.taxes import Tax
 
 CHANGED = {"scheduler_config.disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}
 FEWER_BLOCKS = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}

@@ -9,12 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from connector_tax.artifacts.receipts import write_receipt
-from connector_tax.ingest import read_campaign
-from connector_tax.report.manifest import manifest_rows
-from connector_tax.report.status import status_text
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.reference import select_reference_rates
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.report.manifest import manifest_rows
+from connector_tax.read.report.status import status_text
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.read.stats.reference import select_reference_rates
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.enginemodel.costs import NO_CONNECTOR, load_costs
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.files import read_json, write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.ingest.form import fault_of_cell
-from connector_tax.records.cell import Shape
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.growth import before_in_launch, cached_blocks, fit_plane
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest.form import fault_of_cell
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.read.stats.growth import before_in_launch, cached_blocks, fit_plane
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, reseal

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from connector_tax.stats.hook_waits import hook_times
-from connector_tax.stats.step_slopes import CellSteps
+from connector_tax.read.stats.hook_waits import hook_times
+from connector_tax.read.stats.step_slopes import CellSteps
 
 N = 640
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.ingest import read_campaign
-from connector_tax.ingest.host import GpuState, HostState
-from connector_tax.stats.aggregate import aggregate, aggregate_csv
-from connector_tax.stats.drift import line_through_blocks, straight_line
-from connector_tax.stats.host import host_changes, host_flags
+from connector_tax.base.statistics.drift import line_through_blocks, straight_line
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest.host import GpuState, HostState
+from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.read.stats.host import host_changes, host_flags
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config

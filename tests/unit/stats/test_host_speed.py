@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.ingest.host import HostState
-from connector_tax.stats.evidence import hypotheses_json
-from connector_tax.stats.host_speed import speed_slope
-from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
-from connector_tax.stats.launches import Launch, own_blocks
-from connector_tax.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
+from connector_tax.read.ingest.host import HostState
+from connector_tax.read.stats.evidence import hypotheses_json
+from connector_tax.read.stats.host_speed import speed_slope
+from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.read.stats.launches import Launch, own_blocks
+from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
 
 CONFIGS = ("plain", "plain_again", "a", "b", "c", "d", "e", "f", "heavy")
 BLOCKS = tuple(f"r{k}" for k in range(1, 5))

@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from connector_tax.intervals.bootstrap import Estimate, student_factor
-from connector_tax.stats.hypotheses import Evidence, Verdict, judge_hypotheses
-from connector_tax.stats.p_values import p_of
-from connector_tax.stats.shares import shares
-from connector_tax.stats.trends import ShapeTax, Trend, trend_of
+from connector_tax.base.statistics.bootstrap import Estimate, student_factor
+from connector_tax.base.statistics.p_values import p_of
+from connector_tax.base.statistics.shares import shares
+from connector_tax.read.stats.hypotheses import Evidence, Verdict, judge_hypotheses
+from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
 
 
 def tax(point: float, half_width: float = 0.01) -> Estimate:

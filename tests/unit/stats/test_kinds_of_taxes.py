@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.figures import fig5_shape_heatmaps, fig7_decomposition
-from connector_tax.figures.style import Drawn
-from connector_tax.files import to_json
-from connector_tax.ingest import read_campaign
-from connector_tax.report.headline import headline
-from connector_tax.report.tax_table import tax_table
-from connector_tax.report.view import page_view
-from connector_tax.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.files import to_json
+from connector_tax.read.figures import fig5_shape_heatmaps, fig7_decomposition
+from connector_tax.read.figures.style import Drawn
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.report.headline import headline
+from connector_tax.read.report.tax_table import tax_table
+from connector_tax.read.report.view import page_view
+from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.intervals.bootstrap import LEAST_P
-from connector_tax.intervals.student import log_mean
-from connector_tax.stats.hypotheses import H1_THRESHOLD, Evidence, judge_hypotheses
-from connector_tax.stats.p_values import p_of
-from connector_tax.stats.repeats import _drawn_jointly, mean_over_blocks
-from connector_tax.stats.taxes import verdict
+from connector_tax.base.statistics.bootstrap import LEAST_P
+from connector_tax.base.statistics.p_values import p_of
+from connector_tax.base.statistics.student import log_mean
+from connector_tax.read.stats.hypotheses import H1_THRESHOLD, Evidence, judge_hypotheses
+from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks
+from connector_tax.read.stats.taxes import verdict
 
 CONFIG, DRAWS = "mooncake_both", 2000
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.stats.hypotheses import Evidence, judge_hypotheses
-from connector_tax.stats.labels import dominated, interval_text, prior_words
-from connector_tax.stats.outcomes import against, grows, inside, told
-from connector_tax.stats.taxes import OF_ONE_LAUNCH, Tax, relative, verdict
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.outcomes import against, grows, inside, told
+from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.read.stats.labels import dominated, interval_text, prior_words
+from connector_tax.read.stats.taxes import OF_ONE_LAUNCH, Tax, relative, verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.layout import CampaignFolder
-from connector_tax.config import load_campaign
-from connector_tax.engine.process import LaunchRequest, running_engine
-from connector_tax.ingest import CampaignData
-from connector_tax.ingest.campaign import RunData
-from connector_tax.loadgen.outputs import collect_outputs
-from connector_tax.stats.outputs import compare_outputs
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import load_campaign
+from connector_tax.read.ingest import CampaignData
+from connector_tax.read.ingest.campaign import RunData
+from connector_tax.read.stats.outputs import compare_outputs
+from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.loadgen.outputs import collect_outputs
 
 CONFIG = Path(__file__).parents[3] / "config"
 

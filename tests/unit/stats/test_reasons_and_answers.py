@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.errors import AnalysisError
-from connector_tax.files import write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.stats.aggregate import _holds, aggregate
-from connector_tax.stats.attribution import _share
-from connector_tax.stats.criteria import judge_criteria
-from connector_tax.stats.decomposition import decompose
-from connector_tax.stats.hypotheses import Verdict
-from connector_tax.stats.main_taxes import MainTax
-from connector_tax.stats.outcomes import NOT_TESTABLE, UNDETERMINED
-from connector_tax.stats.reference import select_reference_rates
-from connector_tax.stats.taxes import Tax
-from connector_tax.stats.time_spent import TimeSpent
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.files import write_json
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import _holds, aggregate
+from connector_tax.read.stats.attribution import _share
+from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.decomposition import decompose
+from connector_tax.read.stats.hypotheses import Verdict
+from connector_tax.read.stats.main_taxes import MainTax
+from connector_tax.read.stats.reference import select_reference_rates
+from connector_tax.read.stats.taxes import Tax
+from connector_tax.read.stats.time_spent import TimeSpent
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config

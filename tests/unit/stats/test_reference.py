@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from connector_tax.errors import AnalysisError
-from connector_tax.ingest import read_campaign
-from connector_tax.plan import cells_of
-from connector_tax.records.request import RequestRecord
-from connector_tax.stats.reference import select_reference_rates
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.reference import select_reference_rates
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, fail

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.ingest import read_campaign
-from connector_tax.plan import cells_of, run_order
-from connector_tax.records.rates import ReferenceRates
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.stats.launches import Launch
-from connector_tax.stats.power import found_by_blocks, smallest_detectable
-from connector_tax.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
+from connector_tax.base.plan import cells_of, run_order
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.read.stats.launches import Launch
+from connector_tax.read.stats.power import found_by_blocks, smallest_detectable
+from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config

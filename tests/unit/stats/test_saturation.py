@@ -4,13 +4,13 @@ from statistics import median
 
 import pytest
 
-from connector_tax.enginemodel.costs import NO_CONNECTOR, EngineCosts
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.ingest import CellData
-from connector_tax.ingest.samples import Samples
-from connector_tax.records.cell import CellSpec
-from connector_tax.rehearsal.cell import simulate_cell
-from connector_tax.stats.saturation import RatePoint, Saturation, judge_saturation, rate_point
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.ingest import CellData
+from connector_tax.read.ingest.samples import Samples
+from connector_tax.read.stats.saturation import RatePoint, Saturation, judge_saturation, rate_point
+from connector_tax.run.rehearsal.cell import simulate_cell
 
 
 def point(

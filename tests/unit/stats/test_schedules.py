@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connector_tax.ingest import CellData, read_campaign
-from connector_tax.intervals.bootstrap import Estimate
-from connector_tax.records.cell import CellWindow
-from connector_tax.records.request import RequestRecord
-from connector_tax.stats.cells import CellEstimates, estimate_cells
-from connector_tax.stats.schedules import common_arrivals
-from connector_tax.stats.taxes import relative
-from connector_tax.summary.cell import in_window, latencies_ms
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.stats.cells import CellEstimates, estimate_cells
+from connector_tax.read.stats.schedules import common_arrivals
+from connector_tax.read.stats.taxes import relative
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config

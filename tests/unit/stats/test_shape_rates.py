@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from connector_tax.ingest.step_costs import StepCosts
-from connector_tax.records.cell import Shape
-from connector_tax.stats.capacity import Capacity, Limits
-from connector_tax.stats.reference import shape_rates
+from connector_tax.base.records.cell import Shape
+from connector_tax.read.ingest.step_costs import StepCosts
+from connector_tax.read.stats.capacity import Capacity, Limits
+from connector_tax.read.stats.reference import shape_rates
 
 OWN, SHORT, LONG = Shape(4096, 256), Shape(512, 64), Shape(32768, 256)
 LIMITS = Limits(in_flight=256, kv_tokens=280_000, batched_tokens=8192)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.ingest.tables import open_steps
-from connector_tax.records.cell import CellWindow, Shape
-from connector_tax.stats.step_slopes import LOADS, PER_LAYER, CellSteps, hook_costs, launch_steps, slopes
+from connector_tax.base.records.cell import CellWindow, Shape
+from connector_tax.read.ingest.tables import open_steps
+from connector_tax.read.stats.step_slopes import LOADS, PER_LAYER, CellSteps, hook_costs, launch_steps, slopes
 
 BLOCK = 16
 STEP_NS = 10_000_000

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from connector_tax.artifacts.launches import read_launches, timed_launch
-from connector_tax.files import read_json, write_json
-from connector_tax.ingest import read_campaign
-from connector_tax.stats.criteria import judge_criteria
-from connector_tax.stats.hypotheses import Verdict
-from connector_tax.stats.outcomes import NOT_TESTABLE
-from connector_tax.units import exact_duration
+from connector_tax.base.artifacts.launches import read_launches, timed_launch
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.statistics.outcomes import NOT_TESTABLE
+from connector_tax.base.units import exact_duration
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.hypotheses import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

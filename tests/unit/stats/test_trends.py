@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.stats.evidence import evidence_of
-from connector_tax.stats.taxes import Tax
-from connector_tax.stats.trends import ShapeTax, Trend, averaged_text, trend_of
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.read.stats.evidence import evidence_of
+from connector_tax.read.stats.taxes import Tax
+from connector_tax.read.stats.trends import ShapeTax, Trend, averaged_text, trend_of
 
 
 def grid(lost: dict[tuple[int, int], str], queued: set[tuple[int, int]] = frozenset()) -> list[ShapeTax]:  # type: ignore[assignment]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from connector_tax.intervals.bootstrap import Estimate, unavailable
-from connector_tax.intervals.student import LogMean
-from connector_tax.stats.main_taxes import MainTax
-from connector_tax.stats.taxes import Tax
-from connector_tax.stats.two_parts import two_parts
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.statistics.student import LogMean
+from connector_tax.read.stats.main_taxes import MainTax
+from connector_tax.read.stats.taxes import Tax
+from connector_tax.read.stats.two_parts import two_parts
 
 SPREAD = np.linspace(-0.02, 0.02, 201)
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.emulator.steplog import StepLog
-from connector_tax.enginemodel.costs import ConnectorCosts, load_costs
-from connector_tax.enginemodel.model import EngineModel
-from connector_tax.ingest import read_campaign
-from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.rehearsal import artifacts
-from connector_tax.rehearsal.cell import simulate_cell
-from connector_tax.stats.aggregate import aggregate
-from connector_tax.steptime import count_steps, cut, unheard_in
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.steptime import count_steps, cut, unheard_in
+from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.run.emulator.steplog import StepLog
+from connector_tax.run.rehearsal import artifacts
+from connector_tax.run.rehearsal.cell import simulate_cell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import builders

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from connector_tax.steptime import cut, headers_of
-from connector_tax.steptime.raw import rows_of
+from connector_tax.base.steptime import cut, headers_of
+from connector_tax.base.steptime.raw import rows_of
 
 SCHEDULER = {
     "kind": "header",

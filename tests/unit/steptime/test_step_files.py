@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.errors import ArtifactError
-from connector_tax.steptime import columns, cut, read_step_columns
-from connector_tax.steptime.raw import rows_of
-from connector_tax.steptime.writer import header_line, step_line, worker_line
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.steptime import columns, cut, read_step_columns
+from connector_tax.base.steptime.raw import rows_of
+from connector_tax.base.steptime.writer import header_line, step_line, worker_line
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from step_rows import read_step_file

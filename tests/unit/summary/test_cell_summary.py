@@ -5,10 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.request import RequestRecord
-from connector_tax.summary.cell import effective_throughput_per_s, in_window, latencies_ms, summarise_cell
-from connector_tax.summary.percentiles import percentile
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.cell import (
+    effective_throughput_per_s,
+    in_window,
+    latencies_ms,
+    summarise_cell,
+)
+from connector_tax.base.statistics.percentiles import percentile
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.traffic.arrivals import BLOCK, Ramp, Schedule, gamma_gaps
+from connector_tax.run.workload.arrivals import BLOCK, Ramp, Schedule, gamma_gaps
 
 
 def test_fixed_arrivals_lie_on_an_exact_grid() -> None:

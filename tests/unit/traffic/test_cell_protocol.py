@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from connector_tax.records.cell import CellSpec
-from connector_tax.traffic.protocol import CellProtocol
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.run.workload.protocol import CellProtocol
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

@@ -9,9 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 
-from connector_tax.summary.overload import queue_grows
-from connector_tax.traffic.arrivals import Schedule
-from connector_tax.traffic.protocol import CellProtocol
+from connector_tax.base.statistics.overload import queue_grows
+from connector_tax.run.workload.arrivals import Schedule
+from connector_tax.run.workload.protocol import CellProtocol
 
 S = 1_000_000_000
 CALM, GROWING = (lambda s: 0.0), (lambda s: s / 2)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.records.cell import CellSpec
-from connector_tax.traffic.arrivals import BLOCK
-from connector_tax.traffic.schedulers import AHEAD, Due, OpenLoop, Scheduler, Share, scheduler_for
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.run.workload.arrivals import BLOCK
+from connector_tax.run.workload.schedulers import AHEAD, Due, OpenLoop, Scheduler, Share, scheduler_for
 
 MS = 1_000_000
 OPEN = CellSpec("a", 100.0, 8, 4, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)

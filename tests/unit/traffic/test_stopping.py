@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.records.cell import CellSpec, CellWindow
-from connector_tax.records.request import Status
-from connector_tax.traffic.protocol import CellProtocol, rule_of
-from connector_tax.traffic.stopping import StoppingRule
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import Status
+from connector_tax.run.workload.protocol import CellProtocol, rule_of
+from connector_tax.run.workload.stopping import StoppingRule
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec

@@ -12,14 +12,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
 
-from connector_tax import imports
-from connector_tax.config.checked import PROJECT_ROOT
-from connector_tax.imports import closure, sha256_of_code
-from connector_tax.measure.code_version import LOAD_ENTRIES
+from connector_tax.base import imports
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.imports import closure, sha256_of_code
+from connector_tax.run.measure.code_version import LOAD_ENTRIES
 from connector_tax.workflow import code
 
 READING = ("analyze.py", "plot_connector_tax.py", "build_report.py", "build_manifest.py")
-RUNNING = ("measure", "rehearsal", "loadgen", "engine", "emulator", "traffic", "enginemodel", "workload")
+RUNNING = ("run", "base/vllm_model", "check", "load", "fleet")
 # Runs a script as Snakemake does and prints which of the project's files it opened or imported.
 WATCHED = """
 import json, runpy, sys
@@ -37,13 +37,19 @@ def of(script: str) -> set[str]:
 
 
 def test_where_a_latency_is_defined_is_an_input_of_the_analysis() -> None:
-    """TTFT and TPOT stand in records/request.py; the percentile rule and the seeds below other rooms, too."""
-    wanted = ("records/request.py", "summary/percentiles.py", "seeds.py", "plan/cells.py", "config/load.py")
+    """TTFT and TPOT stand in base/records/request.py; the percentile rule and the seeds below other rooms, too."""
+    wanted = (
+        "base/records/request.py",
+        "base/statistics/percentiles.py",
+        "base/seeds.py",
+        "base/plan/cells.py",
+        "base/config/load.py",
+    )
     assert {f"src/connector_tax/{name}" for name in wanted} <= of("analyze.py")
 
 
 def test_templates_styles_and_schemas_are_inputs_of_what_reads_them() -> None:
-    assert {f"src/connector_tax/report/report.{e}" for e in ("css", "html.j2")} <= of("build_report.py")
+    assert {f"src/connector_tax/read/report/report.{e}" for e in ("css", "html.j2")} <= of("build_report.py")
     assert "workflow/schemas/config.schema.yaml" in of("analyze.py")
 
 
@@ -72,7 +78,7 @@ def test_what_a_reading_script_imports_and_opens_is_an_input_of_its_rule(script:
     listed = json.loads(run.stdout.partition("WATCHED")[2])
     touched = {os.path.relpath(Path(PROJECT_ROOT, f).resolve(), PROJECT_ROOT) for f in listed}
     ours = {f for f in touched if f.startswith(("src/", "scripts/", "workflow/", "config/", "launch/"))}
-    assert "src/connector_tax/files.py" in ours
+    assert "src/connector_tax/base/files.py" in ours
     assert ours - of(script) == set()
 
 
@@ -82,14 +88,14 @@ def test_the_timer_is_in_the_load_generators_version() -> None:
         str(p.relative_to(imports.PACKAGE)) for p in closure(*LOAD_ENTRIES) if imports.PACKAGE in p.parents
     }
     wanted = {
-        "timer.py",
-        "records/request.py",
-        "traffic/stopping.py",
-        "intervals/looks.py",
-        "workload/prompts.py",
+        "base/timer.py",
+        "base/records/request.py",
+        "run/workload/stopping.py",
+        "base/statistics/looks.py",
+        "run/workload/prompts.py",
     }
-    assert wanted | {"loadgen/worker.py", "loadgen/sampler.py", "loadgen/sse.py"} <= found
-    assert not {f for f in found if f.startswith(("engine/", "ingest/", "stats/", "figures/", "report/"))}
+    assert wanted | {"run/loadgen/worker.py", "run/sampler/sampler.py", "run/loadgen/sse.py"} <= found
+    assert not {f for f in found if f.startswith(("run/engine/", "read/"))}
 
 
 def test_an_edit_gives_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +147,8 @@ def test_imports_are_found_however_they_are_written(source: str, wanted: set[str
 
 
 def test_what_is_started_by_name_is_followed() -> None:
-    """``python -m connector_tax.loadgen.worker`` is no import."""
-    assert imports.PACKAGE / "loadgen" / "worker.py" in closure("connector_tax.loadgen.pool")
+    """``python -m connector_tax.run.loadgen.worker`` is no import."""
+    assert imports.PACKAGE / "run" / "loadgen" / "worker.py" in closure("connector_tax.run.loadgen.pool")
 
 
 def test_an_entry_that_is_nowhere_is_refused() -> None:

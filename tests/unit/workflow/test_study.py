@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from connector_tax import workflow
-from connector_tax.config.checked import PROJECT_ROOT
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
 

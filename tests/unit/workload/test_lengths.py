@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.errors import ConfigError
-from connector_tax.workload.lengths import BLOCK, Lengths, parse_lengths
+from connector_tax.base.errors import ConfigError
+from connector_tax.run.workload.lengths import BLOCK, Lengths, parse_lengths
 
 
 def drawn(text: str, n: int = 20 * BLOCK) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from connector_tax.records.cell import CellSpec
-from connector_tax.records.target import Target
-from connector_tax.workload.prompts import IdPrompts, RequestRenderer
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.target import Target
+from connector_tax.run.workload.prompts import IdPrompts, RequestRenderer
 
 SPEC = CellSpec("a", 1.0, 300, 16, "fixed", 1, 1, 1, 10, 1, 4, 7, 5, 1000)
 

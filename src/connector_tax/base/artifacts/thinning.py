@@ -1,0 +1,139 @@
+"""A campaign made small enough to publish: what its numbers are made of is kept, by a rule that stands in it.
+
+Requests, samples, documents, logs and receipts are kept whole. Step records and a virtual GPU's clock, which are nine tenths of a
+campaign, are kept whole at the two reference loads and left out elsewhere; what is kept of them is packed. What is made from
+raw results (tables, ``aggregate.json``, figures, report) is left out: it is made again, from what is published.
+"""
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.cells import file_entry, read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json, sha256_of, write_bytes, write_json
+from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular, read_whole
+from connector_tax.base.records.cell import is_repeat
+
+RULE = (
+    "step records and device clock of Phase A and of repeated launches at the two reference rates, packed; "
+    "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
+)
+# In ``cell.json``: names of the streams that are not there any more.
+LEFT_OUT = "left_out_streams"
+_LARGE = ("engine_step", "device_clock")
+
+
+def thin(source: Path, target: Path) -> int:
+    """Write the thinned campaign of ``source`` to ``target``; returns its size in bytes.
+
+    Raises:
+        ArtifactError: ``target`` holds something, ``source`` is thinned already or no finished campaign, or a cell's file is not the
+            one it was.
+    """
+    if target.exists() and any(target.iterdir()):
+        raise ArtifactError(f"{target}: holds something already. Give a folder that does not exist.")
+    campaign, new = CampaignFolder(source), CampaignFolder(target)
+    campaign.refuse_links()
+    document = read_json(campaign.campaign_file)
+    if "thinned" in document:
+        raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
+    rates = read_json(campaign.reference_rates)
+    finished = {(run.phase, run.connector_id) for run in campaign.runs() if run.receipt.is_file()}
+    planned = [
+        (phase, config)
+        for phase, configs in document["order"].items()
+        for config in configs
+        if phase != "b_prime" or rates.get("b_prime_needed")
+    ]
+    if unfinished := [run for run in planned if run not in finished]:
+        phase, config = unfinished[0]
+        raise ArtifactError(
+            f"{source}: {len(unfinished)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
+            "Finish it with snakemake first."
+        )
+    kept_rates = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
+    write_json(new.campaign_file, {**document, "thinned": {"rule": RULE, "source": _checksum(campaign)}})
+    _without_home(new.campaign_file)
+    for path in (campaign.reference_rates, campaign.engine_diff):
+        if path.is_file():
+            _copy(path, target / path.name)
+            _without_home(target / path.name)
+    _copy_beneath(campaign.preflight, new.preflight)
+    for run in campaign.runs():
+        copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
+        _thin_run(run, copy, kept_rates if run.phase == "a" or is_repeat(run.phase) else set())
+    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:
+    for path in sorted(run.path.iterdir()):
+        if path.is_file() and path != run.receipt:
+            _copy(path, copy.path / path.name)
+            _without_home(copy.path / path.name)
+        elif path.is_dir() and path.name.startswith("attempt_"):
+            _copy_beneath(path, copy.path / path.name)
+    files = {}
+    for cell in run.finished_cells():
+        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept_rates)
+    receipt = read_json(run.receipt)
+    for entry in receipt["cells"]:
+        entry["files"] = files[entry["cell_id"]]
+    write_json(copy.receipt, receipt)
+
+
+def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> dict[str, Any]:
+    """Its files with their checksums, as a receipt lists them."""
+    document = read_cell(cell)
+    kept = document["spec"]["rate_per_s"] in kept_rates
+    files: dict[str, Any] = {}
+    left_out = []
+    for name, entry in document["files"].items():
+        source = cell.path / name
+        if sha256_of(source) != entry["sha256"]:
+            raise ArtifactError(f"{source}: differs from its checksum; a damaged campaign is not published.")
+        if not name.startswith(_LARGE):
+            _copy(source, copy.path / name)
+            files[name] = entry
+        elif kept:
+            packed = copy.path / f"{name}{PACKED}"
+            # Without a time, so that the same content gives the same bytes.
+            write_bytes(packed, gzip.compress(read_whole(source, MOST_STREAM_BYTES), mtime=0))
+            files[packed.name] = file_entry(packed)
+        else:
+            left_out.append(name)
+    write_json(copy.cell_json, {**document, "files": files, LEFT_OUT: left_out})
+    _without_home(copy.cell_json)
+    return {**files, "cell.json": file_entry(copy.cell_json)}
+
+
+def _without_home(written: Path) -> None:
+    """Whose home a campaign was measured in is nobody's business; a cell's streams hold no paths and are not touched."""
+    home = str(Path.home()).encode() + b"/"
+    content = written.read_bytes()
+    if len(home) > len(b"//") and home in content:
+        mode = written.stat().st_mode
+        write_bytes(written, content.replace(home, b"~/"))
+        written.chmod(mode)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
+        shutil.copyfileobj(reading, writing)
+    shutil.copymode(source, target)
+
+
+def _copy_beneath(source: Path, target: Path) -> None:
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            _copy(path, target / path.relative_to(source))
+            _without_home(target / path.relative_to(source))
+
+
+def _checksum(campaign: CampaignFolder) -> dict[str, str]:
+    """Of what was thinned: each receipt holds the checksums of its cells."""
+    documents = [campaign.campaign_file, *(run.receipt for run in campaign.runs() if run.receipt.is_file())]
+    return {str(path.relative_to(campaign.root)): sha256_of(path) for path in documents}

@@ -1,0 +1,77 @@
+"""How a script begins and ends: its words hold no secret and also go to a log, a person's mistake is one message.
+
+Measuring scripts write their log themselves, since a pipe through ``tee`` would put a shell between them
+and Snakemake, and the shell would not die with it.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from typing import Any, TextIO
+
+from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.redaction import published_text
+
+# ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
+BUG = 70
+
+
+class _Words:
+    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given up, in words."""
+
+    def __init__(self, stream: TextIO, log: FileIO | None = None) -> None:
+        self._stream = stream
+        self._log = log
+
+    def write(self, text: str) -> int:
+        # A path or variable may hold what is no text.
+        text = published_text(text).encode(errors="backslashreplace").decode()
+        self._stream.write(text)
+        if self._log is not None:
+            try:
+                self._log.write(text.encode())
+            except OSError as error:
+                log, self._log = self._log, None
+                self._stream.write(f"{log.name}: log ends here, it cannot be written ({error})\n")
+        self._stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def log_to(path: Path | None) -> None:
+    """From now on everything printed also goes to ``path``; an earlier log is kept and continued."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Unbuffered: what a full disk refused must not be tried again while the interpreter ends.
+    log = FileIO(path, "a")
+    sys.stdout = _Words(sys.stdout, log)
+    sys.stderr = _Words(sys.stderr, log)
+
+
+def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
+    """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
+
+    Args:
+        interrupted: what is said on Ctrl-C of what is kept.
+    """
+    # To the end of the process: a traceback is printed after everything else.
+    sys.stdout, sys.stderr = _Words(sys.stdout), _Words(sys.stderr)
+    try:
+        main()
+    except ConnectorTaxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"interrupted; {interrupted}", file=sys.stderr)
+        sys.exit(130)
+    except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
+        traceback.print_exc()
+        sys.exit(BUG)

@@ -1,0 +1,263 @@
+"""The only writer of finished files: a temporary name, fsync, then rename.
+
+A reader therefore sees a whole file or none, also after ``kill -9`` or a full disk.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular, read_whole
+from connector_tax.base.redaction import published, published_text
+
+T = TypeVar("T")
+# What this project writes is some ten deep; whoever walks through a document recurses so far.
+MOST_DEEP = 64
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Document(str):
+    """JSON of ``to_json``. Its secrets are blanked by its structure; read as text, a key that is an id would blank what stands behind."""
+
+
+def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """``write_bytes`` of ``text`` in UTF-8, without the secrets in it.
+
+    Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written ``\\udcff``. That is
+    also JSON's own word for them, so a document reads back as it was.
+    """
+    write_bytes(path, _stored(text), mode=mode)
+
+
+def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Put ``content`` at ``path``, whole or not at all.
+
+    Raises:
+        ArtifactError: the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):  # the reason it failed may keep us from removing it, too
+            temporary.unlink(missing_ok=True)
+        raise writing_failed(path, error) from error
+
+
+def write_text_if_changed(path: Path, text: str) -> bool:
+    """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
+    content = _stored(text)
+    unchanged = (
+        path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_size == len(content)
+        and path.read_bytes() == content
+    )
+    if not unchanged:
+        write_bytes(path, content)
+    return not unchanged
+
+
+def _stored(text: str) -> bytes:
+    clean = text if isinstance(text, Document) else published_text(text)
+    return clean.encode(errors="backslashreplace")
+
+
+def to_json(value: Any) -> Document:
+    """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for."""
+    return Document(json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, to_json(value))
+
+
+def read_json(path: Path) -> Any:
+    """Parse one JSON file.
+
+    Raises:
+        ArtifactError: missing, no regular file, too large, or not JSON as ``parse_json`` has it; names file and place.
+    """
+    try:
+        return parse_json(read_whole(path))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file. Was it moved, or is its stage not done yet?") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path}: not valid JSON ({error}). Remove it to have it made again.") from error
+
+
+def parse_json(content: bytes) -> Any:
+    """JSON that every reader takes for the same, and that can be written again.
+
+    Raises:
+        ValueError: not JSON; a number that is not finite (``to_json`` writes none, and one that was let in would stop
+            whoever writes it on) or an integer beyond 64 bits; a key twice in one object; half of a surrogate pair, which no
+            file can hold; nested deeper than ``MOST_DEEP``.
+    """
+    try:
+        value = json.loads(
+            content.decode("utf-8"),
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_of_64_bits,
+            object_pairs_hook=_once,
+        )
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if _deeper_than(MOST_DEEP, value):
+        raise ValueError(f"nested more than {MOST_DEEP} deep")
+    if _HALF_A_PAIR.search(content):
+        json.dumps(value, ensure_ascii=False).encode()  # raises UnicodeEncodeError, a ValueError
+    return value
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refuse(text)
+
+
+def _of_64_bits(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"an integer of {len(text)} characters is beyond 64 bits")
+    return int(text)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the key {name[:80]!r} stands twice in one object")
+            seen.add(name)
+    return found
+
+
+def _deeper_than(most: int, value: Any) -> bool:
+    """Level by level: a function that called itself would not survive what it looks for."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, (dict, list))
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write ``lines`` to a file of a folder that is still under its temporary name."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", errors="backslashreplace") as handle:
+            handle.writelines(line + "\n" for line in lines)
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        raise writing_failed(path, error) from error
+
+
+def publish_folder(temporary: Path, final: Path) -> None:
+    """Rename a complete folder into place; an older folder of that name is replaced.
+
+    The older one is moved aside first and deleted last, so a crash in between leaves either the
+    old or the new folder, never a mixture.
+    """
+    try:
+        for path in sorted(temporary.rglob("*")):
+            if path.is_file():
+                with open(path, "rb") as handle:
+                    os.fsync(handle.fileno())
+        retired = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.retired")
+        if final.exists():
+            os.rename(final, retired)
+        os.rename(temporary, final)
+        _sync_folder(final.parent)
+        shutil.rmtree(retired, ignore_errors=True)
+    except OSError as error:
+        raise writing_failed(final, error) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Of a regular file; refuses others as ``open_regular`` does."""
+    digest = hashlib.sha256()
+    with open_regular(path, MOST_STREAM_BYTES) as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_of(value: Mapping[str, Any] | list[Any]) -> str:
+    """First 16 hex digits of the SHA-256 of the canonical JSON of ``value``."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def writing_failed(path: Path, error: OSError) -> ArtifactError:
+    """The message for a failed write, with the free space, which is the usual reason."""
+    folder = next((p for p in [path, *path.parents] if p.is_dir()), Path("/"))
+    free_mib = shutil.disk_usage(folder).free // 2**20
+    return ArtifactError(
+        f"{path}: cannot write ({error.strerror or error}); {free_mib} MiB free on its disk. "
+        "Nothing half-written was kept; make room or fix permissions, then start again to resume."
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, ...]:
+    """Every line of a JSONL file that a person wrote, parsed; empty lines are left out.
+
+    Args:
+        parse: raises ValueError, TypeError or LookupError for a value that is none.
+        wanted: what a line should hold, for messages.
+
+    Raises:
+        ConfigError: unreadable, empty, or a line that is not wanted; names the line and what is wrong.
+    """
+    try:
+        # Only a line feed ends a line of JSONL: texts may hold U+2028, at which str.splitlines cuts.
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error}). Give a JSONL file: {wanted} per line."
+        ) from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                found.append(parse(parse_json(line.encode())))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+                raise ConfigError(f"{path}: line {number}: {what}") from error
+    if not found:
+        raise ConfigError(f"{path}: holds nothing; {wanted} per line is wanted.")
+    return tuple(found)

@@ -1,0 +1,127 @@
+"""Entry files to everything of this project that they can come to run or read, found without running any of it.
+
+Followed are imports, wherever in a file they stand, and the quoted dotted names of our modules, since processes are
+started by ``-m``. Data count where a module names them: the quoted name of a file beside it, or a path from
+``PROJECT_ROOT`` that is written out, with everything below where it is a folder.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+NAME = PACKAGE.name
+PROJECT = PACKAGE.parents[1]
+_OURS = re.compile(rf"{NAME}(\.\w+)*")
+_IMPORT = re.compile(
+    rf"^[ \t]*(?:import[ ]+{NAME}\b.*|from[ ]+(?:\.|{NAME}\b)[\w.]*[ ]+import[ ]+(?:\([^)]*\)|.*))",
+    re.MULTILINE,
+)
+_MODULE_NAMED = re.compile(rf'"({NAME}(?:\.\w+)+)"')
+_PROJECT_PATH = re.compile(r'\bPROJECT_ROOT((?:\s*/\s*"[^"]+")+)(?!\s*/)')
+
+
+def closure(*entries: str | Path) -> list[Path]:
+    """The files behind ``entries``, those included; absolute, sorted.
+
+    Args:
+        entries: dotted names of our modules, or paths of Python files, relative to the project's root.
+
+    Raises:
+        FileNotFoundError: an entry is neither.
+    """
+    waiting = [file for entry in entries for file in _entry(entry)]
+    found: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            if path.suffix == ".py":
+                waiting += _needed(path)
+    return sorted(found)
+
+
+def sha256_of_code(files: Iterable[Path]) -> str:
+    """Over names, relative to the project's root, and contents."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _entry(entry: str | Path) -> Iterator[Path]:
+    if _OURS.fullmatch(str(entry)):
+        found = list(_module(str(entry)))
+        if not found:
+            raise FileNotFoundError(f"{entry}: there is no such module of ours")
+        yield from found
+    else:
+        path = PROJECT / entry
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: no such file; an entry is a dotted module or a file of the project"
+            )
+        yield path
+
+
+@cache
+def _needed(path: Path) -> tuple[Path, ...]:
+    """What one Python file imports, starts or reads, one step deep."""
+    source = path.read_text(encoding="utf-8")
+    found: set[Path] = set()
+    for node in ast.walk(_imports(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found.update(_module(alias.name))
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, path)
+            for name in (base, *(f"{base}.{alias.name}" for alias in node.names)):
+                found.update(_module(name))
+    for name in _MODULE_NAMED.findall(source):
+        found.update(_module(name))
+    found.update(p for p in _data_beside(path.parent) if f'"{p.name}"' in source)
+    for parts in _PROJECT_PATH.findall(source):
+        found.update(_files_at(PROJECT.joinpath(*re.findall(r'"([^"]+)"', parts))))
+    return tuple(found)
+
+
+def _imports(source: str) -> ast.Module:
+    """The import statements of ours alone: to parse all of every file would take ten times as long, in each start."""
+    try:
+        return ast.parse("\n".join(found[0].strip() for found in _IMPORT.finditer(source)))
+    except SyntaxError:  # a comment's bracket inside brackets, or prose that begins like an import
+        return ast.parse(source)
+
+
+def _absolute(node: ast.ImportFrom, path: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    package = path.parent if node.level == 1 else path.parents[node.level - 1]
+    return ".".join([*package.relative_to(PACKAGE.parent).parts, *([node.module] if node.module else [])])
+
+
+@cache
+def _module(name: str) -> tuple[Path, ...]:
+    """The files that importing ``name`` runs, its packages' included; none where it is not a module of ours."""
+    parts = name.split(".")
+    if parts[0] != NAME:
+        return ()
+    here = PACKAGE.parent.joinpath(*parts)
+    own = [here.with_suffix(".py"), here / "__init__.py", here / "__main__.py"]
+    packages = [PACKAGE.parent.joinpath(*parts[:n], "__init__.py") for n in range(1, len(parts))]
+    found = [path for path in own if path.is_file()]
+    return tuple([*(p for p in packages if p.is_file()), *found] if found else ())
+
+
+@cache
+def _data_beside(folder: Path) -> tuple[Path, ...]:
+    return tuple(p for p in folder.iterdir() if p.is_file() and p.suffix not in (".py", ".pyc"))
+
+
+def _files_at(there: Path) -> list[Path]:
+    if there.is_dir():
+        return [p for p in there.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    return [there] if there.is_file() else []

@@ -1,0 +1,26 @@
+"""The campaign as a list of what to do: a pure function of the config."""
+
+from connector_tax.base.plan.campaign import campaign_document, config_of, document_hash, read_campaign_file
+from connector_tax.base.plan.cells import (
+    cells_of,
+    launch_spec,
+    outputs_hash,
+    run_spec_hash,
+    spec_hash,
+    until_overload,
+)
+from connector_tax.base.plan.order import run_order
+
+__all__ = [
+    "campaign_document",
+    "cells_of",
+    "config_of",
+    "document_hash",
+    "launch_spec",
+    "run_order",
+    "outputs_hash",
+    "read_campaign_file",
+    "run_spec_hash",
+    "spec_hash",
+    "until_overload",
+]

@@ -1,0 +1,194 @@
+"""Config to cells: what one (configuration, phase) measures, and the hash that identifies each cell.
+
+The seed of a cell depends on phase, rate and shape but not on the connector: every configuration
+gets the same schedule and the same prompts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from itertools import product
+from typing import Any
+
+from connector_tax.base.config import CampaignConfig, SessionFile
+from connector_tax.base.files import hash_of
+from connector_tax.base.records.cell import CellSpec, Phase, Shape, is_repeat
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.seeds import derive_seed
+
+
+def cells_of(
+    config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates | None = None
+) -> tuple[CellSpec, ...]:
+    """The cells of one run in the order in which they are measured.
+
+    Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
+    rate; Phase D from the emptiest cache up, since it only fills. The other phases want ``rates``; a configuration that has no
+    part in Phase B' gets no cells there, and plain's second launch has Phase A's shape only.
+    """
+    if phase == "a":
+        return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
+    if phase == "d":
+        return _cache_levels(config)
+    assert rates is not None, f"phase {phase} runs at the reference rates"
+    if phase == "b":
+        return _shape_sweep(config, rates, connector_id)
+    if phase == "c":
+        return tuple(_conversations(config, rates.ref_safe_per_s, file) for file in config.phase_c.sessions)
+    if is_repeat(phase):
+        at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
+        return tuple(_block_cell(config, phase, rate) for rate in at)
+    if connector_id not in config.phase_b_prime.configs:
+        return ()
+    return tuple(_cell(config, phase, rates.load_per_s(s), s) for s in config.phase_b_prime.shapes)
+
+
+def until_overload(
+    config: CampaignConfig, cells: Sequence[CellSpec], overloaded: Callable[[CellSpec], bool]
+) -> tuple[CellSpec, ...]:
+    """Phase A's cells up to the rate at which a configuration's sweep ends; all of them where it was never overloaded.
+
+    Args:
+        cells: of one configuration, from the lowest rate up.
+        overloaded: whether a cell was measured and ended behind a growing queue.
+    """
+    in_a_row = 0
+    for k, cell in enumerate(cells):
+        in_a_row = in_a_row + 1 if overloaded(cell) else 0
+        if in_a_row == config.phase_a_stop_after_overloaded:
+            return tuple(cells[: k + 1])
+    return tuple(cells)
+
+
+def _shape_sweep(config: CampaignConfig, rates: ReferenceRates, connector_id: str) -> tuple[CellSpec, ...]:
+    """Every prompt length with every output length; Phase A's shape once more without the recorder, if wanted."""
+    shapes = [Shape(i, o) for i, o in product(config.phase_b_input_tokens, config.phase_b_output_tokens)]
+    if connector_id == PLAIN_AGAIN:
+        shapes = [shape for shape in shapes if shape == config.phase_a_shape]
+    cells = [_cell(config, "b", rates.safe_per_s(shape), shape) for shape in shapes]
+    if not config.observer_effect or connector_id == PLAIN_AGAIN:
+        return tuple(cells)
+    # Side by side, so that the pair differs in the recorder and in little else. Not with the same prompts: the prefix
+    # cache would know them.
+    twin = _cell(config, "b", rates.safe_per_s(config.phase_a_shape), config.phase_a_shape)
+    unrecorded = replace(twin, recorded=False)
+    unrecorded = replace(unrecorded, seed=derive_seed(config.seed, "cell", "b", unrecorded.cell_id))
+    return (twin, unrecorded, *(cell for cell in cells if cell.shape != config.phase_a_shape))
+
+
+def _block_cell(config: CampaignConfig, phase: Phase, rate_per_s: float) -> CellSpec:
+    """So many requests and no more: what launches differ by is told by launches, not by long cells."""
+    cell = _cell(config, phase, rate_per_s, config.phase_a_shape)
+    n = config.repeat_requests
+    if n is None:
+        return cell
+    return replace(cell, duration_s=n / rate_per_s, min_completed=n, stop_half_width=None, max_completed=None)
+
+
+def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape) -> CellSpec:
+    name = f"r{rate_per_s:g}_{shape}"
+    return CellSpec(
+        phase=phase,
+        rate_per_s=float(rate_per_s),
+        input_tokens=shape.input_tokens,
+        output_tokens=shape.output_tokens,
+        seed=derive_seed(config.seed, "cell", phase, name),
+        **asdict(config.cell),
+    )
+
+
+def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionFile) -> CellSpec:
+    """Sessions at the rate at which their turns make ``requests_per_s``."""
+    rate_per_s = float(f"{requests_per_s / file.turns_per_session:.6g}")
+    cell = _cell(config, "c", rate_per_s, Shape(0, 0))
+    return replace(
+        cell,
+        seed=derive_seed(config.seed, "cell", "c", f"r{rate_per_s:g}_{file.path}"),
+        warmup_s=config.phase_c.warmup_s,
+        max_cell_s=cell.max_cell_s + config.phase_c.warmup_s,
+        sessions=file.path,
+        sessions_sha256=file.sha256,
+        # Turns depend on one another; a look would see the quick conversations. So it is as long as the longest.
+        min_completed=cell.max_completed or cell.min_completed,
+        stop_half_width=None,
+        max_completed=None,
+    )
+
+
+def _cache_levels(config: CampaignConfig) -> tuple[CellSpec, ...]:
+    """Every number of running requests at every level of the prefix cache.
+
+    Every other level begins with the most requests: what runs would otherwise grow together with what is cached.
+    """
+    phase = config.phase_d
+    return tuple(
+        _closed_loop(config, tokens, running)
+        for k, tokens in enumerate(phase.cached_tokens)
+        for running in phase.running[:: -1 if k % 2 else 1]
+    )
+
+
+def _closed_loop(config: CampaignConfig, cached_tokens: int, running: int) -> CellSpec:
+    """So many requests in flight throughout; they begin one after the other, or all would prefill and end together."""
+    phase = config.phase_d
+    cell = replace(
+        _cell(config, "d", 0.0, phase.shape),
+        arrival="concurrency",
+        gamma_shape=None,
+        concurrency=running,
+        ramp_up_s=phase.warmup_s,
+        cached_tokens=cached_tokens,
+        warmup_s=phase.warmup_s,
+        duration_s=phase.duration_s,
+        min_completed=phase.min_completed,
+        stop_half_width=None,
+        max_completed=None,
+    )
+    return replace(cell, seed=derive_seed(config.seed, "cell", "d", cell.cell_id))
+
+
+def launch_spec(config: CampaignConfig, connector_id: str) -> dict[str, Any]:
+    """Everything about a launch that shapes a measurement; goes into the hash of each of its cells.
+
+    Time-outs, ports and which GPU of a host is used are left out: they do not change the numbers.
+    """
+    connector = config.connector(connector_id)
+    engine = config.engine
+    return {
+        "kind": engine.kind,
+        "model": engine.model,
+        "served_model_name": engine.served_model_name,
+        "args": dict(sorted(engine.args.items())),
+        "extra_args": [*engine.extra_args, *connector.extra_args],
+        "env": {**engine.env, **connector.env},
+        "model_file": engine.model_file,
+        "step_timing": engine.step_timing,
+        "pin_cpus": engine.pin_cpus,
+        "kv_transfer_config": connector.kv_transfer_config,
+        # Only where there is one: the hashes of all other launches are what they were.
+        **({} if engine.virtual_gpu is None else {"virtual_gpu": engine.virtual_gpu.to_json()}),
+    }
+
+
+def spec_hash(config: CampaignConfig, connector_id: str, cell: CellSpec) -> str:
+    """Identifies a cell: equal hashes mean that measuring again would measure the same thing."""
+    return hash_of({"launch": launch_spec(config, connector_id), "cell": cell.to_json()})
+
+
+def outputs_hash(config: CampaignConfig, connector_id: str) -> str:
+    """Identifies an accuracy pass as ``spec_hash`` does a cell."""
+    accuracy = {**asdict(config.accuracy), "seed": config.seed, "model": config.engine.model}
+    return hash_of({"launch": launch_spec(config, connector_id), "accuracy": accuracy})
+
+
+def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> str:
+    """What a rule's ``params`` hold, so that a changed parameter reruns exactly what it touches.
+
+    The reference rates are not known when Snakemake parses; Phase B and B' stand here with rate 1,
+    and Snakemake follows the real rate through ``reference_rates.json``.
+    """
+    cells = cells_of(config, connector_id, phase, ReferenceRates(1.0, 1.0))
+    parts = [spec_hash(config, connector_id, cell) for cell in cells]
+    # Not of a cell's hash: where a sweep ends changes no cell.
+    end = config.phase_a_stop_after_overloaded if phase == "a" else None
+    return hash_of([*parts, outputs_hash(config, connector_id), *([] if end is None else [end])])

@@ -1,0 +1,134 @@
+"""Where a load goes, and in what form its requests are put."""
+
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from connector_tax.base.errors import ConfigError
+
+Api = Literal["completions", "chat"]
+ENDPOINTS: dict[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+_SCHEMES = {"http": 80, "https": 443}
+# RFC 9110: a header's name is a token, and its value holds no control character.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Written by the client itself; a second one would contradict it.
+_OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "x-request-id"})
+
+
+class RequestForm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How every request of a cell is put.
+
+    Attributes:
+        api: the endpoint. A chat prompt is text, since no chat endpoint takes token ids.
+        stream: False asks for answers in one piece, which have no TTFT and no TPOT.
+        honor_eos: answers end where the model ends them; otherwise each is as long as was asked for (``ignore_eos``).
+        body: further members of the request's JSON, such as sampling parameters. They replace members of the same name.
+        timeout_s: a request that takes longer, from its send, ends as ``timeout``; None waits until the drain is over.
+        words: prompts of completions are words and no token ids, for servers that take text alone. Chat prompts always are.
+        tokens_per_word, template_tokens: how many prompt tokens this server makes of a word, and adds to every prompt.
+    """
+
+    api: Api = "completions"
+    stream: bool = True
+    honor_eos: bool = False
+    body: dict[str, Any] = {}
+    timeout_s: float | None = None
+    words: bool = False
+    tokens_per_word: float = 1.0
+    template_tokens: float = 0.0
+
+
+class Target(msgspec.Struct, frozen=True, array_like=True):
+    """An OpenAI-compatible server.
+
+    Attributes:
+        prefix: of every path, as a gateway may want it: ``/llm``; empty for none.
+        tls: speak TLS.
+        headers: further headers of every request, the server's key among them.
+        ca_file: certificates that the server's is verified with; None takes the system's.
+        verify: False takes any certificate.
+    """
+
+    host: str
+    port: int
+    model: str
+    prefix: str = ""
+    tls: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    ca_file: str | None = None
+    verify: bool = True
+
+    @property
+    def authority(self) -> str:
+        """Of the ``Host`` header: an IPv6 address in brackets, and the port where it is not the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _SCHEMES[self._scheme] else f"{host}:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self._scheme}://{self.authority}{self.prefix}"
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self.tls else "http"
+
+
+def target_of(
+    base_url: str,
+    model: str,
+    *,
+    headers: tuple[tuple[str, str], ...] = (),
+    ca_file: str | None = None,
+    verify: bool = True,
+) -> Target:
+    """``https://host:8443/llm/v1`` and what else there is to say of a server; ``/v1`` may stand at the end or not.
+
+    Raises:
+        ConfigError: no such URL, or a header that cannot be sent.
+    """
+    for name, value in headers:
+        _check_header(name, value)
+    try:
+        url = urlsplit(base_url.strip())
+        port = url.port
+    except ValueError as error:
+        raise ConfigError(f"base URL {base_url!r}: {error}. {_WANTED}") from error
+    if url.scheme not in _SCHEMES or not url.hostname:
+        raise ConfigError(f"base URL {base_url!r}: {_WANTED}")
+    if url.username is not None or url.password is not None:
+        raise ConfigError(
+            "base URL: it holds a user or a password. Give a key by --api-key-env or a --header."
+        )
+    if url.query or url.fragment or _CONTROL.search(base_url) or " " in url.path:
+        raise ConfigError(f"base URL {base_url!r}: it has more than a path behind its host. {_WANTED}")
+    prefix = url.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return Target(
+        host=url.hostname,
+        port=port or _SCHEMES[url.scheme],
+        model=model,
+        prefix=prefix,
+        tls=url.scheme == "https",
+        headers=headers,
+        ca_file=ca_file,
+        verify=verify,
+    )
+
+
+def bearing(authorization: str | None) -> tuple[tuple[str, str], ...]:
+    """The headers that carry ``authorization``; none where there is no such."""
+    return () if authorization is None else (("Authorization", authorization),)
+
+
+def _check_header(name: str, value: str) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ConfigError(f"header {name!r}: that is no header's name.")
+    if name.lower() in _OWN_HEADERS:
+        raise ConfigError(f"header {name}: the client writes that one itself.")
+    if _CONTROL.search(value) or not value.isascii():
+        raise ConfigError(f"header {name}: its value holds a control character or what is not ASCII.")
+
+
+_WANTED = "Give http://host:port or https://host:port of an OpenAI-compatible server, with a path before /v1 if it has one."

@@ -1,0 +1,309 @@
+"""Confidence intervals by resampling blocks, because requests of one cell queue behind each other.
+
+Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004, corrected 2009,
+by ``arch``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
+resamples is too small, so it is widened as Student's t is against the normal law; what a high percentile needs above that
+is in ``tails``. ``tests/perf/coverage.py`` counts how often the intervals hold the truth. One draw of resamples serves every
+latency and every percentile of a cell, and keeps them joint.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from arch.bootstrap import optimal_block_length
+from scipy import stats
+
+from connector_tax.base.statistics.percentiles import percentile
+from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
+from connector_tax.base.statistics.student import LogMean
+from connector_tax.base.statistics.tails import Tail
+
+# Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster than not.
+COUNTS_AT_ONCE = 1_000_000
+# Steps come by the ten thousand; how far they depend on one another is seen in the first of them.
+ENOUGH_FOR_LENGTH = 5_000
+# With fewer blocks resamples hardly differ from what they are drawn from.
+FEWEST_BLOCKS = 3
+# Politis and White's rule looks at some ten lags.
+FEWEST_FOR_LENGTH = 20
+# Of p: for less, confidence is so near one that too few of its digits are left.
+LEAST_P = 1e-9
+
+# Why a percentile has no value, or an end of its interval is not known.
+FAILED = "requests that failed or did not finish"
+OPEN = f"the interval reaches {FAILED}"
+
+Draw = Callable[[int, int, np.random.Generator, int], Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its resamples.
+
+    Attributes:
+        point: None where it is unavailable; ``reason`` then says why.
+        replicates: shape (draws,). +infinity where a resample's percentile met an unfinished request;
+            NaN where two such met, so that their ratio or difference is anything.
+        n: observations behind it.
+        tail: of a high percentile itself, what its upper end needs beside the resamples.
+        widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's t and a stopping rule.
+        freedom: degrees of freedom of the Student's t that resamples of so few blocks were widened to; infinite where nothing was.
+        confidence: at which they are as far apart as that law.
+        over_blocks: of a tax over blocks of launches, what its ends are made of; its resamples are then for what is made of several taxes.
+    """
+
+    point: float | None
+    replicates: Floats
+    n: int
+    reason: str | None = None
+    tail: Tail | None = None
+    widened_by: float = 1.0
+    freedom: float = math.inf
+    confidence: float = 0.95
+    over_blocks: LogMean | None = None
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that its intervals can tell: with so many resamples, or by their law."""
+        return 2 / (self.replicates.size + 1) if self.over_blocks is None else LEAST_P
+
+    @property
+    def met_failures(self) -> bool:
+        """Whether it has no value since it falls on requests that failed or did not finish."""
+        return self.point is None and (self.reason or "").endswith(FAILED)
+
+    def interval(self, confidence: float) -> tuple[float | None, float | None]:
+        """Equal-tailed; a bound that is not finite is None.
+
+        A resample that could be anything counts as lowest for the lower bound and as highest for the
+        upper one: it makes the interval wider, never narrower.
+        """
+        if self.point is None:
+            return None, None
+        if self.over_blocks is not None:
+            low, high = self.over_blocks.interval(confidence)
+            return _finite(low), _finite(high)
+        if self.replicates.size == 0:
+            return None, None
+        tail = (1 - confidence) / 2
+        replicates = self._at(confidence, self.point)
+        unknown = np.isnan(replicates)
+        # Order statistics, not interpolation: half of infinity is not a bound.
+        low = np.quantile(np.where(unknown, -np.inf, replicates), tail, method="nearest")
+        high = np.quantile(np.where(unknown, np.inf, replicates), 1 - tail, method="nearest")
+        if self.tail is not None:
+            high = max(high, self.tail.upper(confidence))
+        return _finite(low), _finite(high)
+
+    def _at(self, confidence: float, point: float) -> Floats:
+        """Resamples as far apart as Student's t is at another confidence: its tails are longer than those that one factor gives."""
+        if confidence == self.confidence or math.isinf(self.freedom):
+            return self.replicates
+        wider = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
+        moved: Floats = point + wider * (self.replicates - point)
+        return moved
+
+    def to_json(self, confidence: float) -> dict[str, Any]:
+        low, high = self.interval(confidence)
+        value: dict[str, Any] = {"point": self.point, "low": low, "high": high, "n": self.n}
+        reason = self.why_open(confidence)
+        return value if reason is None else value | {"reason": reason}
+
+    def why_open(self, confidence: float) -> str | None:
+        """Why there is no number, or no end of its interval; None where all are known."""
+        if self.reason is not None:
+            return self.reason
+        return OPEN if None in self.interval(confidence) else None
+
+
+def unavailable(reason: str, n: int = 0) -> Estimate:
+    return Estimate(None, np.empty(0), n, reason)
+
+
+def block_length(columns: Iterable[Floats], q: float = 90.0) -> int:
+    """Observations per block, for all columns together.
+
+    Twice the longest that Politis and White's rule chooses for any column, once for its ranks (a percentile sees nothing
+    else, and an unfinished request has a rank) and once for which side of percentile ``q`` it lies on; at least n^(1/3), and
+    no more than a fifth of all.
+    """
+    chosen, n = 0.0, 0
+    for column in columns:
+        n = max(n, column.size)
+        first = column[:ENOUGH_FOR_LENGTH]
+        longer = math.cbrt(column.size / max(first.size, 1))
+        if first.size < FEWEST_FOR_LENGTH:
+            continue
+        ranks: Floats = stats.rankdata(first)
+        above = (ranks > np.percentile(ranks, q)).astype(np.float64)
+        for series in (ranks, above):
+            if np.ptp(series) > 0:
+                found = float(optimal_block_length(series).iloc[0]["circular"])
+                chosen = max(chosen, found * longer)
+    return min(max(_shortest(n), math.ceil(2 * chosen)), _longest(n))
+
+
+def step_block_length(n: int) -> int:
+    """Steps per block, of ``n`` steps in time order: five blocks, or cbrt(n) where those would be shorter.
+
+    Thousands of steps depend on one another for as long as the requests in flight do, which is more of them than Politis and
+    White's rule looks back. Longer blocks of what depends less cost width alone (``tests/perf/small_subsets.py``).
+    """
+    return _longest(n)
+
+
+def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
+    """The cell's own length, or the median of all cells under the same load if that is longer.
+
+    A cell that happened to hold no long busy period looks as if its requests were independent; its siblings know better.
+
+    Args:
+        siblings: lengths of all cells of one rate and shape, this one's among them.
+        n: observations of this cell.
+    """
+    return max(own, min(round(float(np.median(siblings))), _longest(n)))
+
+
+def _shortest(n: int) -> int:
+    return max(1, math.ceil(math.cbrt(n)))
+
+
+def _longest(n: int) -> int:
+    return max(_shortest(n), n // 5)
+
+
+def freedom_of(n: int, length: int) -> float:
+    """Degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are so many independent observations."""
+    return max(2.0, n / length - 1)
+
+
+def small_sample_factor(n: int, length: int, confidence: float) -> float:
+    """By how much resamples of ``n`` observations in blocks of ``length`` spread too little for an interval of ``confidence``.
+
+    Student's t against the normal law, and the variance that resampled blocks lose because their mean is the sample's own.
+    """
+    return student_factor(freedom_of(n, length), confidence) * math.sqrt(n / max(1, n - length))
+
+
+def student_factor(freedom: float, confidence: float) -> float:
+    """Student's t against the normal law, where an interval of ``confidence`` ends."""
+    end = (1 + confidence) / 2
+    return float(stats.t.ppf(end, freedom) / stats.norm.ppf(end))
+
+
+def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
+    """Resamples moved away from the point by ``factor``, of their logarithm where all are above zero."""
+    if point is None:
+        return replicates
+    with np.errstate(invalid="ignore"):
+        if point > 0 and np.nanmin(replicates, initial=np.inf) > 0:
+            scaled: Floats = point * (replicates / point) ** factor
+            return scaled
+        return point + factor * (replicates - point)
+
+
+def estimate_jointly(
+    columns: Mapping[str, Floats],
+    qs: tuple[float, ...],
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    length: int | None = None,
+    factor: float = 1.0,
+    draw: Draw = draw_starts,
+    confidence: float = 0.95,
+) -> dict[tuple[str, float], Estimate]:
+    """Point and resamples of each percentile of each column; replicate i of all is the same resample.
+
+    Args:
+        columns: each of shape (n,), row i of all from the same request or step, in time order.
+        length: of a block, where it is known; else from the columns.
+        factor: makes intervals so many times as wide; see ``looks``.
+        draw: (n, draws, rng, length) -> where blocks begin, shape (blocks, draws); see ``pairing``.
+        confidence: of the intervals that they are for; those of another are told less exactly.
+    """
+    n = next(iter(columns.values())).size if columns else 0
+    if n == 0:
+        return {(name, q): unavailable("no observations") for name in columns for q in qs}
+    # A length that came from more rows than these would make every resample the whole of them, and the interval a point.
+    length = min(length or block_length(columns.values()), _longest(n))
+    if n < FEWEST_BLOCKS * length:
+        few = unavailable(f"{n} observations are too few for an interval", n)
+        return {(name, q): few for name in columns for q in qs}
+    freedom = freedom_of(n, length)
+    wider = factor * small_sample_factor(n, length, confidence)
+    beyond = factor * student_factor(freedom, confidence)
+    at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
+    parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
+    sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
+    all_starts = draw(n, draws, rng, length)
+    for first in range(0, draws, at_once):
+        starts = all_starts[:, first : first + at_once]
+        counts = counts_of(starts, n, length)
+        for name, column in sorted_columns.items():
+            for q in qs:
+                parts[name, q].append(column.percentiles(q, counts, starts))
+    return {
+        (name, q): Estimate(
+            point := percentile(columns[name], q),
+            widened(point, np.concatenate(found), wider),
+            n,
+            None if point is not None else f"p{q:g} falls on {FAILED}",
+            Tail.of(sorted_columns[name].ordered, q, length, factor),
+            beyond,
+            freedom,
+            confidence,
+        )
+        for (name, q), found in parts.items()
+    }
+
+
+def estimate_percentiles(
+    values: Floats,
+    qs: tuple[float, ...],
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    length: int | None = None,
+    factor: float = 1.0,
+    draw: Draw = draw_starts,
+    confidence: float = 0.95,
+) -> dict[float, Estimate]:
+    """``estimate_jointly`` for one column."""
+    found = estimate_jointly(
+        {"": values}, qs, draws, rng, length=length, factor=factor, draw=draw, confidence=confidence
+    )
+    return {q: estimate for (_, q), estimate in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several estimates of which one number is made.
+
+    Attributes:
+        replicates: of each, cut to the same number of draws.
+        n: the fewest observations behind one of them.
+        least: the one with the fewest degrees of freedom; the number has no more.
+    """
+
+    replicates: list[Floats]
+    n: int
+    least: Estimate
+
+    def estimate(self, point: float | None, replicates: Floats) -> Estimate:
+        """The number, from what was made of the points and of the resamples."""
+        least = self.least
+        return Estimate(point, replicates, self.n, freedom=least.freedom, confidence=least.confidence)
+
+
+def combine(*parts: Estimate) -> Together:
+    draws = min(p.replicates.size for p in parts)
+    least = min(parts, key=lambda p: p.freedom)
+    return Together([p.replicates[:draws] for p in parts], min(p.n for p in parts), least)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,84 @@
+"""Percentiles of the gaps between tokens, resampled by blocks of requests: gaps of one answer are no independent observations."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from connector_tax.base.statistics.bootstrap import (
+    COUNTS_AT_ONCE,
+    FEWEST_BLOCKS,
+    Estimate,
+    freedom_of,
+    small_sample_factor,
+    student_factor,
+    unavailable,
+    widened,
+)
+from connector_tax.base.statistics.resampling import Floats, counts_of, draw_starts
+
+# Gaps are counted in bins whose edges are quantiles of all of them, closer together towards the top.
+LOWER_BINS, UPPER_BINS = 1000, 1000
+
+
+def gap_percentiles(
+    gaps: Sequence[Floats],
+    qs: tuple[float, ...],
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    length: int,
+    confidence: float,
+) -> dict[float, Estimate]:
+    """Point and resamples of each percentile of all gaps together.
+
+    Points are exact; a resample's percentile is the upper edge of its bin, one of two thousand.
+
+    Args:
+        gaps: one array per request, in time order; milliseconds.
+        length: requests per block.
+    """
+    n = len(gaps)
+    if not n:
+        return {q: unavailable("no answer of several tokens, or no token times") for q in qs}
+    every = np.concatenate(gaps)
+    points = {q: float(np.percentile(every, q)) for q in qs}
+    length = max(1, min(length, n // 5 or 1))
+    if n < FEWEST_BLOCKS * length or n < FEWEST_BLOCKS:
+        few = f"{n} answers are too few for an interval"
+        return {q: Estimate(points[q], np.empty(0), every.size, few) for q in qs}
+    edges = _edges(every)
+    # How many gaps of each request lie in each bin.
+    owner = np.repeat(np.arange(n), [g.size for g in gaps])
+    bins = np.searchsorted(edges, every)
+    table = np.bincount(owner * edges.size + bins, minlength=n * edges.size).reshape(n, edges.size)
+    below = np.cumsum(table, axis=1).astype(np.float64)
+    wider = small_sample_factor(n, length, confidence)
+    found: dict[float, list[Floats]] = {q: [] for q in qs}
+    starts = draw_starts(n, draws, rng, length)
+    at_once = max(1, min(draws, COUNTS_AT_ONCE // max(n, edges.size)))
+    for first in range(0, draws, at_once):
+        counts = counts_of(starts[:, first : first + at_once].copy(), n, length).T.astype(np.float64)
+        drawn = counts @ below
+        for q in qs:
+            rank = drawn[:, -1:] * (q / 100)
+            found[q].append(edges[np.argmax(drawn >= rank, axis=1)])
+    freedom = freedom_of(n, length)
+    return {
+        q: Estimate(
+            points[q],
+            widened(points[q], np.concatenate(found[q]), wider),
+            every.size,
+            widened_by=student_factor(freedom, confidence),
+            freedom=freedom,
+            confidence=confidence,
+        )
+        for q in qs
+    }
+
+
+def _edges(every: Floats) -> Floats:
+    """Upper edges of the bins; the last one is the largest gap."""
+    lower = np.linspace(0, 90, LOWER_BINS, endpoint=False)
+    upper = np.linspace(90, 100, UPPER_BINS + 1)
+    edges: Floats = np.unique(np.percentile(every, np.concatenate([lower, upper]), method="higher"))
+    return edges

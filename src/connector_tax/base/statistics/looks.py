@@ -1,0 +1,58 @@
+"""Looks at a cell that were registered beforehand, and how much wider an interval is that holds at each of them.
+
+Who looks at an interval several times and stops when it suits has more chances to be wrong. Repeated confidence intervals
+(Jennison & Turnbull 1984) hold at all looks together, whatever it is that ends the cell; with the same width at each
+(Pocock 1977) they are those of one look times one factor.
+"""
+
+import itertools
+from functools import lru_cache
+
+import numpy as np
+from scipy import optimize, stats
+
+from connector_tax.base.records.cell import CellSpec
+
+# Of the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
+SEED = 20260526
+
+
+def looks_of(spec: CellSpec) -> tuple[int, ...]:
+    """Completed requests at each look: ``min_completed``, twice that and so on, last ``max_completed``; empty without a rule."""
+    if spec.stop_half_width is None or spec.max_completed is None:
+        return ()
+    doubling = itertools.takewhile(
+        lambda n: n < (spec.max_completed or 0), (spec.min_completed * 2**k for k in itertools.count())
+    )
+    return (*doubling, spec.max_completed)
+
+
+def look_factor(spec: CellSpec, confidence: float) -> float:
+    """By how much the cell's intervals are wider than those of a cell whose length was fixed beforehand."""
+    looks = looks_of(spec)
+    return pocock_factor(looks, confidence) if looks else 1.0
+
+
+@lru_cache(maxsize=64)
+def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
+    """c / z: all looks' standardised means lie within +-c with probability ``confidence``.
+
+    Args:
+        looks: observations at each, rising. Means at n and m observations correlate as sqrt(n / m).
+    """
+    z = float(stats.norm.ppf((1 + confidence) / 2))
+    if len(looks) < 2:
+        return 1.0
+    n = np.asarray(looks, dtype=np.float64)
+    correlation = np.sqrt(np.minimum.outer(n, n) / np.maximum.outer(n, n))
+
+    def missing(c: float) -> float:
+        box = np.full(n.size, c)
+        law = stats.multivariate_normal(
+            np.zeros(n.size), correlation, seed=SEED, maxpts=20_000 * n.size, abseps=1e-4
+        )
+        return float(law.cdf(box, lower_limit=-box)) - confidence
+
+    # Bonferroni's bound is never below it.
+    highest = float(stats.norm.ppf(1 - (1 - confidence) / 2 / n.size))
+    return float(optimize.brentq(missing, z, highest + 1e-6, xtol=1e-3)) / z

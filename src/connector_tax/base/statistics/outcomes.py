@@ -1,0 +1,59 @@
+"""From an interval and a threshold to the outcome of a hypothesis, and its p; and where an interval lies to zero.
+
+A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands: what lies above a threshold with
+its lower end is above it, whatever the failed requests would have made of the upper one. What needs the open end is undetermined.
+"""
+
+from collections.abc import Callable
+
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.p_values import p_of
+
+SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
+TAX, GAIN, NO_TAX_FOUND = "tax", "gain", "no_tax_found"
+
+# Lower and upper end of an interval, None where unbounded -> outcome.
+Judge = Callable[[float | None, float | None], str]
+
+
+def told(low: float | None, high: float | None) -> str:
+    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it holds zero, else ``undetermined``."""
+    if low is not None and low > 0:
+        return TAX
+    if high is not None and high < 0:
+        return GAIN
+    return UNDETERMINED if low is None or high is None else NO_TAX_FOUND
+
+
+def against(threshold: float, low: float | None, high: float | None, *, above: str, below: str) -> str:
+    if low is not None and low >= threshold:
+        return above
+    return below if high is not None and high < threshold else UNDETERMINED
+
+
+def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> str:
+    if low is not None and high is not None and bounds[0] <= low and high <= bounds[1]:
+        return SUPPORTED
+    if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
+        return REFUTED
+    return UNDETERMINED
+
+
+def grows(low: float | None, high: float | None) -> str:
+    return {TAX: SUPPORTED, GAIN: REFUTED}.get(told(low, high), UNDETERMINED)
+
+
+def p_of_outcome(
+    estimate: Estimate, confidence: float, judge: Judge, outcome: str, *, where_a_tax: Estimate | None = None
+) -> float | None:
+    """None where the outcome is open, whatever keeps it so.
+
+    Args:
+        where_a_tax: a tax that must be told from zero as well; the larger of both p is then that of the outcome.
+    """
+    if outcome == UNDETERMINED:
+        return None
+    found = [p_of(estimate, confidence, lambda low, high: judge(low, high) == outcome)]
+    if where_a_tax is not None:
+        found.append(p_of(where_a_tax, confidence, lambda low, high: told(low, high) == TAX))
+    return max(p for p in found if p is not None)

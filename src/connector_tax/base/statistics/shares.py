@@ -1,0 +1,35 @@
+"""What share of a connector's tax another one is, for instance the no-op connector's."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
+from connector_tax.base.statistics.resampling import Floats
+
+
+def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
+    """``part / whole``, both of which have a number."""
+    both = combine(part, whole)
+    assert part.point is not None and whole.point is not None
+    if not whole.point:
+        return unavailable("the tax is zero, and nothing has a share of it", both.n)
+    share = both.estimate(part.point / whole.point, shares(*both.replicates))
+    # An end of theirs that is open has its own reason.
+    known = None not in (*part.interval(confidence), *whole.interval(confidence))
+    if known and share.why_open(confidence):
+        return replace(share, reason="the tax that it is a share of may be nothing")
+    return share
+
+
+def shares(part: Floats, whole: Floats) -> Floats:
+    """Resamples of a share of a tax; infinite, on the part's side, where the tax is none.
+
+    A share grows beyond all bounds as the whole shrinks to zero. Beyond zero the quotient would come back from the other side, as small or
+    negative shares, and the interval would end below what it was taken for.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = np.where(part == 0, np.nan, np.copysign(np.inf, part))
+        found: Floats = np.where(whole > 0, part / whole, beyond)
+    found[np.isnan(part) | np.isnan(whole)] = np.nan
+    return found

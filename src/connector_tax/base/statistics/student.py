@@ -1,0 +1,49 @@
+"""Student's t of a mean of few independent log ratios: what blocks of launches say of a tax.
+
+The ends of every interval over blocks are made here. Resamples (``read.stats.repeats``) are for numbers that are made of several such means.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from connector_tax.base.statistics.resampling import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class LogMean:
+    """A mean of log ratios, told as a ratio less one.
+
+    Attributes:
+        log_ratio: the mean.
+        error: its standard error.
+        freedom: degrees of freedom of that error.
+    """
+
+    log_ratio: float
+    error: float
+    freedom: int
+
+    @property
+    def point(self) -> float:
+        return math.expm1(self.log_ratio)
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Equal-tailed; the upper end is infinite where no float is so large."""
+        reach = float(stats.t.isf((1 - confidence) / 2, self.freedom)) * self.error
+        with np.errstate(over="ignore"):
+            low, high = np.expm1([self.log_ratio - reach, self.log_ratio + reach])
+        return float(low), float(high)
+
+
+def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
+    """Of log ratios, shape (observations,), two at least.
+
+    Args:
+        beside: a standard error of the mean that the observations do not show.
+    """
+    n = log_ratios.size
+    error = math.hypot(float(log_ratios.std(ddof=1)) / math.sqrt(n), beside)
+    return LogMean(float(log_ratios.mean()), error, n - 1)

@@ -1,0 +1,37 @@
+"""Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch; the clock's."""
+
+from connector_tax.base.steptime.columns import HookLists, StepColumns, read_step_columns
+from connector_tax.base.steptime.device_clock import (
+    MAX_LATE_SHARE,
+    NO_RECORD,
+    RAN_LATE,
+    ClockHealth,
+    clock_health,
+    cut_clock,
+    stand_ins,
+)
+from connector_tax.base.steptime.heard import unheard, words
+from connector_tax.base.steptime.raw import headers_of
+from connector_tax.base.steptime.share import StepCount, count_steps, cut, unheard_in
+from connector_tax.base.steptime.switch import recording
+
+__all__ = [
+    "MAX_LATE_SHARE",
+    "NO_RECORD",
+    "RAN_LATE",
+    "ClockHealth",
+    "HookLists",
+    "StepColumns",
+    "StepCount",
+    "clock_health",
+    "count_steps",
+    "cut",
+    "cut_clock",
+    "headers_of",
+    "read_step_columns",
+    "recording",
+    "stand_ins",
+    "unheard",
+    "unheard_in",
+    "words",
+]

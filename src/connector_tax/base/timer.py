@@ -1,0 +1,78 @@
+"""A timer of nanosecond deadlines on an event loop.
+
+asyncio's own timers have whole milliseconds in uvloop, and a spinning thread would hold the GIL and
+delay every stamp. A timerfd does neither: the kernel wakes the loop at an absolute time.
+"""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+
+from connector_tax.base.units import NS_PER_S
+
+CLOCK_MONOTONIC = 1
+TFD_NONBLOCK = os.O_NONBLOCK
+TFD_CLOEXEC = os.O_CLOEXEC
+TFD_TIMER_ABSTIME = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long)]
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = [("it_interval", _Timespec), ("it_value", _Timespec)]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DeadlineFd:
+    """A timerfd: readable from the deadline last given to ``arm`` until ``clear``."""
+
+    def __init__(self) -> None:
+        self.fd: int = _libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create failed")
+
+    def arm(self, deadline_ns: int) -> None:
+        """Set the deadline, CLOCK_MONOTONIC nanoseconds; one in the past is due at once."""
+        # A value of zero would disarm the timer.
+        seconds, nanoseconds = divmod(max(deadline_ns, 1), NS_PER_S)
+        spec = _Itimerspec(_Timespec(0, 0), _Timespec(seconds, nanoseconds))
+        if _libc.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime failed")
+
+    def clear(self) -> bool:
+        """Make it unreadable; False if it was armed anew between the wake-up and now."""
+        try:
+            os.read(self.fd, 8)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class DeadlineTimer:
+    """Calls ``on_due()`` on the loop's thread when the deadline last given to ``arm`` has come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_due: Callable[[], None]) -> None:
+        self._loop = loop
+        self._on_due = on_due
+        self._timer = DeadlineFd()
+        self.arm = self._timer.arm
+        loop.add_reader(self._timer.fd, self._ready)
+
+    def close(self) -> None:
+        if self._timer.fd >= 0:
+            self._loop.remove_reader(self._timer.fd)
+            self._timer.close()
+
+    def _ready(self) -> None:
+        if self._timer.clear():
+            self._on_due()

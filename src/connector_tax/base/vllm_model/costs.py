@@ -1,0 +1,99 @@
+"""What each step of the modelled engine costs, read from one YAML file."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from connector_tax.base.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """Costs and capacity of the engine without a connector; microseconds and tokens.
+
+    A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is
+    the coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
+    """
+
+    base_us: float
+    per_prefill_token_us: float
+    per_decode_seq_us: float
+    per_context_token_us: float
+    schedule_us: float
+    update_us: float
+    jitter_cv: float
+    launch_cv: float
+    max_num_seqs: int
+    kv_blocks: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorCosts:
+    """What a connector adds. The first three are hooks and appear in step records.
+
+    Attributes:
+        per_cached_block_us: of build_connector_meta, per block that the prefix cache holds.
+        outside_us: per step, outside any hook (framework, transport).
+        per_request_us: in the step in which a request is first scheduled.
+        per_token_us: per scheduled token.
+        step_factor: multiplies the engine's own step time.
+    """
+
+    build_meta_us: float = 0.0
+    get_finished_us: float = 0.0
+    start_load_kv_us: float = 0.0
+    per_cached_block_us: float = 0.0
+    outside_us: float = 0.0
+    per_request_us: float = 0.0
+    per_token_us: float = 0.0
+    step_factor: float = 1.0
+
+    @property
+    def per_step_us(self) -> float:
+        """With nothing cached."""
+        return self.build_meta_us + self.get_finished_us + self.start_load_kv_us + self.outside_us
+
+    def build_meta_at_us(self, cached_blocks: int) -> float:
+        """build_connector_meta of a step that begins with so many blocks in the prefix cache."""
+        return self.build_meta_us + self.per_cached_block_us * cached_blocks
+
+    def plus(self, other: "ConnectorCosts") -> "ConnectorCosts":
+        """Both stacked: costs add, and so do the shares of the step."""
+        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return ConnectorCosts(**{**sums, "step_factor": sums["step_factor"] - 1.0})
+
+
+NO_CONNECTOR = ConnectorCosts()
+
+
+def load_costs(path: Path, kv_transfer_config: dict[str, Any] | None) -> tuple[EngineCosts, ConnectorCosts]:
+    """The costs of one configuration.
+
+    Raises:
+        ConfigError: the file is missing or wrong, or does not know the connector.
+    """
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        engine = EngineCosts(**value["engine"])
+        known = {name: ConnectorCosts(**costs) for name, costs in value["connectors"].items()}
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
+    return engine, connector_costs(known, kv_transfer_config, path)
+
+
+def connector_costs(
+    known: dict[str, ConnectorCosts], kv_transfer_config: dict[str, Any] | None, path: Path
+) -> ConnectorCosts:
+    """Costs of a connector; a MultiConnector costs its own plus those of its children."""
+    if kv_transfer_config is None:
+        return NO_CONNECTOR
+    name = f"{kv_transfer_config['kv_connector']}/{kv_transfer_config['kv_role']}"
+    if name not in known:
+        raise ConfigError(f"{path}: connectors: no costs for {name}. Known: {', '.join(known)}.")
+    costs = known[name]
+    for child in kv_transfer_config.get("kv_connector_extra_config", {}).get("connectors", []):
+        costs = costs.plus(connector_costs(known, child, path))
+    return costs

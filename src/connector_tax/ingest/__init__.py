@@ -1,6 +1,0 @@
-"""Raw artifacts to tables. Trouble is data: each fault is named, nothing is silently averaged."""
-
-from connector_tax.ingest.campaign import CampaignData, Problem, RunData, read_campaign
-from connector_tax.ingest.cells import CellData
-
-__all__ = ["CampaignData", "CellData", "Problem", "RunData", "read_campaign"]

@@ -1,0 +1,1 @@
+"""Two campaigns, tax by tax."""

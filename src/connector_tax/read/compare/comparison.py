@@ -1,0 +1,398 @@
+"""Two campaigns to what changed between them: each tax in A, in B, and the difference with an interval.
+
+A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals alone. Taxes are the
+ones that stand in either campaign (``main_taxes``). One of one launch and one over blocks of launches are not compared: the
+interval of the former does not hold what launches differ by. Plain with a connector's settings is shown and decides nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.errors import ArtifactError, NotComparable
+from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
+from connector_tax.base.statistics.mover import Bounded, change
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.read.figures.draw_all import read_aggregate_file
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    chosen_taxes,
+    configs,
+    interval,
+    is_of_one_launch,
+    mapping,
+    number,
+    phase_a_shape,
+    reference_flags,
+    reference_rate,
+    valid_cells,
+    why_absent,
+)
+from connector_tax.read.figures.words import rate as rate_text
+from connector_tax.read.report.tax_text import OF_ONE_LAUNCH
+
+# What decides, and what is shown beside it where both campaigns recorded steps.
+LATENCIES = ("ttft_p90", "tpot_p90")
+STEPS = ("step_p50_us", "callback_p50_us")
+FALLBACK = "fallback_lowest_rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two campaigns; ``name`` is A or B."""
+
+    name: str
+    path: Path
+    aggregate: Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Where taxes are compared; ``per_s`` is None where there is no such rate, and ``sentence`` says why."""
+
+    per_s: float | None
+    ref_safe_per_s: tuple[float | None, float | None]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One tax of one campaign.
+
+    Attributes:
+        value: a ratio less one, or microseconds; None where it is unavailable, for ``reason``.
+        kind: ``of one launch``, ``over n blocks``.
+        overloaded: one of the two sides did not keep up, so it holds queueing.
+    """
+
+    value: Interval | None
+    reason: str = ""
+    kind: str = OF_ONE_LAUNCH
+    overloaded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One tax in both; ``value`` is B's less A's, None for the reason ``why_not``."""
+
+    config: str
+    metric: str
+    a: Number
+    b: Number
+    value: Interval | None
+    regression: bool
+    why_not: str = ""
+
+    @property
+    def unit(self) -> str:
+        return "ratio" if self.metric in LATENCIES else "us"
+
+    @property
+    def word(self) -> str:
+        if self.value is None:
+            return "not available"
+        words = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart", UNDETERMINED: "not known"}
+        return "worse" if self.regression else words[self.value.told]
+
+    @property
+    def decides(self) -> bool:
+        """Plain with a connector's settings is no connector: its tax is shown and is no regression."""
+        return is_connector(self.config)
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it may be any amount, in one direction or both."""
+        return self.value is not None and None in (self.value.low, self.value.high)
+
+
+@dataclass(frozen=True, slots=True)
+class InNeither:
+    """A configuration without a tax in A and in B.
+
+    Attributes:
+        skipped: preflight took it out of every campaign that planned it.
+        planned_in: the sides that planned it: ``("A", "B")``, ``("A",)`` or ``("B",)``.
+    """
+
+    config: str
+    reason: str
+    skipped: bool
+    planned_in: tuple[str, ...]
+
+    @property
+    def withholds(self) -> bool:
+        """Whether both campaigns asked for a connector's tax, so that nobody can tell whether it rose."""
+        return len(self.planned_in) == 2 and not self.skipped and is_connector(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that is printed.
+
+    Attributes:
+        confidence: of every interval in it.
+        fail_above: a rise of a tax by more than this ratio is a regression, if the rise is told apart from zero.
+        deciding: the metrics that may be one.
+        only_in: (A or B, configuration, why it is not in the other).
+        in_neither: configurations that A or B planned and that have no tax in either.
+        allow_missing: a tax that cannot be compared is no reason to withhold a verdict.
+    """
+
+    a: Side
+    b: Side
+    confidence: float
+    fail_above: float
+    deciding: tuple[str, ...]
+    rate: Rate
+    changes: tuple[Change, ...]
+    only_in: tuple[tuple[str, str, str], ...]
+    in_neither: tuple[InNeither, ...] = ()
+    allow_missing: bool = False
+
+    @property
+    def asked(self) -> list[Change]:
+        """Changes that may be a regression."""
+        return [c for c in self.changes if c.metric in self.deciding and c.decides]
+
+    @property
+    def decisive(self) -> list[Change]:
+        """Changes of which it is known whether they are a regression."""
+        return [c for c in self.asked if c.regression or (c.value is not None and not c.is_unbounded)]
+
+    @property
+    def lost(self) -> list[Change]:
+        return [c for c in self.asked if c.value is None]
+
+    @property
+    def unbounded(self) -> list[Change]:
+        """Changes that may be a regression and are not known to be one."""
+        return [c for c in self.asked if c.is_unbounded and not c.regression]
+
+    @property
+    def gone(self) -> bool:
+        """Whether B lacks a connector of A: one that no longer starts has no tax."""
+        return any(name == self.a.name and is_connector(config) for name, config, _ in self.only_in)
+
+    @property
+    def regressions(self) -> list[Change]:
+        return [c for c in self.changes if c.regression]
+
+    @property
+    def exit_code(self) -> int:
+        """0: no regression, 1: at least one, 2: of some tax nobody can tell whether it rose."""
+        if self.regressions:
+            return 1
+        unknown = any(absent.withholds for absent in self.in_neither)
+        missing = (self.lost or self.gone or unknown) and not self.allow_missing
+        return 2 if not self.decisive or self.unbounded or missing else 0
+
+
+def read_side(name: str, path: Path) -> Side:
+    """A campaign folder, or an ``aggregate.json`` by itself.
+
+    Raises:
+        ArtifactError: missing, not JSON, or of another schema.
+    """
+    # A link that somebody names is followed; one that lies in a campaign's folder is not.
+    file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
+    return Side(name, path, read_aggregate_file(file))
+
+
+def compare(
+    a: Side, b: Side, *, fail_above: float, deciding: tuple[str, ...], allow_missing: bool = False
+) -> Comparison:
+    """B against A.
+
+    Args:
+        fail_above: as a ratio; 0.05 is 5 percentage points.
+        deciding: of ``LATENCIES``.
+
+    Raises:
+        ArtifactError: one does not say what confidence its intervals have.
+        NotComparable: confidence or Phase A's shape is not the same in both.
+    """
+    confidence = _one_confidence(a, b)
+    _one_shape(a, b)
+    rate = common_rate(a, b)
+    changes: list[Change] = []
+    only_in: list[tuple[str, str, str]] = []
+    in_neither: list[InNeither] = []
+    planned = [{c.id: c.status for c in configs(side.aggregate)} for side in (a, b)]
+    ids = [c for c in dict.fromkeys([*planned[0], *planned[1]]) if c not in ("plain", PLAIN_AGAIN)]
+    for config in ids:
+        there = [side for side in (a, b) if _measured(side.aggregate, config, rate.per_s)]
+        if len(there) == 1:
+            other = b if there[0] is a else a
+            only_in.append((there[0].name, config, why_absent(other.aggregate, config)))
+        if not there:
+            statuses = {
+                side.name: own[config] for side, own in zip((a, b), planned, strict=True) if config in own
+            }
+            skipped = set(statuses.values()) == {"skipped"}
+            in_neither.append(InNeither(config, _why_in_neither(a, b, config), skipped, tuple(statuses)))
+        if len(there) == 2 and rate.per_s is not None:
+            changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
+    return Comparison(
+        a,
+        b,
+        confidence,
+        fail_above,
+        deciding,
+        rate,
+        tuple(changes),
+        tuple(only_in),
+        tuple(in_neither),
+        allow_missing,
+    )
+
+
+def _why_in_neither(a: Side, b: Side, config: str) -> str:
+    first, second = (why_absent(side.aggregate, config) for side in (a, b))
+    return first if first == second else f"in A {first}; in B {second}"
+
+
+def _one_confidence(a: Side, b: Side) -> float:
+    found = []
+    for side in (a, b):
+        value = number(mapping(side.aggregate.get("provenance")).get("confidence"))
+        if value is None or not 0 < value < 1:
+            raise ArtifactError(
+                f"{side.path}: provenance.confidence is {value}, so its intervals cannot be compared. "
+                "Make the aggregate again with scripts/analyze.py."
+            )
+        found.append(value)
+    if found[0] != found[1]:
+        raise NotComparable(
+            f"analysis.confidence is {found[0]:g} in {a.path} and {found[1]:g} in {b.path}. Analyse one of them again "
+            "with the other's."
+        )
+    return found[0]
+
+
+def _one_shape(a: Side, b: Side) -> None:
+    shapes = [phase_a_shape(side.aggregate) for side in (a, b)]
+    if None not in shapes and shapes[0] != shapes[1]:
+        words = [f"{i} prompt and {o} output tokens" for i, o in (s for s in shapes if s is not None)]
+        raise NotComparable(
+            f"Phase A has {words[0]} in {a.path} and {words[1]} in {b.path}. A tax depends on them; compare campaigns "
+            "of one shape."
+        )
+
+
+def common_rate(a: Side, b: Side) -> Rate:
+    """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at which taxes of both
+    can be compared: blocks are launched at a campaign's own reference rates alone.
+    """
+    safe = (reference_rate(a.aggregate, "ref_safe"), reference_rate(b.aggregate, "ref_safe"))
+    for side, value in zip((a, b), safe, strict=True):
+        if value is None:
+            return Rate(None, safe, f"{side.name} has no reference rates, so it has no tax at one.")
+    first, second = (float(v or 0.0) for v in safe)
+    differ = f"ref_safe is {rate_text(first)} in A and {rate_text(second)} in B"
+    if first == second:
+        differ = f"ref_safe is {rate_text(first)} in both"
+    fallen = [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]
+    if fallen:
+        # Also where both fell back to the same rate: nobody knows how much of a tax there is queueing.
+        none = f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared."
+        return Rate(None, safe, none)
+    if first == second:
+        return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
+    measured = [
+        {float(c["rate_per_s"]) for c in valid_cells(side.aggregate, "a", "plain")} for side in (a, b)
+    ]
+    # Below ref_safe nothing is saturated, by its definition.
+    healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
+    if not healthy:
+        return Rate(None, safe, f"{differ}, and plain has no rate in both that is healthy in both.")
+    like = [r for r in healthy if _some_alike(a, b, r)]
+    chosen = max(like or healthy)
+    kinds = " and has taxes of one kind in both" if like and chosen < max(healthy) else ""
+    return Rate(
+        chosen,
+        safe,
+        f"{differ}; compared at {rate_text(chosen)}, the highest rate that both measured and that is healthy in both{kinds}.",
+    )
+
+
+def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
+    """Whether some latency of some configuration can be compared at that rate."""
+    return any(
+        not _why_not(*(tax_at(side.aggregate, config.id, metric, rate_per_s) for side in (a, b)))
+        for config in configs(a.aggregate)
+        for metric in LATENCIES
+        if is_connector(config.id)
+    )
+
+
+def _changes(
+    a: Side, b: Side, config: str, rate_per_s: float, fail_above: float, deciding: tuple[str, ...]
+) -> list[Change]:
+    found = []
+    for metric in (*LATENCIES, *STEPS):
+        if metric == "ttft_p90" and all(_ttft_is_no_tax(side.aggregate, config) for side in (a, b)):
+            continue
+        first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
+        why_not = _why_not(first, second)
+        if metric in STEPS and why_not:
+            continue  # not every release can be timed; where one was not there is nothing to say
+        value = None if why_not else _difference(first.value, second.value)
+        rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
+        regression = metric in deciding and rose and is_connector(config)
+        found.append(Change(config, metric, first, second, value, regression, why_not))
+    return found
+
+
+def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
+    return bool(mapping(mapping(aggregate.get("configs")).get(config)).get("ttft_is_no_tax"))
+
+
+def _why_not(a: Number, b: Number) -> str:
+    """Empty where the two can be compared; else in which campaign there is no number, and why."""
+    lost = {name: found.reason for name, found in (("A", a), ("B", b)) if found.value is None}
+    if len(lost) == 2 and lost["A"] == lost["B"]:
+        return f"in A and in B {lost['A']}"
+    if lost:
+        return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
+    if is_of_one_launch(a.kind) == is_of_one_launch(b.kind):
+        return ""
+    return f"A's is {a.kind}, B's {b.kind}: the two are not compared, blocks at this rate in both would do"
+
+
+def _difference(a: Interval | None, b: Interval | None) -> Interval | None:
+    return None if a is None or b is None else Interval(*change(_bounded(a), _bounded(b)))
+
+
+def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:
+    """Whether it has a tax at that rate, be it one that is unavailable."""
+    if rate_per_s is None:
+        return bool(valid_cells(aggregate, "a", config))
+    return any(True for _ in _standing(aggregate, config, rate_per_s))
+
+
+def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Mapping[str, Any]]:
+    """The taxes that stand at that rate, at the reference rates first; of aggregates of earlier versions there are none elsewhere."""
+    return (
+        t
+        for t in chosen_taxes(aggregate)
+        if (t.get("config"), number(t.get("rate_per_s"))) == (config, rate_per_s)
+    )
+
+
+def tax_at(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
+    """The campaign's own tax at that rate."""
+    row = next((t for t in _standing(aggregate, config, rate_per_s) if t.get("metric") == metric), None)
+    if row is None:
+        return Number(None, f"no {metric} at {rate_text(rate_per_s)}")
+    return Number(
+        interval(row) if row.get("available", True) else None,
+        str(row.get("reason") or "not available"),
+        str(row.get("kind") or OF_ONE_LAUNCH),
+        overloaded=bool(row.get("overloaded")),
+    )
+
+
+def _bounded(value: Interval) -> Bounded:
+    return value.point, value.low, value.high

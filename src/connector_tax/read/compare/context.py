@@ -1,0 +1,181 @@
+"""What else differs between two campaigns, and what must be known before their taxes are compared."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.read.compare.comparison import Comparison, Side
+from connector_tax.read.figures.lookup import (
+    all_cells,
+    is_of_one_launch,
+    mapping,
+    number,
+    reference_flags,
+    reference_rate,
+    rows,
+    source_note,
+    virtual_gpu,
+    virtual_name,
+)
+from connector_tax.read.figures.words import clean
+from connector_tax.read.report.headline import FLAGS
+
+NESTED = {"engine_args": "engine argument ", "versions": "version of ", "host": "host ", "code": "code "}
+PLAIN = {
+    "engine_kind": "engine",
+    "model": "model",
+    "gpu": "GPU",
+    "arrival": "setting cell.arrival",
+    "seed": "seed",
+    "bootstrap_draws": "resamples",
+}
+CONFIG_HASH = "config hash"
+# The same host reports a few MiB more or less after a reboot.
+PASSING = {"host memory_mib"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same; ``-`` where a campaign does not say."""
+
+    what: str
+    a: str
+    b: str
+
+
+def differences(comparison: Comparison) -> list[Difference]:
+    """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
+    sides = (comparison.a, comparison.b)
+    first, second = (_facts(side, comparison.rate.per_s) for side in sides)
+    settings = [_settings(side) for side in sides]
+    if all(settings):
+        both = {c.config for c in comparison.changes}
+        for facts, own in zip((first, second), settings, strict=True):
+            facts |= _named(own, both)
+    else:  # an aggregate of an earlier version has nothing but the hash
+        for facts, side in zip((first, second), sides, strict=True):
+            facts[CONFIG_HASH] = _text(mapping(side.aggregate.get("provenance")).get("config_hash"))
+    names = dict.fromkeys([*first, *second])
+    pairs = [Difference(name, first.get(name, "-"), second.get(name, "-")) for name in names]
+    return [d for d in pairs if d.a != d.b and d.what not in PASSING]
+
+
+def _facts(side: Side, rate_per_s: float | None) -> dict[str, str]:
+    provenance = mapping(side.aggregate.get("provenance"))
+    found = {word: _text(provenance.get(key)) for key, word in PLAIN.items()}
+    gpu = virtual_gpu(side.aggregate)
+    if gpu is not None:
+        found["virtual GPU"] = virtual_name(gpu)
+    for key, words in NESTED.items():
+        found |= {f"{words}{name}": _text(v) for name, v in mapping(provenance.get(key)).items()}
+    for reference in ("ref_safe", "ref_load"):
+        found[f"{reference}, req/s"] = _text(reference_rate(side.aggregate, reference))
+    found["flags of the reference rates"] = _text(reference_flags(side.aggregate))
+    found["flags of the cells"] = _text(_cell_flags(side, rate_per_s))
+    return found
+
+
+def _settings(side: Side) -> Mapping[str, Any]:
+    return mapping(mapping(side.aggregate.get("provenance")).get("settings"))
+
+
+def _named(settings: Mapping[str, Any], both: Collection[str]) -> dict[str, str]:
+    """``setting cell.min_completed`` and so on; of a connector that both have measured how it was launched.
+
+    Args:
+        both: ids of those.
+    """
+    connectors = {c: v for c, v in mapping(settings.get("connectors")).items() if c in both}
+    return {f"setting {name}": text for name, text in _flat({**settings, "connectors": connectors}).items()}
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, inner in value.items():
+        name = f"{before}{key}"
+        found |= _flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: _text(inner)}
+    return found
+
+
+def _cell_flags(side: Side, rate_per_s: float | None) -> list[str]:
+    """Of Phase A's cells at the rate that is compared."""
+    cells = [c for c in all_cells(side.aggregate, "a") if number(c.get("rate_per_s")) == rate_per_s]
+    found = [c.get("flags") for c in cells]
+    return sorted({str(flag) for flags in found if isinstance(flags, list) for flag in flags})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else str(value)
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What qualifies every number."""
+    sides = (comparison.a, comparison.b)
+    found = []
+    if _identity(comparison.a) == _identity(comparison.b):
+        found.append("A and B are one campaign: they are not independent, and nothing can differ.")
+    for side in sides:
+        note = source_note(side.aggregate)
+        found += [f"{side.name}: {note}."] if note else []
+        found += [f"{side.name}: {FLAGS.get(f, f)}." for f in reference_flags(side.aggregate)]
+    if len({embedded(side) for side in sides}) == 2:
+        found.append("One is of the embedded engine and the other is not: their difference means nothing.")
+    found += _devices(*sides)
+    if any(is_of_one_launch(n.kind) for c in comparison.changes for n in (c.a, c.b)):
+        found.append("An interval of one launch does not hold what launches differ by; `repeats` would.")
+    return found
+
+
+def qualifiers(comparison: Comparison) -> list[str]:
+    """Of the notes those that belong to a verdict: a campaign against itself, and flags of the reference rates, by name."""
+    sides = (comparison.a, comparison.b)
+    same = ["A and B are one campaign"] if _identity(comparison.a) == _identity(comparison.b) else []
+    flags = {side.name: reference_flags(side.aggregate) for side in sides}
+    return same + [
+        f"the reference rates of {name} are flagged {', '.join(map(clean, found))}"
+        for name, found in flags.items()
+        if found
+    ]
+
+
+def _devices(a: Side, b: Side) -> list[str]:
+    """Two clocks that go by different documents are two engines, and so are a clock and a GPU."""
+    first, second = virtual_gpu(a.aggregate), virtual_gpu(b.aggregate)
+    if (first is None) != (second is None):
+        return [
+            "One is of a virtual GPU and the other is not: these are two engines, and taxes differ with the device as well."
+        ]
+    if first is not None and second is not None and first.get("sha256") != second.get("sha256"):
+        return [
+            f"The clocks went by different documents, {virtual_name(first)} and {virtual_name(second)}: these are two engines, and "
+            "taxes differ with the device as well."
+        ]
+    return []
+
+
+def on_device(comparison: Comparison) -> str:
+    """What the last line begins with, since it gets quoted."""
+    sides = (comparison.a, comparison.b)
+    if any(map(embedded, sides)):
+        return "On the embedded engine: "
+    gpus = [gpu for side in sides if (gpu := virtual_gpu(side.aggregate)) is not None]
+    names = dict.fromkeys(clean(str(gpu.get("name") or "GPU"), 96) for gpu in gpus)
+    return f"On a virtual {' and a virtual '.join(names)}: " if names else ""
+
+
+def embedded(side: Side) -> bool:
+    return source_note(side.aggregate).startswith("Embedded engine")
+
+
+def _identity(side: Side) -> tuple[Any, ...]:
+    provenance: Mapping[str, Any] = mapping(side.aggregate.get("provenance"))
+    keys = ("config_hash", "created_utc", "seed")
+    return (
+        side.aggregate.get("campaign"),
+        *(provenance.get(k) for k in keys),
+        str(rows(side.aggregate.get("taxes"))),
+    )

@@ -1,0 +1,129 @@
+"""What holds for how many connectors, in words: those whose interval lies above zero, those below, those that hold it, and those of
+which it is not known.
+
+Titles and the page's first lines are made of it, so that neither the largest alone nor its estimate decides what they say.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from connector_tax.base.records.connector import is_connector
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    chosen_taxes,
+    configs,
+    interval,
+    label_of,
+    why_no_number,
+)
+from connector_tax.read.figures.words import clean, listing, with_interval
+
+# Of more of them the largest alone has its number, and the others are named.
+MOST_NUMBERS = 2
+
+
+def of_connectors(found: Mapping[str, Interval]) -> dict[str, Interval]:
+    return {c: v for c, v in found.items() if is_connector(c)}
+
+
+def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
+    """Connectors of the campaign that have no tax there -> why, in the campaign's order."""
+    rows = {
+        str(t.get("config")): t
+        for t in chosen_taxes(aggregate)
+        if (t.get("metric"), t.get("reference")) == (metric, reference)
+    }
+    return {
+        c.id: str(rows.get(c.id, {}).get("reason") or why_no_number(aggregate, c.id))
+        for c in configs(aggregate)
+        if is_connector(c.id) and interval(rows.get(c.id)) is None
+    }
+
+
+def not_among(aggregate: Aggregate, found: Collection[str]) -> list[str]:
+    """Connectors of the campaign that are not in ``found``, in its order."""
+    return [c.id for c in configs(aggregate) if is_connector(c.id) and c.id not in found]
+
+
+def above_zero(found: Mapping[str, Interval]) -> list[str]:
+    """Those told apart from zero and above it, largest first."""
+    return sorted((k for k, v in found.items() if v.told == TAX), key=lambda k: -found[k].point)
+
+
+def below_zero(found: Mapping[str, Interval]) -> list[str]:
+    """Those told apart from zero and below it, lowest first."""
+    return sorted((k for k, v in found.items() if v.told == GAIN), key=lambda k: found[k].point)
+
+
+def not_known(found: Mapping[str, Interval]) -> list[str]:
+    """Those of which an open end leaves it so, the largest estimate first."""
+    return sorted((k for k, v in found.items() if v.told == UNDETERMINED), key=lambda k: -found[k].point)
+
+
+def told_apart(
+    aggregate: Aggregate,
+    found: Mapping[str, Interval],
+    *,
+    unit: str = "ratio",
+    above: str = "a tax",
+    below: str = "a gain",
+    without: Sequence[str] = (),
+    beside: str = "",
+) -> str:
+    """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ...; neither a tax nor a gain for the other 5``.
+
+    Args:
+        found: connector -> its number.
+        without: connectors that have no number.
+        beside: what connectors are not counted, behind the number of those that are.
+    """
+    n = len(found) + len(without)
+    if not found:
+        return (
+            f"none of {n} connectors{beside} has a number" if n > 1 else f"no connector{beside} has a number"
+        )
+    of = f"of {n} connector{'s' if n > 1 else ''}{beside}"
+    parts = [
+        f"{word} for {len(clear)} {of}{_named(aggregate, clear, found, unit)}"
+        for word, clear in ((above, above_zero(found)), (below, below_zero(found)))
+        if clear
+    ]
+    neither, unknown = [k for k, v in found.items() if v.told == NO_TAX_FOUND], not_known(found)
+    others, nothing = bool(unknown or without), f"neither {above} nor {below}"
+    if neither and parts:
+        parts.append(
+            f"{nothing} for {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
+        )
+    elif neither and others:
+        parts.append(f"{nothing} is found for {len(neither)} {of}")
+    elif neither:
+        whom = f"any {of}" if n > 1 else _named(aggregate, neither, found, unit).removeprefix(", ")
+        parts.append(f"{nothing} is found for {whom}")
+    if unknown:
+        many = f"{len(unknown)} {of}" if len(unknown) > MOST_NUMBERS else ""
+        named = _named(aggregate, unknown, found, unit, "largest estimate")
+        parts.append(f"not known, since the interval is open, for {f'{many}{named}'.removeprefix(', ')}")
+    if without:
+        names = [clean(label_of(aggregate, c), 40) for c in without]
+        count = "one" if len(without) == 1 else len(without)
+        parts.append(f"{count} without a number, {listing(names, len(names))}")
+    return "; ".join(parts)
+
+
+def _named(
+    aggregate: Aggregate,
+    configs: Sequence[str],
+    found: Mapping[str, Interval],
+    unit: str,
+    first: str = "largest",
+) -> str:
+    """``, A with +74 % [+45 %, +109 %] and B with ...``; of many ``: the largest A, +74 % [+45 %, +109 %]; also B, C and D``."""
+    names, numbers = (
+        [clean(label_of(aggregate, c), 40) for c in configs],
+        [with_interval(found[c], unit) for c in configs],
+    )
+    if len(configs) > MOST_NUMBERS:
+        return f": the {first} {names[0]}, {numbers[0]}; also {listing(names[1:], len(names))}"
+    said = [f"{name} with {number}" for name, number in zip(names, numbers, strict=True)]
+    return f", {listing(said)}"

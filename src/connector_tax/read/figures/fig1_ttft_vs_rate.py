@@ -1,0 +1,11 @@
+"""Figure 1: TTFT p90 against the send rate."""
+
+from connector_tax.read.figures.lookup import Aggregate
+from connector_tax.read.figures.rate_lines import draw_rate_lines
+from connector_tax.read.figures.style import Drawn, Omitted
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    return draw_rate_lines(
+        aggregate, quantity="ttft_ms", name="TTFT", axis_label="TTFT p90 (ms, from intended send)"
+    )

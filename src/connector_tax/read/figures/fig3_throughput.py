@@ -1,0 +1,204 @@
+"""Figure 3: achieved against requested throughput, with the line of a server that keeps up and the knees."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    ConfigView,
+    Interval,
+    confidence_words,
+    configs,
+    interval,
+    number,
+    saturation_rate,
+    source_note,
+    valid_cells,
+)
+from connector_tax.read.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    plain_log_axis,
+    rate_axis,
+    set_claim,
+)
+from connector_tax.read.figures.words import clean, counted, left_out, listing, rate, short_label
+
+SIDESTEP = 1.022
+Point = tuple[Mapping[str, Any], Interval]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    lines: dict[ConfigView, list[Point]] = {}
+    for config in configs(aggregate):
+        found = [
+            (c, interval(c.get("effective_throughput_per_s"))) for c in valid_cells(aggregate, "a", config.id)
+        ]
+        points = [(cell, value) for cell, value in found if value is not None and value.point > 0]
+        if points:
+            lines[config] = points
+    if not lines:
+        return Omitted("no valid cell of phase A has an effective throughput")
+
+    rates = sorted({float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points})
+    figure = new_figure(9.6, 5.4)
+    axes = figure.subplots()
+    ends = [min(rates) / 1.35, max(rates) * 1.35]
+    axes.plot(ends, ends, color="#555555", linewidth=1, linestyle=(0, (5, 3)))
+    handles = [
+        Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="achieved = requested")
+    ]
+    knees = _knees(aggregate, lines)
+    for position, (config, points) in enumerate(lines.items()):
+        sidestep = SIDESTEP ** (position - (len(lines) - 1) / 2)
+        handles.append(_line(axes, config, points, sidestep, knees.get(config)))
+    if knees:
+        handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
+    rate_axis(axes, rates)
+    plain_log_axis(axes)
+    axes.set_xlabel("requested send rate (req/s)")
+    axes.set_ylabel("achieved throughput (completions/s in the window)")
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    title = _title(aggregate, lines, knees)
+    set_claim(figure, title, source_note(aggregate))
+    return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
+
+
+def _line(axes: Axes, config: ConfigView, points: list[Point], sidestep: float, knee: float | None) -> Line2D:
+    """One configuration, moved along the diagonal: both coordinates, so that no point crosses the dashed line."""
+    look = look_of(config.id)
+    xs = [float(cell["rate_per_s"]) * sidestep for cell, _ in points]
+    ys = [value.point * sidestep for _, value in points]
+    axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4)
+    for x, y, (cell, value) in zip(xs, ys, points, strict=True):
+        if value.low is not None or value.high is not None:
+            ends = [e * sidestep if e is not None else None for e in (value.low, value.high)]
+            error_bar(axes, x, Interval(y, ends[0], ends[1]), colour=look.colour)
+        if knee is not None and float(cell["rate_per_s"]) == knee:
+            axes.add_line(_ring([x], [y], look.colour))
+    return Line2D(
+        [], [], color=look.colour, marker=look.marker, markersize=5.5, label=short_label(config.label)
+    )
+
+
+def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Line2D:
+    return Line2D(
+        xs, ys, linestyle="none", marker="o", markersize=13, markerfacecolor="none", markeredgecolor=colour,
+        markeredgewidth=1.2, label=label,
+    )  # fmt: skip
+
+
+def _knees(aggregate: Aggregate, lines: dict[ConfigView, list[Point]]) -> dict[ConfigView, float]:
+    found = {c: saturation_rate(aggregate, c.id) for c in lines}
+    return {c: knee for c, knee in found.items() if knee is not None}
+
+
+def _title(aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> str:
+    tops = {c: max(float(cell["rate_per_s"]) for cell, _ in points) for c, points in lines.items()}
+    highest = max(tops.values())
+    if not knees:
+        # Of rates at which it has no number nothing is said.
+        short = [f"{clean(c.label, 40)} to {rate(top)}" for c, top in tops.items() if top < highest]
+        but = f", as far as measured: {listing(short, len(short))}" if short else ""
+        return f"Every configuration that was measured keeps up with the requested rate up to {rate(highest)}{but}"
+    plain = next((c for c in lines if c.id == "plain"), None)
+    if plain is None:
+        lowest, most = min(knees.values()), max(knees.values())
+        between = f"between {rate(lowest)} and {rate(most)}" if lowest < most else f"at {rate(lowest)}"
+        return f"Saturation begins {between}"
+    limit = knees.get(plain)
+    every = {float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points}
+    own = {float(cell["rate_per_s"]) for cell, _ in lines[plain]}
+    gaps = any(r < (limit if limit is not None else tops[plain]) for r in every - own)
+    head = (
+        f"plain saturates at {rate(limit)}"
+        if limit is not None
+        else f"plain stays unsaturated up to {rate(tops[plain])}"
+    ) + (", as far as measured" if gaps else "")
+    connectors = [c for c in configs(aggregate) if is_connector(c.id)]
+    return head + (_of_connectors(connectors, lines, knees, limit, tops[plain]) if connectors else "")
+
+
+def _of_connectors(
+    connectors: list[ConfigView],
+    lines: dict[ConfigView, list[Point]],
+    knees: dict[ConfigView, float],
+    limit: float | None,
+    top: float,
+) -> str:
+    """Which of them saturate at a lower rate than plain, and of which that is not known: they lack a cell at one of these rates.
+
+    Args:
+        limit: plain's saturation rate; None where it has none up to ``top``.
+    """
+    measured = {c: {float(cell["rate_per_s"]) for cell, _ in points} for c, points in lines.items()}
+    if limit is not None and limit == min(set().union(*measured.values())):
+        return ", the lowest rate that was measured, so whether a connector saturates earlier is not known"
+    asked = {
+        r for rates in measured.values() for r in rates if (r < limit if limit is not None else r <= top)
+    }
+    earlier = [c for c in connectors if c in knees and (limit is None or knees[c] < limit)]
+    unknown = [c for c in connectors if c not in earlier and not asked <= measured.get(c, set())]
+    when = "earlier" if limit is not None else "within the measured rates"
+    parts = []
+    if earlier:
+        lowest = min(knees[c] for c in earlier)
+        first = [clean(c.label, 40) for c in earlier if knees[c] == lowest]
+        parts.append(
+            f"{len(earlier)} of {len(connectors)} connectors {'saturates' if len(earlier) == 1 else 'saturate'} {when}, "
+            f"{listing(first, len(first))} first at {rate(lowest)}"
+        )
+    if not unknown:
+        return f"; {parts[0]}" if parts else f", and no connector saturates {when}"
+    all_of_them = len(unknown) == len(connectors)
+    names = "a connector" if all_of_them else listing([clean(c.label, 40) for c in unknown], len(unknown))
+    parts.append(
+        f"whether {names} {'saturates' if all_of_them or len(unknown) == 1 else 'saturate'} {when} is not known"
+    )
+    if not earlier and not all_of_them:
+        parts.append("no other connector does")
+    return f"; {', and '.join(parts)}"
+
+
+def _caption(
+    aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]
+) -> str:
+    sizes = [int(number(cell.get("n_window")) or 0) for points in lines.values() for cell, _ in points]
+    bare = all(v.low is None and v.high is None for points in lines.values() for _, v in points)
+    return " ".join(
+        [
+            "Completions per second in the window against the requested rate, phase A, one launch each; both axes logarithmic, "
+            "points set apart along the diagonal a little.",
+            "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
+            if knees
+            else "No saturation criterion fired.",
+            "Throughput is a count over the window and carries no interval here;"
+            if bare
+            else f"Bars are {confidence_words(aggregate)} intervals of one launch;",
+            f"{counted([n for n in sizes if n])}.",
+            left_out(aggregate, "a"),
+        ]
+    )
+
+
+def _rows(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> list[dict[str, Any]]:
+    return [
+        {
+            "config": config.id,
+            "requested_per_s": cell["rate_per_s"],
+            "achieved_per_s": value.point,
+            "low": value.low,
+            "high": value.high,
+            "n": cell.get("n_window"),
+            "saturation_rate_per_s": knees.get(config),
+        }
+        for config, points in lines.items()
+        for cell, value in points
+    ]

@@ -1,0 +1,219 @@
+"""Figure 4: the tax of every connector at both reference rates, TTFT p90 and TPOT p90."""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from connector_tax.read.figures.claims import of_connectors, told_apart, without_number
+from connector_tax.read.figures.lookup import (
+    REFERENCES,
+    Aggregate,
+    Interval,
+    confidence_words,
+    interval,
+    label_of,
+    main_taxes,
+    reference_rate,
+    source_note,
+)
+from connector_tax.read.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    percent_ticks,
+    set_claim,
+)
+from connector_tax.read.figures.words import (
+    counted_sides,
+    fell_behind,
+    launches_behind,
+    left_out,
+    of_reference_rates,
+    percent,
+    rate,
+    short_label,
+)
+
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+BAR = 0.38
+
+Taxes = dict[tuple[str, str], dict[str, Any]]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    taxes: Taxes = {
+        (metric, reference): dict(main_taxes(aggregate, metric=metric, reference=reference))
+        for metric in METRICS
+        for reference in REFERENCES
+    }
+    order = list(dict.fromkeys(config for found in taxes.values() for config in found))
+    if not order:
+        return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate")
+    metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
+    references = _distinct_references(aggregate, taxes)
+
+    figure = new_figure(10.4, max(3.0, 1.5 + 0.62 * len(order)))
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=True):
+        _panel(axes, metric, references, order, taxes)
+    panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
+    panels[0].set_ylim(len(order) - 0.45, -0.55)
+    legend = [
+        Patch(
+            facecolor="#999999" if r == "ref_safe" else "#E4E4E4",
+            edgecolor="#333333",
+            hatch="" if r == "ref_safe" else "///",
+            label=_reference_text(aggregate, r, references),
+        )
+        for r in references
+    ]
+    title = _title(aggregate, taxes)
+    set_claim(figure, title, source_note(aggregate), legend)
+    return Drawn(figure, title, _caption(aggregate, taxes, references), _rows(taxes, references))
+
+
+def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[str]:
+    """Both reference rates, or one where they are equal: the same bar twice would look like agreement."""
+    present = [r for r in REFERENCES if any(taxes[m, r] for m in METRICS)]
+    if len(present) == 2 and reference_rate(aggregate, "ref_safe") == reference_rate(aggregate, "ref_load"):
+        return ["ref_safe"]
+    return present
+
+
+def _panel(axes: Axes, metric: str, references: list[str], order: list[str], taxes: Taxes) -> None:
+    values: list[Interval] = []
+    for row, config in enumerate(order):
+        for position, reference in enumerate(references):
+            value = interval(taxes[metric, reference].get(config))
+            if value is None:
+                continue
+            values.append(value)
+            y = row + (position - (len(references) - 1) / 2) * BAR
+            look = look_of(config)
+            safe = reference == "ref_safe"
+            axes.barh(
+                y, value.point, height=BAR * 0.92, color=look.colour if safe else "#FFFFFF",
+                edgecolor=look.colour, hatch="" if safe else "////", linewidth=1,
+            )  # fmt: skip
+            error_bar(axes, y, value, horizontal=True)
+            _write_value(axes, y, value)
+    beyond = ", logarithmic beyond 50 %" if _scale(axes, values) else ""
+    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    if not beyond:  # which has ticks of its own
+        # Percentages of four digits are as wide as a quarter of the panel.
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%{beyond})")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _write_value(axes: Axes, y: float, value: Interval) -> None:
+    right = max(v for v in (value.point, value.high, 0.0) if v is not None)
+    axes.annotate(
+        percent(value.point), (right, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8.5
+    )
+
+
+def _scale(axes: Axes, values: list[Interval]) -> bool:
+    """Linear, unless a few saturated cells would squeeze the rest: then linear near 0 and logarithmic beyond.
+
+    Returns:
+        Whether it is logarithmic beyond 50 %.
+    """
+    sizes = sorted(abs(v.point) for v in values)
+    ends = [e for v in values for e in (v.low, v.high, v.point, 0.0) if e is not None]
+    if not sizes:
+        return False
+    middle = max(sizes[len(sizes) // 2], 0.02)
+    if sizes[-1] > 12 * middle and sizes[-1] > 1:
+        axes.set_xscale("symlog", linthresh=0.5, linscale=1.5)
+        ticks = [-1.0, -0.5, -0.25, 0, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000]
+        low, high = min(ends), max(ends)
+        axes.set_xticks([t for t in ticks if min(low, 0) <= t <= high * 1.1])
+        axes.tick_params(axis="x", labelsize=8, labelrotation=35)
+        axes.minorticks_off()
+        axes.set_xlim(min(low * 1.2, -0.03), high * 3)
+        return True
+    low, high = min(ends), max(ends)
+    span = max(high - low, 0.01)
+    axes.set_xlim(low - span * 0.06 if low < 0 else -span * 0.02, high + span * 0.22)
+    return False
+
+
+def _reference_text(aggregate: Aggregate, reference: str, references: list[str]) -> str:
+    value = reference_rate(aggregate, reference)
+    name = "ref_safe = ref_load" if len(references) == 1 and reference == "ref_safe" and value == reference_rate(
+        aggregate, "ref_load"
+    ) else reference  # fmt: skip
+    return f"{name} ({rate(value)})" if value is not None else name
+
+
+def _title(aggregate: Aggregate, taxes: Taxes) -> str:
+    """Of the first latency and rate that a connector has a tax at; bars of plain with a connector's settings are no tax of one."""
+    found_at = {
+        (m, r): of_connectors({c: v for c, row in taxes[m, r].items() if (v := interval(row)) is not None})
+        for r in REFERENCES
+        for m in METRICS
+    }
+    drawn = [place for place in found_at if taxes[place]]
+    metric, reference = next((place for place in drawn if found_at[place]), drawn[0])
+    found = found_at[metric, reference]
+    at = reference_rate(aggregate, reference)
+    place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
+    without = list(without_number(aggregate, metric=metric, reference=reference))
+    claim = told_apart(aggregate, found, without=without)
+    return f"{METRICS[metric]} {place}: {claim}"
+
+
+def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
+    shown = [row for found in taxes.values() for row in found.values()]
+    launches = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
+    parts = [
+        "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
+        f"Bars with lines are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.".replace(
+            "Bars with lines", "Whiskers"
+        ),
+        *([launches] if launches else []),
+    ]
+    if len(references) == 2:
+        parts.append(
+            "The gap between the two bars of a connector is a difference of two estimates; the report's table of what load adds has "
+            "its interval."
+        )
+    for reference in references:
+        if behind := fell_behind(
+            aggregate, (row for m in METRICS for row in taxes[m, reference].values()), "plain"
+        ):
+            parts.append(f"At {reference} {behind} did not keep up: those taxes hold queueing.")
+    parts.append(of_reference_rates(aggregate))
+    missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
+    if "ref_load" in references and missing:
+        parts.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
+    parts.append(left_out(aggregate, "a", {c for r in references for m in METRICS for c in taxes[m, r]}))
+    return " ".join(filter(None, parts))
+
+
+def _rows(taxes: Taxes, references: list[str]) -> list[dict[str, Any]]:
+    keys = (
+        "rate_per_s",
+        "input_tokens",
+        "output_tokens",
+        "phase",
+        "blocks",
+        "point",
+        "low",
+        "high",
+        "n",
+        "n_plain",
+    )
+    return [
+        {"config": config, "metric": metric, "reference": reference, **{k: row.get(k) for k in keys}}
+        for (metric, reference), found in taxes.items()
+        if reference in references
+        for config, row in found.items()
+    ]

@@ -1,0 +1,310 @@
+"""Figure 5: the TTFT tax over prompt and output length, one heatmap per connector (phase B).
+
+A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own. At Phase A's shape
+the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter
+
+from connector_tax.base.records.connector import is_connector
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    confidence_words,
+    configs,
+    interval,
+    label_of,
+    main_taxes,
+    number,
+    reference_rate,
+    rows,
+    source_note,
+    standing_tax,
+)
+from connector_tax.read.figures.style import Drawn, Omitted, new_figure, percent_ticks, set_claim
+from connector_tax.read.figures.words import (
+    PHASES,
+    clean,
+    counted_sides,
+    interval_texts,
+    left_out,
+    listing,
+    of_reference_rates,
+    rate,
+    short_label,
+    with_interval,
+)
+
+PER_ROW = 4
+# Where an interval does not exclude zero.
+HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
+Grid = dict[tuple[int, int], Mapping[str, Any]]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    grids = _grids(aggregate)
+    if not grids:
+        return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
+    order = list(grids)
+    inputs = sorted({i for grid in grids.values() for i, _ in grid})
+    outputs = sorted({o for grid in grids.values() for _, o in grid})
+
+    rates = _rates(grids)
+    columns = min(PER_ROW, len(order))
+    lines = -(-len(order) // columns)
+    width = max(8.0, 1.6 + 2.75 * columns * max(1.0, len(outputs) / 3))
+    figure = new_figure(width, max(3.4, 1.35 + 2.35 * lines * max(0.75, len(inputs) / 3)))
+    panels = figure.subplots(lines, columns, squeeze=False)
+    points = [v.point for grid in grids.values() for row in grid.values() if (v := interval(row)) is not None]
+    # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
+    middle = sorted(abs(p) for p in points)[len(points) // 2]
+    limit = max(min(max(abs(p) for p in points), 3 * middle), 0.02)
+    norm = Normalize(-limit, limit)
+    colours = matplotlib.colormaps["PuOr_r"]
+    for position, axes in enumerate(panels.flat):
+        if position >= len(order):
+            axes.set_axis_off()
+            continue
+        _heatmap(axes, grids[order[position]], inputs, outputs, norm, colours, len(rates) > 1)
+        axes.set_title(short_label(label_of(aggregate, order[position])), loc="left")
+        if position % columns == 0:
+            axes.set_ylabel("prompt length (tokens)")
+        if position + columns >= len(order):
+            axes.set_xlabel("output length (tokens)")
+    bar = figure.colorbar(
+        matplotlib.cm.ScalarMappable(norm, colours), ax=panels, shrink=0.8, pad=0.015,
+        extend="both" if max(abs(p) for p in points) > limit else "neither",
+    )  # fmt: skip
+    bar.set_label("tax of TTFT p90 (%)\nhatched: interval covers 0")
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    title = _title(aggregate, grids)
+    set_claim(figure, title, source_note(aggregate))
+    missing = [f"{c} {i}x{o}" for c in order for i in inputs for o in outputs if (i, o) not in grids[c]]
+    return Drawn(figure, title, _caption(aggregate, grids, order, missing), _rows(grids, order))
+
+
+def _grids(aggregate: Aggregate) -> dict[str, Grid]:
+    """Of each configuration, the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
+    keys = {"metric": "ttft_p90", "reference": "ref_safe"}
+    own = [
+        (shape, row)
+        for row in rows(aggregate.get("taxes"))
+        if row.get("phase") == "b" and all(row.get(k) == v for k, v in keys.items())
+        if row.get("config") != "plain" and (shape := _shape(row)) is not None
+    ]
+    grids: dict[str, Grid] = {}
+    for shape, measured in own:
+        row = standing_tax(aggregate, measured)
+        if interval(row) is not None:
+            grids.setdefault(str(row.get("config")), {})[shape] = row
+    for config, row in main_taxes(aggregate, **keys).items():
+        at = _shape(row)
+        if at is not None and at in {shape for shape, _ in own}:
+            grids.setdefault(config, {}).setdefault(at, row)
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return {c: grids[c] for c in sorted(grids, key=lambda c: place.get(c, len(place)))}
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
+    return None if tokens_in is None or tokens_out is None else (int(tokens_in), int(tokens_out))
+
+
+def _heatmap(
+    axes: Axes,
+    grid: Grid,
+    inputs: list[int],
+    outputs: list[int],
+    norm: Normalize,
+    colours: matplotlib.colors.Colormap,
+    with_rates: bool,
+) -> None:
+    for row, tokens_in in enumerate(inputs):
+        for column, tokens_out in enumerate(outputs):
+            value = interval(grid.get((tokens_in, tokens_out)))
+            if value is None:
+                _tile(axes, column, row, "#EDEDED")
+                axes.text(
+                    column, row, "not\navailable", ha="center", va="center", fontsize=7.5, color="#666666"
+                )
+                continue
+            colour = colours(norm(value.point))
+            _tile(axes, column, row, colour, hatch=HATCHES.get(value.told, ""))
+            red, green, blue = colour[:3]
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            point, *bounds = interval_texts(value)
+            known = (value.low is not None, value.high is not None)
+            ends = [b.removesuffix(" %") if k else "?" for b, k in zip(bounds, known, strict=True)]
+            lines = [point, f"[{ends[0]}, {ends[1]}]"]
+            at = number(grid[tokens_in, tokens_out].get("rate_per_s"))
+            if with_rates and at is not None:
+                lines.append(rate(at))
+            if (blocks := number(grid[tokens_in, tokens_out].get("blocks"))) is not None:
+                lines.append(f"{blocks:.0f} blocks")
+            widest = max(map(len, lines))
+            axes.text(
+                column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 11.5 / widest),
+                color="#FFFFFF" if dark else "#000000", linespacing=1.35,
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if value.told in HATCHES else None,
+            )  # fmt: skip
+    axes.set_xlim(-0.5, len(outputs) - 0.5)
+    axes.set_ylim(len(inputs) - 0.5, -0.5)
+    axes.set_xticks(range(len(outputs)), [f"{o:,}" for o in outputs])
+    axes.set_yticks(range(len(inputs)), [f"{i:,}" for i in inputs])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _tile(axes: Axes, column: int, row: int, colour: Any, hatch: str = "") -> None:
+    axes.add_patch(
+        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="#8A8A8A" if hatch else "#FFFFFF",
+                  hatch=hatch, linewidth=0.0 if hatch else 1.5)
+    )  # fmt: skip
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="#FFFFFF", linewidth=1.5))
+
+
+def _rates(grids: dict[str, Grid]) -> list[float]:
+    """Those that occur, in order."""
+    found = (number(row.get("rate_per_s")) for grid in grids.values() for row in grid.values())
+    return sorted({r for r in found if r is not None})
+
+
+def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
+    """How many taxes and gains of connectors are told apart from zero; of those the largest tax and where, else the largest gain."""
+    own = {c: grid for c, grid in grids.items() if is_connector(c)}
+    found = [
+        (c, shape, v, row) for c, grid in own.items() for shape, row in grid.items() if (v := interval(row))
+    ]
+    clear = [f for f in found if f[2].told == TAX]
+    lower = [f for f in found if f[2].told == GAIN]
+    if not found:
+        return "No connector has a TTFT tax at any shape"
+    unknown = sum(f[2].told == UNDETERMINED for f in found)
+    not_known = f"; of {unknown} it is not known" if unknown else ""
+    if not clear and not lower:
+        return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells{not_known})"
+    if not clear:
+        config, shape, value, row = min(lower, key=lambda f: f[2].point)
+        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none{not_known}; the lowest of those is {_place(aggregate, grids, config, shape, value, row)}"
+    config, shape, value, row = max(clear, key=lambda f: f[2].point)
+    below = f" and below it in {len(lower)}" if lower else ""
+    return (
+        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}{not_known}; the largest of those is "
+        f"{_place(aggregate, grids, config, shape, value, row)}"
+    )
+
+
+def _place(
+    aggregate: Aggregate,
+    grids: dict[str, Grid],
+    config: str,
+    shape: tuple[int, int],
+    value: Interval,
+    row: Mapping[str, Any],
+) -> str:
+    """A tax, whose it is and where."""
+    queueing = ", where a side did not keep up" if row.get("overloaded") else ""
+    own = number(row.get("rate_per_s"))
+    at = f" at {rate(own)}" if own is not None and len(_rates(grids)) > 1 else ""
+    kind = f" {row.get('kind')}" if row.get("blocks") is not None else ""
+    return (
+        f"{with_interval(value)}{kind}, {clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output "
+        f"tokens{at}{queueing}"
+    )
+
+
+def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str]) -> str:
+    found = [row for grid in grids.values() for row in grid.values()]
+    queued = sum(bool(row.get("overloaded")) for row in found)
+    return " ".join(
+        [
+            f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
+            _instead(grids),
+            f"In brackets the {confidence_words(aggregate)} interval in percent, {_launches(grids)}; hatched where it covers zero{_dotted(found)}.",
+            f"{counted_sides(found, 'cell')}.",
+            f"In {queued} of the {len(found)} cells drawn plain or the connector did not keep up: those taxes hold queueing."
+            if queued
+            else "",
+            f"Not available: {listing(missing)}." if missing else "",
+            of_reference_rates(aggregate),
+            left_out(aggregate, "b", grids),
+        ]
+    ).replace("  ", " ")
+
+
+def _instead(grids: dict[str, Grid]) -> str:
+    """At Phase A's shape, where not all taxes are of Phase B's launch: whose each is."""
+    whose: dict[tuple[int, int], dict[str, list[str]]] = {}
+    for config, grid in grids.items():
+        for shape, row in grid.items():
+            whose.setdefault(shape, {}).setdefault(_launch_of(row), []).append(config)
+    sentences = []
+    for shape, found in whose.items():
+        if set(found) != {OWN}:
+            told = "; ".join(f"{words} for {listing(found[words], 9)}" for words in sorted(found))
+            sentences.append(f"At {shape[0]} x {shape[1]} tokens, Phase A's shape, the tax is {told}.")
+    return " ".join(sentences)
+
+
+OWN = "of Phase B's own launch"
+
+
+def _launch_of(row: Mapping[str, Any]) -> str:
+    blocks, phase = number(row.get("blocks")), str(row.get("phase"))
+    if blocks is not None:
+        return f"over {blocks:.0f} blocks of launches"
+    return OWN if phase == "b" else f"of Phase {PHASES.get(phase, phase.upper())}'s launch"
+
+
+def _dotted(found: list[Mapping[str, Any]]) -> str:
+    is_open = any((v := interval(row)) is not None and v.told == UNDETERMINED for row in found)
+    return ", dotted where an end of it is not known" if is_open else ""
+
+
+def _launches(grids: dict[str, Grid]) -> str:
+    """Of how many launches the cells are; those over blocks say so themselves."""
+    several = {
+        shape for grid in grids.values() for shape, row in grid.items() if row.get("blocks") is not None
+    }
+    if not several:
+        return "of one launch each"
+    return (
+        f"at {listing([f'{i} x {o} tokens' for i, o in sorted(several)])} over as many blocks of launches as the cell names, else of "
+        "one launch each"
+    )
+
+
+def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
+    at, rates = reference_rate(aggregate, "ref_safe"), _rates(grids)
+    safe = f"ref_safe{f' ({rate(at)})' if at is not None else ''}"
+    if len(rates) < 2:
+        return f"at {safe}"
+    return (
+        f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}: {safe} where every configuration holds the shape, else a lower "
+        "one, the same for all configurations"
+    )
+
+
+def _rows(grids: dict[str, Grid], order: list[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "config": config,
+            "input_tokens": shape[0],
+            "output_tokens": shape[1],
+            **{
+                k: row.get(k)
+                for k in ("rate_per_s", "kind", "point", "low", "high", "n", "n_plain", "verdict")
+            },
+        }
+        for config in order
+        for shape, row in sorted(grids[config].items())
+    ]

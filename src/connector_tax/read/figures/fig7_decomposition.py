@@ -1,0 +1,369 @@
+"""Figure 7: each tax in three parts: settings that the connector switches, vLLM's framework, the connector's own code.
+
+Where no launch of plain had the connector's settings, in the two parts of the published experiment: the no-op connector's
+tax, and what the connector adds to it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from connector_tax.base.records.connector import MATCHED
+from connector_tax.read.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    confidence_words,
+    configs,
+    interval,
+    label_of,
+    main_taxes,
+    mapping,
+    number,
+    reference_rate,
+    rows,
+    source_note,
+    why_absent,
+)
+from connector_tax.read.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    percent_ticks,
+    set_claim,
+)
+from connector_tax.read.figures.words import (
+    clean,
+    counted,
+    fell_behind,
+    launches_behind,
+    left_out,
+    listing,
+    of_reference_rates,
+    percent,
+    rate,
+    short_label,
+    with_interval,
+)
+
+NOOP = "noop_connector"
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+PARTS = {
+    "flags": "engine settings that it switches",
+    "framework": "vLLM's connector framework",
+    "implementation": "its own code",
+}
+TWO_PARTS = ("framework", "implementation")
+REST = "what it adds to the no-op connector (settings that it switches among it)"
+FLAGS_COLOUR = "#F0E442"
+# Rows of one connector: its three parts, then the whole.
+OFFSETS = (-0.3, -0.1, 0.1, 0.3)
+BAR = 0.17
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """One connector's tax on one latency; ``parts`` is empty where they cannot be told apart.
+
+    Attributes:
+        why_not: why there are not three parts.
+        unlike: part -> ``over n blocks``, of those over other blocks than the whole.
+        fewer: those of them that are over fewer.
+    """
+
+    total: Interval
+    n: int
+    parts: dict[str, Interval]
+    why_not: str
+    unlike: dict[str, str]
+    fewer: frozenset[str]
+
+
+Stacks = dict[str, dict[str, _Stack]]
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    stacks = _stacks(aggregate)
+    if not any(s.parts for found in stacks.values() for s in found.values()):
+        return Omitted(_why_not(aggregate, stacks))
+    order = list(dict.fromkeys(c for found in stacks.values() for c in found))
+    figure = new_figure(10.4, max(3.2, 1.8 + 0.8 * len(order)))
+    panels = figure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
+    for axes, (metric, found) in zip(panels, stacks.items(), strict=True):
+        _panel(axes, metric, found, order)
+    panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
+    panels[0].set_ylim(len(order) - 0.5, -0.5)
+    with_flags = any("flags" in s.parts for found in stacks.values() for s in found.values())
+    legend = [
+        Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
+        Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
+        Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
+        Line2D([], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax"),
+    ]
+    title = _title(aggregate, stacks)
+    set_claim(figure, title, source_note(aggregate), legend if with_flags else legend[1:])
+    return Drawn(figure, title, _caption(aggregate, stacks), _rows(stacks))
+
+
+def _stacks(aggregate: Aggregate) -> Stacks:
+    """Per latency and connector; only those with a tax."""
+    found: Stacks = {}
+    for row in rows(aggregate.get("decomposition")):
+        metric, total = str(row.get("metric")), interval(row.get("total"))
+        if metric not in METRICS or total is None:
+            continue
+        wanted = TWO_PARTS if row.get("parts") == 2 else tuple(PARTS)
+        parts = {p: v for p in wanted if (v := interval(row.get(p))) is not None}
+        whole = len(parts) == len(wanted)
+        # Without the last part there are none: that needs the flags, or else the no-op connector.
+        why = [str(mapping(row.get(p)).get("reason") or "") for p in PARTS if p not in parts]
+        missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
+        n = int(number(mapping(row.get("total")).get("n")) or 0)
+        kinds = {p: str(kind) for p in parts if (kind := mapping(row.get(p)).get("kind")) is not None}
+        unlike = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
+        fewer = frozenset(p for p, kind in unlike.items() if _blocks(kind) < _blocks(row.get("kind")))
+        stack = _Stack(total, n, parts if whole else {}, missing, unlike, fewer)
+        found.setdefault(metric, {})[str(row.get("config"))] = stack
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return {
+        m: dict(sorted(found[m].items(), key=lambda item: place.get(item[0], len(place))))
+        for m in METRICS
+        if m in found
+    }
+
+
+def _blocks(kind: object) -> int:
+    """Of ``over 4 blocks``; 0 where it is of one launch."""
+    found = re.search(r"\d+", str(kind))
+    return int(found[0]) if found else 0
+
+
+def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
+    measured = {c.id for c in configs(aggregate) if c.status in ("measured", "partial")}
+    if NOOP not in measured:
+        return f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}"
+    reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
+    if reasons:
+        return f"no tax can be split: {'; '.join(sorted(reasons))}"
+    totals = [mapping(row.get("total")) for row in rows(aggregate.get("decomposition"))]
+    lost = "; ".join(dict.fromkeys(str(t["reason"]) for t in totals if t.get("reason")))
+    why = f": {lost}" if lost else ""
+    return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
+
+
+def _panel(axes: Axes, metric: str, found: Mapping[str, _Stack], order: list[str]) -> None:
+    ends = [0.0]
+    for row, config in enumerate(order):
+        stack = found.get(config)
+        if stack is None:
+            _say(axes, row, "not available")
+            continue
+        start = 0.0
+        for offset, part in zip(OFFSETS, PARTS, strict=False):
+            value = stack.parts.get(part)
+            if value is None:
+                continue
+            ends += _bar(axes, row + offset, config, part, start, value)
+            start += value.point
+        if not stack.parts:
+            _say(axes, row - 0.1, "parts not told apart")
+        elif "flags" not in stack.parts:
+            _say(axes, row + OFFSETS[0], "flags not told apart")
+        y = row + OFFSETS[-1]
+        error_bar(axes, y, stack.total, horizontal=True, colour="#111111")
+        axes.plot([stack.total.point], [y], "|", color="#111111", markersize=10, markeredgewidth=1.8)
+        _write(axes, y, max(v for v in (stack.total.high, stack.total.point) if v is not None), stack.total)
+        ends += [e for e in (stack.total.low, stack.total.high, stack.total.point) if e is not None]
+        if row:
+            axes.axhline(row - 0.5, color="#DDDDDD", linewidth=0.6)
+    span = max(max(ends) - min(ends), 1e-6)
+    axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.25)
+    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _bar(axes: Axes, y: float, config: str, part: str, start: float, value: Interval) -> list[float]:
+    """One part, from where the one before ended; returns the places its whisker reaches."""
+    style: Any = {
+        "flags": {"color": FLAGS_COLOUR},
+        "framework": {"color": look_of(NOOP).colour},
+        "implementation": {"facecolor": "#FFFFFF", "edgecolor": look_of(config).colour, "hatch": "////"},
+    }[part]
+    axes.barh(y, value.point, left=start, height=BAR, linewidth=1.0, **style)
+    low, high = (None if e is None else start + e for e in (value.low, value.high))
+    moved = Interval(start + value.point, low, high)
+    error_bar(axes, y, moved, horizontal=True, colour="#555555")
+    return [e for e in (moved.low, moved.high, moved.point) if e is not None]
+
+
+def _write(axes: Axes, y: float, right: float, value: Interval) -> None:
+    axes.annotate(percent(value.point), (max(right, 0.0), y), xytext=(7, 0), textcoords="offset points", va="center",
+                  fontsize=8.5)  # fmt: skip
+
+
+def _say(axes: Axes, y: float, text: str) -> None:
+    axes.annotate(text, (0, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
+                  color="#666666")  # fmt: skip
+
+
+def _title(aggregate: Aggregate, stacks: Stacks) -> str:
+    """What the largest tax is mostly made of, as far as its intervals tell."""
+    totals_of = {m: {c: s.total for c, s in found.items()} for m, found in stacks.items()}
+    metric = next((m for m, totals in totals_of.items() if above_zero(totals)), None)
+    if metric is None:
+        claims = [
+            f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m), beside=_beside(aggregate))}"
+            for m, totals in totals_of.items()
+        ]
+        is_open = any(not_known(totals) for totals in totals_of.values())
+        head = "Whether there is a tax to split is not known" if is_open else "No tax to split is found"
+        return f"{head}. {'. '.join(claims)}"
+    found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
+    taxed = above_zero(totals)
+    stack, name = found[taxed[0]], clean(label_of(aggregate, taxed[0]), 40)
+    whole = f"the {with_interval(stack.total)} that {name} adds to {what}"
+    others = _others(aggregate, totals, _without(aggregate, metric))
+    if not stack.parts:
+        return f"Of what {whole} is made cannot be told: {stack.why_not}{others}"
+    clear = [*above_zero(stack.parts), *below_zero(stack.parts)]
+    if not clear:
+        unknown = [_words(stack, p) for p in not_known(stack.parts)]
+        open_parts = f"; of {listing(unknown)} it is not known" if unknown else ""
+        return f"No part of {whole} is told apart from zero{open_parts}{others}"
+    parts = listing([f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear])
+    if all(0 <= stack.parts[p].point <= stack.total.point for p in clear):
+        return f"Of {whole}, {parts}{others}"
+    # More than the whole is no part of it: other parts are below zero, or seem so.
+    rest = [_words(stack, p) for p in stack.parts if p not in clear]
+    unclear = f"; not told apart from zero: {listing(rest)}" if rest else ""
+    return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
+
+
+def _without(aggregate: Aggregate, metric: str) -> list[str]:
+    """The no-op connector's tax is a part."""
+    return [c for c in without_number(aggregate, metric=metric, reference="ref_safe") if c != NOOP]
+
+
+def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[str]) -> str:
+    n = len(totals) + len(without)
+    if n == 1:
+        return ""
+    gains, unknown = len(below_zero(totals)), not_known(totals)
+    gain = f" and a gain for {gains} of {n}" if gains else ""
+    names = [[clean(label_of(aggregate, c), 40) for c in them] for them in (unknown, without)]
+    open_ends = f"; not known for {listing(names[0], n)}" if unknown else ""
+    lacking = f"; no number for {listing(names[1], n)}" if without else ""
+    of = f"{n} connectors{_beside(aggregate)}"
+    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{open_ends}{lacking}"
+
+
+def _beside(aggregate: Aggregate) -> str:
+    """Whose tax is a part, and not counted."""
+    return " beside the no-op one" if any(c.id == NOOP for c in configs(aggregate)) else ""
+
+
+def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
+    """Requests behind the taxes that are split; a part over blocks has blocks as its n."""
+    return counted(
+        [
+            int(n)
+            for m, found in stacks.items()
+            for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
+            if c in found and (n := number(row.get("n"))) is not None
+        ]
+    )
+
+
+def _words(stack: _Stack, part: str) -> str:
+    return REST if part == "implementation" and "flags" not in stack.parts else PARTS[part]
+
+
+def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
+    at = reference_rate(aggregate, "ref_safe")
+    whole = sorted(
+        {
+            c
+            for found in stacks.values()
+            for c, s in found.items()
+            if "flags" in s.parts and s.parts["flags"].point == 0
+        }
+    )
+    two = {
+        c: s.why_not
+        for found in stacks.values()
+        for c, s in found.items()
+        if s.parts and "flags" not in s.parts
+    }
+    torn = {c: s.why_not for found in stacks.values() for c, s in found.items() if not s.parts}
+    parts = [
+        f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
+        "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
+        f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
+        launches_behind(drawn := _drawn(aggregate, stacks)),
+        f"{behind} did not keep up: those taxes hold queueing."
+        if (behind := fell_behind(aggregate, drawn))
+        else "",
+        _unlike_words(stacks, "Known in fewer blocks than the whole", fewer=True),
+        _unlike_words(stacks, "Known over other blocks than the whole", fewer=False),
+        f"No setting of plain's is switched by {listing(whole, 6)}." if whole else "",
+        _two_words(two),
+        " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
+        of_reference_rates(aggregate),
+        left_out(aggregate, "a", {NOOP}.union(*stacks.values())),
+    ]
+    return " ".join(p for p in parts if p)
+
+
+def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Mapping[str, Any]]:
+    """The taxes behind the bars: those that are split, and those of the no-op connector and of matched baselines that are parts of them."""
+    found = []
+    for metric, own in stacks.items():
+        shown = set(own)
+        shown |= {NOOP for s in own.values() if "framework" in s.parts}
+        shown |= {MATCHED + c for c, s in own.items() if "flags" in s.parts}
+        taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
+        found += [row for c, row in taxes.items() if c in shown]
+    return found
+
+
+def _unlike_words(stacks: Stacks, head: str, *, fewer: bool) -> str:
+    """Parts that fewer blocks know than the whole, or parts that more do."""
+    named = []
+    for metric, found in stacks.items():
+        for config, stack in found.items():
+            own = {p: kind for p, kind in stack.unlike.items() if (p in stack.fewer) == fewer}
+            for kind in dict.fromkeys(own.values()):
+                parts = ", ".join(p for p, k in own.items() if k == kind)
+                named.append(f"{parts} of {METRICS[metric]} of {config} {clean(kind)}")
+    return f"{head}: {listing(named, 9)}." if named else ""
+
+
+def _two_words(two: Mapping[str, str]) -> str:
+    if not two:
+        return ""
+    named = "; ".join(f"{config}, since {why}" for config, why in two.items())
+    return (
+        f"In two parts, framework = the no-op connector's whole tax, implementation = the rest, with what settings cost in either: "
+        f"{named}."
+    )
+
+
+def _rows(stacks: Stacks) -> list[dict[str, Any]]:
+    return [
+        {"config": config, "metric": metric, "part": part, "tax": v.point, "low": v.low, "high": v.high}
+        for metric, found in stacks.items()
+        for config, stack in found.items()
+        for part, v in {**stack.parts, "total": stack.total}.items()
+    ]

@@ -1,0 +1,222 @@
+"""Figure 8: do the taxes of two connectors add up when they are stacked?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter
+
+from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
+from connector_tax.read.figures.claims import without_number
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    confidence_words,
+    configs,
+    interval,
+    is_of_one_launch,
+    label_of,
+    main_taxes,
+    numbers_of,
+    reference_rate,
+    source_note,
+    verdict_on,
+    why_absent,
+    why_no_number,
+)
+from connector_tax.read.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    percent_ticks,
+    set_claim,
+)
+from connector_tax.read.figures.words import (
+    clean,
+    counted_sides,
+    fell_behind,
+    launches_behind,
+    left_out,
+    of_reference_rates,
+    percent,
+    rate,
+    short_label,
+    with_interval,
+)
+
+# The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
+# on hosts without a GPU.
+STACKS = (
+    ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
+    ("multi_noop_example", ("noop_connector", "example_connector")),
+)
+
+
+# A tolerance that is a share of what may be nothing is none.
+AGAINST = "cannot be held against 30 % of the stack's tax"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    whole_id: str
+    part_ids: tuple[str, str]
+    whole: Interval
+    parts: tuple[Interval, Interval]
+    judged: Interval | None
+
+    @property
+    def total(self) -> Interval:
+        """The verdict's sum of the parts; without a verdict its ends are the sums of theirs, at least as wide as need be."""
+        if self.judged is not None:
+            return self.judged
+        lows, highs = [p.low for p in self.parts], [p.high for p in self.parts]
+        return Interval(
+            self.parts[0].point + self.parts[1].point,
+            sum(v for v in lows if v is not None) if None not in lows else None,
+            sum(v for v in highs if v is not None) if None not in highs else None,
+        )
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    rows = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    values = {c: v for c, row in rows.items() if (v := interval(row)) is not None}
+    once = {c for c in values if is_of_one_launch(rows[c].get("kind"))}
+    stacks = (_stack(aggregate, values, once, whole, parts) for whole, parts in STACKS)
+    stack = next((s for s in stacks if s is not None), None)
+    if stack is None:
+        return Omitted(_why_not(aggregate, values, once))
+
+    figure = new_figure(8.6, 4.6)
+    axes = figure.subplots()
+    first, second = stack.part_ids
+    bars = [
+        (first, stack.parts[0]),
+        (second, stack.parts[1]),
+        ("sum", stack.total),
+        (stack.whole_id, stack.whole),
+    ]
+    for position, (config, value) in enumerate(bars):
+        if config == "sum":
+            _sum_bar(axes, position, stack)
+        else:
+            look = look_of(config)
+            axes.bar(position, value.point, width=0.62, color=look.colour, edgecolor=look.colour)
+        error_bar(axes, position, value)
+        top = max(v for v in (value.high, value.point, 0.0) if v is not None)
+        axes.annotate(
+            percent(value.point), (position, top), xytext=(0, 5), textcoords="offset points", ha="center"
+        )
+    axes.axhline(stack.total.point, color="#777777", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+    axes.axhline(0, color="#333333", linewidth=0.9)
+    names = [short_label(label_of(aggregate, c)) for c in stack.part_ids]
+    axes.set_xticks(range(4), [names[0], names[1], "sum of the two", short_label(label_of(aggregate, stack.whole_id))
+                               + "\n(measured together)"])  # fmt: skip
+    ends = [e for _, v in bars for e in (v.low, v.high, v.point, 0.0) if e is not None]
+    span = max(max(ends) - min(ends), 1e-6)
+    axes.set_ylim(min(ends) - (0.06 * span if min(ends) < 0 else 0), max(ends) + 0.14 * span)
+    axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    axes.set_ylabel("tax of TTFT p90 against plain (%)")
+    axes.grid(axis="x", visible=False)
+    title = _title(aggregate, stack)
+    set_claim(figure, title, source_note(aggregate))
+    shown = [rows[c] for c in (*stack.part_ids, stack.whole_id)]
+    behind = launches_behind(shown)
+    return Drawn(figure, title, _caption(aggregate, shown, behind), _rows(bars))
+
+
+def _stack(
+    aggregate: Aggregate, values: dict[str, Interval], once: set[str], whole: str, parts: tuple[str, str]
+) -> _Stack | None:
+    """None where a tax is missing, or one is of one launch (``once``) and another over blocks."""
+    if not {whole, *parts} <= values.keys() or len({c in once for c in (whole, *parts)}) > 1:
+        return None
+    judged = interval(numbers_of(aggregate, "H4", whole).get("sum_of_parts"))
+    return _Stack(whole, parts, values[whole], (values[parts[0]], values[parts[1]]), judged)
+
+
+def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
+    """Stacked where both parts point the same way; a single bar where stacking would mislead."""
+    one, two = stack.parts
+    if one.point >= 0 and two.point >= 0:
+        for config, height, bottom in [
+            (stack.part_ids[0], one.point, 0.0),
+            (stack.part_ids[1], two.point, one.point),
+        ]:
+            look = look_of(config)
+            axes.bar(
+                position,
+                height,
+                bottom=bottom,
+                width=0.62,
+                facecolor="#FFFFFF",
+                edgecolor=look.colour,
+                hatch="////",
+            )
+    else:
+        axes.bar(
+            position, stack.total.point, width=0.62, facecolor="#FFFFFF", edgecolor="#555555", hatch="////"
+        )
+
+
+def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) -> str:
+    whole, parts = next(
+        ((w, p) for w, p in STACKS if any(c.id == w for c in configs(aggregate))), STACKS[0]
+    )  # the stack this campaign asked for, if any
+    lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
+    missing = [_named_reason(aggregate, c, lacking.get(c)) for c in (*parts, whole) if c not in values]
+    if missing:
+        return "the check needs both parts and the stacked configuration: " + "; ".join(missing)
+    alone = " and ".join(c for c in (*parts, whole) if c in once)
+    return f"taxes of one launch ({alone}) and over blocks of launches are not added up or compared"
+
+
+def _named_reason(aggregate: Aggregate, config: str, reason: str | None) -> str:
+    """Reasons of a tax do not say whose it is."""
+    absent = reason in (None, why_no_number(aggregate, config))
+    return why_absent(aggregate, config) if absent else f"{config}: {reason}"
+
+
+def _title(aggregate: Aggregate, stack: _Stack) -> str:
+    whole, total = stack.whole, stack.total
+    name = clean(label_of(aggregate, stack.whole_id), 40)
+    parts = f"its parts are {with_interval(total)} as a sum"
+    if whole.told == UNDETERMINED:
+        return (
+            f"Whether {name} has a tax is not known, {with_interval(whole)}, so additivity {AGAINST}; {parts}"
+        )
+    if whole.told == NO_TAX_FOUND:
+        return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity {AGAINST}; {parts}"
+    sides = f"{with_interval(total)} as a sum, {with_interval(whole)} measured together"
+    if whole.point < 0:
+        return f"{name} is a gain, {with_interval(whole)}, and additivity is asked of taxes; {parts}"
+    outcome = verdict_on(aggregate, "H4", stack.whole_id)
+    if outcome not in ("supported", "refuted"):
+        return f"Whether the two taxes add up is {outcome or 'not judged'}: {sides}"
+    miss = (whole.point - total.point) / abs(whole.point)
+    refuted = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
+    return f"The two taxes {'add up' if outcome == 'supported' else refuted}: {sides}"
+
+
+def _caption(aggregate: Aggregate, shown: list[Mapping[str, Any]], behind: str) -> str:
+    at = reference_rate(aggregate, "ref_safe")
+    return " ".join(
+        [
+            *([behind] if behind else []),
+            f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
+            f"Whiskers are {confidence_words(aggregate)} intervals;",
+            f"{counted_sides(shown, 'bar')}.",
+            *(
+                [f"{late} did not keep up: those taxes hold queueing."]
+                if (late := fell_behind(aggregate, shown))
+                else []
+            ),
+            *filter(None, [of_reference_rates(aggregate)]),
+            left_out(aggregate, "a"),
+        ]
+    )
+
+
+def _rows(bars: list[tuple[str, Interval]]) -> list[dict[str, Any]]:
+    return [{"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in bars]

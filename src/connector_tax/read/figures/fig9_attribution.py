@@ -1,0 +1,186 @@
+"""Figure 9: where the microseconds of a decoding step go that a connector adds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.claims import above_zero, below_zero, not_among, of_connectors, told_apart
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    confidence_words,
+    configs,
+    interval,
+    label_of,
+    mapping,
+    number,
+    reference_rate,
+    rows,
+    source_note,
+    tax_rows,
+    valid_cells,
+)
+from connector_tax.read.figures.style import (
+    Drawn,
+    Omitted,
+    error_bar,
+    microsecond_ticks,
+    new_figure,
+    set_claim,
+)
+from connector_tax.read.figures.words import (
+    clean,
+    counted,
+    fell_behind,
+    hooks_words,
+    left_out,
+    microseconds,
+    no_step_times,
+    of_reference_rates,
+    rate,
+    sentence,
+    short_label,
+)
+
+# Part -> colour and words; from the connector's own code outwards.
+LOOKS = {
+    "scheduler_hooks": ("#D55E00", "hooks, scheduler"),
+    "worker_hooks": ("#E69F00", "hooks, worker"),
+    "schedule": ("#0072B2", "schedule()"),
+    "update": ("#56B4E9", "update_from_output()"),
+    "round_trip": ("#BBBBBB", "executor and model"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    difference: Interval
+    parts: dict[str, Interval]
+    n: int
+    in_hooks: Interval | None
+
+
+def draw(aggregate: Aggregate) -> Drawn | Omitted:
+    if not aggregate.get("step_timing_available"):
+        return Omitted(no_step_times(aggregate))
+    splits = _splits(aggregate)
+    if not splits:
+        return Omitted(_why_not(aggregate))
+    figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)))
+    axes = figure.subplots()
+    ends = [0.0]
+    for row, split in enumerate(splits.values()):
+        ends += _stack(axes, row, split)
+    axes.set_yticks(range(len(splits)), [short_label(label_of(aggregate, c)) for c in splits])
+    axes.set_ylim(len(splits) - 0.45, -0.55)
+    span = max(max(ends) - min(ends), 1e-6)
+    axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.16)
+    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.xaxis.set_major_formatter(FuncFormatter(microsecond_ticks))
+    axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.set_xlabel("mean decoding step less plain's (µs)")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    legend = [Patch(facecolor=colour, label=words) for colour, words in LOOKS.values()]
+    title = _title(aggregate, splits)
+    set_claim(figure, title, source_note(aggregate), legend)
+    return Drawn(figure, title, _caption(aggregate, splits), _rows(splits))
+
+
+def _why_not(aggregate: Aggregate) -> str:
+    """Whose decoding steps are missing: without plain's nobody's have anything to be set beside."""
+    found = {c.id: _decoding_steps(aggregate, c.id) for c in configs(aggregate)}
+    others = [c for c, n in found.items() if n and is_connector(c)]
+    at = reference_rate(aggregate, "ref_safe")
+    where = "in phase A at ref_safe" + (f" ({rate(at)})" if at is not None else "")
+    if not found.get("plain"):
+        return f"plain has no decoding steps {where}, so nobody's can be set beside them"
+    if not others:
+        return f"no connector has decoding steps {where} to set beside plain's"
+    return f"plain or each connector has too few decoding steps {where} for an interval"
+
+
+def _decoding_steps(aggregate: Aggregate, config: str) -> int:
+    """In its cell of Phase A at ref_safe; none where that is lost or unrecorded."""
+    at = reference_rate(aggregate, "ref_safe")
+    kinds = [
+        mapping(mapping(mapping(cell.get("step")).get("by_kind")).get("decode_only"))
+        for cell in valid_cells(aggregate, "a", config)
+        if number(cell.get("rate_per_s")) == at
+    ]
+    return sum(int(number(kind.get("n")) or 0) for kind in kinds)
+
+
+def _splits(aggregate: Aggregate) -> dict[str, _Split]:
+    found: dict[str, _Split] = {}
+    for entry in rows(aggregate.get("attribution")):
+        difference = interval(entry.get("difference_us"))
+        parts = {str(p.get("part")): v for p in rows(entry.get("parts")) if (v := interval(p)) is not None}
+        if difference is not None and set(parts) == set(LOOKS):
+            n = int(number(entry.get("n_steps")) or 0)
+            found[str(entry.get("config"))] = _Split(
+                difference, parts, n, interval(entry.get("in_hooks_share"))
+            )
+    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    return dict(sorted(found.items(), key=lambda item: place.get(item[0], len(place))))
+
+
+def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
+    """Parts above zero stack to the right, those below to the left; the marker is their sum."""
+    right = left = 0.0
+    for part, (colour, _) in LOOKS.items():
+        width = split.parts[part].point
+        axes.barh(row, width, left=right if width >= 0 else left, height=0.5, color=colour,
+                  edgecolor="#FFFFFF", linewidth=0.6)  # fmt: skip
+        right, left = right + max(width, 0.0), left + min(width, 0.0)
+    whole = split.difference
+    error_bar(axes, row, whole, horizontal=True, colour="#111111")
+    axes.plot([whole.point], [row], "D", color="#111111", markersize=4.5, zorder=5)
+    ends = [right, left, *(e for e in (whole.low, whole.high, whole.point) if e is not None)]
+    axes.annotate(microseconds(whole.point), (max(ends), row), xytext=(7, 0), textcoords="offset points", va="center",
+                  fontsize=8.5)  # fmt: skip
+    return ends
+
+
+def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
+    found = {c: s.difference for c, s in splits.items()}
+    found = of_connectors(found)
+    shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
+    words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
+    title = sentence(told_apart(aggregate, found, without=not_among(aggregate, found), **words))
+    longest = next(iter(above_zero(found)), None)
+    share = None if longest is None else splits[longest].in_hooks
+    if share is None or longest is None or not share.excludes_zero:
+        return title
+    name = clean(label_of(aggregate, longest), 40)
+    return f"{title}. {sentence(hooks_words(share, f'what {name} adds'))}"
+
+
+def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
+    at = reference_rate(aggregate, "ref_safe")
+    counts = [s.n for s in splits.values()]
+    taxes = tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
+    late = fell_behind(aggregate, (row for row in taxes if row.get("config") in splits))
+    return " ".join(
+        [
+            f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
+            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; {counted(counts, 'steps')}. The five parts add up to the diamond; its whisker "
+            f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
+            *([f"{late} did not keep up at this rate, so more requests share a step."] if late else []),
+            *filter(None, [of_reference_rates(aggregate)]),
+            left_out(aggregate, "a", splits),
+        ]
+    )
+
+
+def _rows(splits: Mapping[str, _Split]) -> list[dict[str, Any]]:
+    return [
+        {"config": config, "part": part, "us_per_step": v.point, "low": v.low, "high": v.high}
+        for config, split in splits.items()
+        for part, v in {**split.parts, "total": split.difference}.items()
+    ]

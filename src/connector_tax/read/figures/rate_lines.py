@@ -1,0 +1,292 @@
+"""One percentile against the send rate, a line per configuration, with a strip of the saturation criteria below."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from connector_tax.read.figures.claims import of_connectors
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    ConfigView,
+    Interval,
+    confidence_words,
+    configs,
+    mapping,
+    number,
+    percentile,
+    phase_a_shape,
+    random_arrivals,
+    reference_rate,
+    rows,
+    saturation_rate,
+    source_note,
+    valid_cells,
+)
+from connector_tax.read.figures.style import (
+    Drawn,
+    Omitted,
+    Row,
+    error_bar,
+    look_of,
+    new_figure,
+    plain_log_axis,
+    rate_axis,
+    set_claim,
+)
+from connector_tax.read.figures.words import (
+    RANDOM_WORDS,
+    clean,
+    counted,
+    left_out,
+    levels,
+    listing,
+    of_reference_rates,
+    rate,
+    short_label,
+)
+
+CRITERIA = {
+    "throughput": ("x", "throughput below 95 % of requested"),
+    "waiting": ("+", "median of waiting requests above 1"),
+    "ttft_growth": ("1", "TTFT p90 above 1.5x that at half the rate"),
+}
+# Growth is not judged where arrivals are random.
+RANDOM_CRITERIA = {
+    "throughput": ("x", "throughput below 95 % of what was sent"),
+    "waiting": CRITERIA["waiting"],
+}
+# Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
+SIDESTEP = 1.022
+
+Point = tuple[Mapping[str, Any], Interval]
+
+
+def draw_rate_lines(aggregate: Aggregate, *, quantity: str, name: str, axis_label: str) -> Drawn | Omitted:
+    """Figure 1 and Figure 2; ``quantity`` is the key of the cells, ``name`` what it is called."""
+    lines = {c: _points(aggregate, c, quantity) for c in configs(aggregate)}
+    lines = {c: points for c, points in lines.items() if points}
+    if not lines:
+        return Omitted(f"no valid cell of phase A has a {name} p90")
+    cells = {c: valid_cells(aggregate, "a", c.id) for c in lines}
+    rates = sorted({float(cell["rate_per_s"]) for found in cells.values() for cell in found})
+    fired = {c: [(cell, _fired(cell)) for cell in cells[c] if _fired(cell)] for c in lines}
+    with_strip = any(fired.values())
+
+    strip_height = 0.45 + 0.19 * len(lines) if with_strip else 0
+    figure = new_figure(9.6, 5.0 + strip_height)
+    axes, strip = _panels(figure, with_strip, strip_height)
+    for position, (config, points) in enumerate(lines.items()):
+        _line(axes, config, points, SIDESTEP ** (position - (len(lines) - 1) / 2))
+    rate_axis(axes, rates)
+    plain_log_axis(axes)
+    axes.set_ylabel(axis_label)
+    _mark_references(axes, aggregate)
+    handles = [_legend_entry(c) for c in lines]
+    if with_strip:
+        handles.append(
+            Line2D([], [], linestyle="none", marker="x", markersize=10, color="#333333", label="saturated")
+        )
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    if strip is not None:
+        _strip(strip, list(lines), fired, CRITERIA if not random_arrivals(aggregate) else RANDOM_CRITERIA)
+    (strip or axes).set_xlabel("requested send rate (req/s)")
+    title = _title(aggregate, lines, name, quantity)
+    set_claim(figure, title, source_note(aggregate))
+    return Drawn(figure, title, _caption(aggregate, lines, name, quantity), _rows(lines, quantity))
+
+
+def _points(aggregate: Aggregate, config: ConfigView, quantity: str) -> list[Point]:
+    found = [(cell, percentile(cell, quantity, "p90")) for cell in valid_cells(aggregate, "a", config.id)]
+    return [(cell, value) for cell, value in found if value is not None and value.point > 0]
+
+
+def _fired(cell: Mapping[str, Any]) -> list[str]:
+    return [c for c in CRITERIA if mapping(cell.get("saturation_criteria")).get(c) is True]
+
+
+def _panels(figure: Figure, with_strip: bool, strip_height: float) -> tuple[Axes, Axes | None]:
+    if not with_strip:
+        return figure.subplots(), None
+    panels = figure.subplots(2, 1, sharex=True, height_ratios=[4.2, strip_height])
+    return panels[0], panels[1]
+
+
+def _line(axes: Axes, config: ConfigView, points: Sequence[Point], sidestep: float) -> None:
+    look = look_of(config.id)
+    xs = [float(cell["rate_per_s"]) * sidestep for cell, _ in points]
+    axes.plot(
+        xs, [v.point for _, v in points], color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4
+    )
+    for x, (cell, value) in zip(xs, points, strict=True):
+        error_bar(axes, x, value, colour=look.colour)
+        if _fired(cell):
+            axes.plot([x], [value.point], "x", color="#333333", markersize=10, markeredgewidth=1.1, zorder=5)
+
+
+def _legend_entry(config: ConfigView) -> Line2D:
+    look = look_of(config.id)
+    return Line2D(
+        [], [], color=look.colour, marker=look.marker, markersize=5.5, label=short_label(config.label)
+    )
+
+
+def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
+    safe, load = reference_rate(aggregate, "ref_safe"), reference_rate(aggregate, "ref_load")
+    marks = {safe: "ref_safe", load: "ref_load"} if safe != load else {safe: "ref_safe = ref_load"}
+    low, high = axes.get_xlim()
+    for value, text in marks.items():
+        if value is not None and low < value < high:
+            axes.axvline(value, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+            axes.annotate(
+                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points",
+                ha="left", va="top", fontsize=8.5, color="#555555",
+            )  # fmt: skip
+
+
+def _strip(
+    axes: Axes,
+    order: Sequence[ConfigView],
+    fired: Mapping[ConfigView, Sequence[tuple[Mapping[str, Any], list[str]]]],
+    words: Mapping[str, tuple[str, str]],
+) -> None:
+    """One row per configuration: which criteria fired at which rate."""
+    for row, config in enumerate(order):
+        for cell, criteria in fired[config]:
+            for column, criterion in enumerate(CRITERIA):
+                if criterion in criteria:
+                    x = float(cell["rate_per_s"]) * 1.12 ** (column - 1)
+                    marker = CRITERIA[criterion][0]
+                    axes.plot(
+                        [x], [row], marker, color=look_of(config.id).colour, markersize=7, markeredgewidth=1.4
+                    )
+    axes.set_yticks(range(len(order)), [short_label(c.label) for c in order], fontsize=8)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", visible=False)
+    handles = [
+        Line2D(
+            [], [], linestyle="none", marker=m, color="#333333", markersize=7, markeredgewidth=1.4, label=text
+        )
+        for m, text in words.values()
+    ]
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, title="saturated because",
+        title_fontsize=8, alignment="left", handletextpad=0.3,
+    )  # fmt: skip
+
+
+def _title(
+    aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str, quantity: str
+) -> str:
+    at = reference_rate(aggregate, "ref_safe")
+    values = {c: v for c, points in lines.items() for cell, v in points if cell["rate_per_s"] == at}
+    skipping = no_tax_of(aggregate, quantity)
+    plain = next((v for c, v in values.items() if c.id == "plain"), None)
+    if at is None or plain is None:
+        counted = {c: points for c, points in lines.items() if c.id not in skipping}
+        return _range(aggregate, counted or lines, name)
+    others = {c: v for c, v in values.items() if c.id in of_connectors({c.id: v}) and c.id not in skipping}
+    by_level = sorted(others, key=lambda c: others[c].point)
+    ends = [by_level[0], by_level[-1]] if len(by_level) > 1 else by_level
+    without, *said = levels([plain, *(others[c] for c in ends)])
+    first = f"At {rate(at)} {name} p90 is {without} without a connector"
+    if not others:
+        return first
+    named = [f"{text} ({clean(c.label, 40)})" for text, c in zip(said, ends, strict=True)]
+    return (
+        f"{first}; with one {named[0]}, one launch each"
+        if len(others) == 1
+        else f"{first}; with one of {len(others)} from {named[0]} to {named[1]}, one launch each"
+    )
+
+
+def _range(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str) -> str:
+    """Over the rates at which somebody has a value; at others of those measured nobody has one."""
+    every = sorted((v for points in lines.values() for _, v in points), key=lambda v: v.point)
+    known = sorted({float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points})
+    measured = {
+        float(cell["rate_per_s"]) for c in configs(aggregate) for cell in valid_cells(aggregate, "a", c.id)
+    }
+    silent = sorted(measured - set(known))
+    none = f"; at {_rates(silent)} no configuration has one" if silent else ""
+    low, high = levels([every[0], every[-1]])
+    return f"{name} p90 ranges from {low} to {high} at {_rates(known)}{none}"
+
+
+def _rates(values: Sequence[float]) -> str:
+    return f"{listing([f'{v:g}' for v in values], len(values))} req/s"
+
+
+def no_tax_of(aggregate: Aggregate, quantity: str) -> dict[str, str]:
+    """Configurations of which this latency is no tax -> why: they skip prefill, or compute something else than plain."""
+    found = mapping(aggregate.get("configs")) if quantity == "ttft_ms" else {}
+    skipping = {
+        str(c): str(why) for c, value in found.items() if (why := mapping(value).get("ttft_is_no_tax"))
+    }
+    differing = [
+        str(row.get("config")) for row in rows(aggregate.get("outputs")) if row.get("verdict") == "differs"
+    ]
+    return skipping | dict.fromkeys(differing, "its answers differ from plain's")
+
+
+def _caption(
+    aggregate: Aggregate,
+    lines: Mapping[ConfigView, Sequence[Point]],
+    name: str,
+    quantity: str,
+) -> str:
+    # A configuration without any point has no line, and its cells are named all the same.
+    cells = {c: valid_cells(aggregate, "a", c.id) for c in configs(aggregate)}
+    shape = phase_a_shape(aggregate)
+    sizes = [int(number(cell.get("n_window")) or 0) for points in lines.values() for cell, _ in points]
+    lost = [
+        f"{c.id} at {rate(float(cell['rate_per_s']))}"
+        for c, found in cells.items()
+        for cell in found
+        if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in lines.get(c, [])]
+    ]
+    knees = [
+        f"{c.id} at {rate(knee)}" for c in cells if (knee := saturation_rate(aggregate, c.id)) is not None
+    ]
+    parts = [
+        f"{name} p90 against the send rate, phase A"
+        + (f", {shape[0]} prompt and {shape[1]} output tokens" if shape else "")
+        + "; both axes logarithmic, lines set apart sideways a little.",
+        f"Bars are {confidence_words(aggregate)} intervals of one launch each; {counted([n for n in sizes if n])}.",
+        f"Saturation begins for {'; '.join(knees)}."
+        if knees
+        else "No configuration saturates at a measured rate.",
+    ]
+    if random_arrivals(aggregate):
+        parts.append(RANDOM_WORDS)
+    if lost:
+        parts.append(
+            "No point, because the cell was overloaded, or the percentile falls on a request that failed or was dropped: "
+            f"{'; '.join(lost)}."
+        )
+    parts += [
+        f"The title does not count {c}: its {name} is no tax, {clean(why)}."
+        for c, why in no_tax_of(aggregate, quantity).items()
+        if c in {line.id for line in lines}
+    ]
+    parts += [of_reference_rates(aggregate), left_out(aggregate, "a")]
+    return " ".join(filter(None, parts))
+
+
+def _rows(lines: Mapping[ConfigView, Sequence[Point]], quantity: str) -> list[Row]:
+    return [
+        {
+            "config": config.id,
+            "rate_per_s": cell["rate_per_s"],
+            f"{quantity}_p90": value.point,
+            "low": value.low,
+            "high": value.high,
+            "n": cell.get("n_window"),
+            "saturated_because": "+".join(_fired(cell)),
+        }
+        for config, points in lines.items()
+        for cell, value in points
+    ]

@@ -1,0 +1,201 @@
+"""The one look of all figures: a colour, a marker and a hatch per configuration, and how files are written.
+
+Colours are Okabe and Ito's (2008), which people with any common colour vision tell apart; markers and
+hatches carry the same information in grey. Both are fixed per id, so a configuration looks the same in
+every figure of every campaign.
+"""
+
+import hashlib
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from connector_tax.read.figures.lookup import Interval
+from connector_tax.read.figures.words import MINUS, TITLE_LIMIT, clean, hold_together, microseconds
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A finished picture, the sentence above it, the one below it, and the numbers in it."""
+
+    figure: Figure
+    title: str
+    caption: str
+    data_rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """Why there is no picture."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    colour: str
+    marker: str
+    hatch: str
+
+
+_LOOKS = {
+    "plain": Look("#000000", "o", ""),
+    "noop_connector": Look("#7F7F7F", "s", ".."),
+    "mooncake_producer": Look("#56B4E9", "^", "//"),
+    "mooncake_consumer": Look("#009E73", "v", "\\\\"),
+    "mooncake_both": Look("#D55E00", "D", "xx"),
+    "nixl_both": Look("#0072B2", "P", "--"),
+    "lmcache_only": Look("#E69F00", "X", "oo"),
+    "multi_mooncake_lmcache": Look("#CC79A7", "*", "++"),
+    "example_connector": Look("#8C6D31", "<", "||"),
+    "decode_bench": Look("#5E4FA2", ">", "OO"),
+    "multi_noop_example": Look("#A6761D", "h", "**"),
+    "nixl_cpu": Look("#3A6EA5", "p", "\\|"),
+    "nixl_virtual": Look("#0072B2", "P", "--"),
+    "multi_mooncake_nixl": Look("#CC79A7", "*", "++"),
+    "offloading": Look("#1B7837", "d", "//"),
+    "simple_cpu_offload": Look("#762A83", "H", "oo"),
+}
+_OTHER_COLOURS = ("#1B7837", "#762A83", "#B2182B", "#35978F", "#BF812D", "#4D4D4D", "#C51B7D", "#2166AC")
+_OTHER_MARKERS = ("8", "d", "H", "^", "v", "<", ">", "s", "D", "p", "P")
+_OTHER_HATCHES = ("//", "\\\\", "||", "--", "++", "xx", "oo")
+
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",  # ships with Matplotlib: the same glyphs on every machine
+    "font.size": 9.5,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "savefig.dpi": 160,
+    "svg.fonttype": "path",
+    "text.parse_math": False,  # a `$` in a connector's label is a dollar sign
+}
+TITLE_SIZE = 12.0
+# Of the bold title font; measured with the widest titles, so that none runs out of the picture.
+CHARACTERS_PER_INCH = 9.0
+
+
+def look_of(config_id: str) -> Look:
+    """Fixed for known ids; derived from the id itself for others, so it never depends on the company."""
+    known = _LOOKS.get(config_id)
+    if known is not None:
+        return known
+    digest = hashlib.sha256(config_id.encode()).digest()
+    return Look(
+        _OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)],
+        _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)],
+        _OTHER_HATCHES[digest[2] % len(_OTHER_HATCHES)],
+    )
+
+
+@contextmanager
+def drawing_style(salt: str) -> Iterator[None]:
+    """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable."""
+    with matplotlib.rc_context(rc={**_STYLE, "svg.hashsalt": salt}):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
+    """The title, wrapped to the figure's width; below the panels a common legend and where the numbers are from."""
+    text = textwrap.fill(
+        hold_together(clean(title, TITLE_LIMIT)),
+        width=max(40, int(figure.get_figwidth() * CHARACTERS_PER_INCH)),
+    )
+    figure.suptitle(text, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold")
+    height = figure.get_figheight()
+    note_share, legend_share = (0.24 / height if note else 0.0), (0.36 / height if legend else 0.0)
+    engine = figure.get_layout_engine()
+    if engine is not None and (note or legend):
+        # Constrained layout would put a legend of its own accord over the note, so the room is set apart here.
+        bottom = note_share + legend_share
+        engine.set(rect=(0, bottom, 1, 1 - bottom))  # type: ignore[call-arg]
+    if note:
+        figure.text(0.012, 0.06 / height, note, fontsize=8.5, color="#A02020", va="bottom")
+    if legend:
+        place = (0.5, note_share)
+        box = figure.legend(handles=list(legend), loc="lower center", ncols=len(legend), bbox_to_anchor=place)
+        box.set_in_layout(False)
+
+
+def error_bar(
+    axes: Axes, at: float, value: Interval, *, horizontal: bool = False, colour: str = "#222222"
+) -> None:
+    """The interval of one point; an open upper end is an arrow head on the point."""
+    low = value.point if value.low is None else min(value.low, value.point)
+    high = value.point if value.high is None else max(value.high, value.point)
+    ends, here = [low, high], [at, at]
+    # A line whose end marks are the caps; Axes.errorbar builds the same from four artists, ten times slower.
+    style: Any = {"color": colour, "linewidth": 1.2, "markersize": 6, "markeredgewidth": 1.2, "zorder": 3}
+    if horizontal:
+        axes.plot(ends, here, marker="|", **style)
+    else:
+        axes.plot(here, ends, marker="_", **style)
+    if value.high is None and value.low is not None:
+        place = (value.point, at) if horizontal else (at, value.point)
+        axes.plot(*place, marker=">" if horizontal else "^", color=colour, markersize=6, zorder=4)
+
+
+def rate_axis(axes: Axes, rates: list[float]) -> None:
+    """A base-2 logarithmic x axis with one tick per measured rate."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(rates)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(min(rates) / 1.35, max(rates) * 1.35)
+
+
+def plain_log_axis(axes: Axes) -> None:
+    """A logarithmic y axis labelled 20, 50, 100 rather than in powers."""
+    axes.set_yscale("log")
+    axes.margins(y=0.09)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    low, high = axes.get_ylim()
+    wide = high / low > 30
+    axes.yaxis.set_minor_formatter(
+        NullFormatter() if high / low > 3000 else FuncFormatter(lambda v, _: _minor(v, wide))
+    )
+
+
+def _minor(value: float, wide: bool) -> str:
+    leading = float(f"{value:.0e}".split("e")[0])
+    wanted = (2, 5) if wide else (2, 3, 4, 5, 6, 8)
+    return f"{value:,.10g}" if leading in wanted else ""
+
+
+def percent_ticks(value: float, _position: object = None) -> str:
+    return f"{MINUS if value < 0 else ''}{abs(value) * 100:,.6g} %"
+
+
+def microsecond_ticks(value: float, _position: object = None) -> str:
+    return microseconds(value).removesuffix(" µs") if value else "0"
+
+
+def save(figure: Figure, folder: Path, name: str) -> dict[str, str]:
+    """SVG and PNG without dates or versions in them: the same numbers give the same bytes."""
+    figure.savefig(folder / f"{name}.svg", format="svg", metadata={"Date": None, "Creator": "connector-tax"})
+    figure.savefig(folder / f"{name}.png", format="png", metadata={"Software": None})
+    return {"svg": f"{name}.svg", "png": f"{name}.png"}

@@ -1,0 +1,254 @@
+"""Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from connector_tax.base.opening import printable
+from connector_tax.base.records.connector import is_connector
+from connector_tax.base.statistics.texts import digits_apart, digits_apart_each, usual_decimals
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    Interval,
+    configs,
+    excluded_cells,
+    number,
+    reference_flags,
+)
+
+PHASES = {"b": "B", "b_prime": "B'"}
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+RANDOM_WORDS = (
+    "Arrivals are random, so throughput is held against what was sent and growth of TTFT p90 is not judged: saturation is "
+    "found less surely than with fixed arrivals."
+)
+MINUS = "\N{MINUS SIGN}"
+# Medians in milliseconds are known to no more; neighbours may differ in the last of them alone.
+LEVEL_DIGITS = 5
+# Of configurations that have a number somewhere.
+MEASURED = ("measured", "partial")
+
+
+# Of a figure's title: it counts all connectors and names most of them.
+TITLE_LIMIT = 1000
+
+
+def clean(text: str, limit: int = 400) -> str:
+    """One printable line of at most ``limit`` characters; names come from a YAML file and may be anything."""
+    line = " ".join(printable(text, len(text)).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def hold_together(text: str) -> str:
+    """``text`` with its numbers tied to their units, so that no line ends between them."""
+    return re.sub(r"(?<=\d) (?=(?:%|µs|ms|s|req/s|tokens)(?![a-z]))", "\N{NO-BREAK SPACE}", text)
+
+
+def short_label(label: str) -> str:
+    """A legend entry; Matplotlib hides labels that start with an underscore, so that goes."""
+    return clean(label, 26).lstrip("_ ") or "?"
+
+
+def percent(ratio: float, *, no_zero: bool = False) -> str:
+    """``0.312`` -> ``"+31 %"``; one decimal below 10 %. With ``no_zero`` ``0.0003`` -> ``"+0.03 %"``, and not ``"0 %"``."""
+    return signed([ratio], "ratio", no_zero=no_zero)[0]
+
+
+def microseconds(value: float) -> str:
+    return signed([value], "us")[0]
+
+
+def signed(
+    values: Sequence[float],
+    unit: str,
+    *,
+    no_zero: bool = False,
+    decimals: Callable[[float], int] = usual_decimals,
+) -> list[str]:
+    """With sign and unit, and with as many digits as tell them apart.
+
+    Args:
+        unit: ``ratio`` or ``us``.
+        no_zero, decimals: see ``digits_apart``.
+    """
+    scale, word = (100, "%") if unit == "ratio" else (1, "µs")
+    texts = digits_apart([scale * v for v in values], decimals, no_zero=no_zero)
+    return [f"{_with_sign(text)} {word}" for text in texts]
+
+
+def _with_sign(text: str) -> str:
+    return text if text == "0" else text.replace("-", MINUS) if text.startswith("-") else f"+{text}"
+
+
+def levels(values: Sequence[Interval]) -> list[str]:
+    """``105 ms [104 ms, 111 ms]``, each told apart from its ends and from the others' points; seconds where one has ten or more."""
+    known = [v for i in values for v in (i.point, i.low, i.high) if v is not None]
+    scale, unit = (0.001, "s") if max(map(abs, known), default=0.0) >= 10_000 else (1.0, "ms")
+    own = [[scale * v for v in (i.point, i.low, i.high) if v is not None] for i in values]
+    points = [scale * i.point for i in values]
+    texts = digits_apart_each([*own, points], _three_digits, significant=LEVEL_DIGITS)
+    found = []
+    for value, told in zip(values, map(iter, texts), strict=False):
+        point, *ends = (
+            "unbounded" if v is None else f"{next(told)} {unit}" for v in (value.point, value.low, value.high)
+        )
+        found.append(f"{point} [{ends[0]}, {ends[1]}]")
+    return found
+
+
+def _three_digits(size: float) -> int:
+    """Decimals that make three digits of a number of this size."""
+    return 2 if size < 1 else max(0, 2 - math.floor(math.log10(size)))
+
+
+def rate(value: float) -> str:
+    return f"{value:g} req/s"
+
+
+def interval_texts(
+    value: Interval, unit: str = "ratio", decimals: Callable[[float], int] = usual_decimals
+) -> tuple[str, str, str]:
+    """Point, lower and upper end, told apart and from zero; an open end is said in words."""
+    known = [v for v in (value.point, value.low, value.high) if v is not None]
+    texts = iter(signed(known, unit, no_zero=value.excludes_zero, decimals=decimals))
+    point = next(texts)
+    low = "no lower bound" if value.low is None else next(texts)
+    return point, low, "no upper bound" if value.high is None else next(texts)
+
+
+def with_interval(value: Interval, unit: str = "ratio") -> str:
+    """``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
+    point, low, high = interval_texts(value, unit)
+    return f"{point} [{low}, {high}]"
+
+
+def share_text(value: Interval) -> str:
+    """``"76 % [70 %, 82 %]"``, of something."""
+    known = [100 * v for v in (value.point, value.low, value.high) if v is not None]
+    texts = iter(digits_apart(known, lambda _: 0, no_zero=value.excludes_zero))
+    point, *ends = ("?" if v is None else f"{next(texts)} %" for v in (value.point, value.low, value.high))
+    return f"{point} [{ends[0]}, {ends[1]}]"
+
+
+def hooks_words(share: Interval, whole: str) -> str:
+    """What part of a difference is spent in hooks; where its whole interval is more than all of it other parts of the step take less
+    than plain's.
+
+    Args:
+        whole: what it is a share of: ``the difference``, ``what A adds``.
+    """
+    if share.point <= 1:
+        return f"{share_text(share)} of {whole} is spent in hooks"
+    others = share.low is not None and share.low > 1
+    less = ", and other parts of the step less than plain's" if others else ""
+    return f"hooks take {share_text(share)} of {whole}{less}"
+
+
+def sentence(text: str) -> str:
+    """With a capital."""
+    return text[:1].upper() + text[1:]
+
+
+def listing(items: Sequence[str], most: int = 3) -> str:
+    """``"a, b, c and 4 more"``."""
+    if len(items) > most:
+        return ", ".join(items[:most]) + f" and {len(items) - most} more"
+    return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else "".join(items)
+
+
+def counted(counts: Sequence[int], of: str = "requests per point") -> str:
+    """``"n = 200 to 1,920 requests per point"``."""
+    if not counts:
+        return "n unknown"
+    low, high = min(counts), max(counts)
+    return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + f" {of}"
+
+
+def counted_sides(taxes: Sequence[Mapping[str, Any]], of: str = "point") -> str:
+    """``counted`` where both sides are alike, else ``"n = 320 requests with the connector and 640 without per point"``."""
+    own, plain = ([int(n) for t in taxes if (n := number(t.get(k)))] for k in ("n", "n_plain"))
+    ends = [(min(side), max(side)) for side in (own, plain) if side]
+    if len(set(ends)) < 2:
+        return counted([*own, *plain], f"requests per {of}")
+    first, second = (f"{low:,}" + (f" to {high:,}" if high > low else "") for low, high in ends)
+    return f"n = {first} requests with the connector and {second} without per {of}"
+
+
+def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
+    """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
+    blocks = sorted({int(n) for row in chosen if (n := number(row.get("blocks"))) is not None})
+    over = {row.get("config") for row in chosen if row.get("blocks") is not None}
+    # A configuration may have one latency over blocks and the other not, or one reference rate.
+    others = sorted({_which(row, row.get("config") in over) for row in chosen if row.get("blocks") is None})
+    sentences = []
+    if not blocks:
+        sentences.append("Of one launch each: what launches differ by is not in the intervals.")
+    if blocks:
+        most = f" (one launch: {listing(others, 9)})" if others else ""
+        sentences.append(f"Over {' and '.join(map(str, blocks))} blocks of launches{most}.")
+    stand_ins = {
+        str(row.get("config")): str(row.get("phase"))
+        for row in chosen
+        if row.get("blocks") is None and row.get("phase") not in ("a", None)
+    }
+    if stand_ins:
+        named = [f"{c} (phase {PHASES.get(p, p)})" for c, p in sorted(stand_ins.items())]
+        sentences.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
+    return " ".join(sentences)
+
+
+def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
+    config = str(row.get("config"))
+    if not one_of_several:
+        return config
+    metric = str(row.get("metric"))
+    return f"{METRICS.get(metric, metric)} of {config} at {row.get('reference')}"
+
+
+def of_reference_rates(aggregate: Aggregate) -> str:
+    """What qualifies them, as the flags under the headline say it; nothing where nothing does."""
+    flags = reference_flags(aggregate)
+    return f"Reference rates carry: {', '.join(flags)}." if flags else ""
+
+
+def no_step_times(aggregate: Aggregate) -> str:
+    """Why no figure of steps can be drawn."""
+    return (
+        f"step times were not recorded: {aggregate.get('step_timing_reason') or 'no cell has step records'}"
+    )
+
+
+def fell_behind(aggregate: Aggregate, taxes: Iterable[Mapping[str, Any]], plain: str = "Plain") -> str:
+    """``Plain and nixl_both``: which sides of these taxes did not keep up, in the campaign's order; empty where all did."""
+    found = {
+        "plain" if side == "plain" else str(row.get("config"))
+        for row in taxes
+        for side in row.get("overloaded") or []
+    }
+    order = [c.id for c in configs(aggregate)]
+    names = [*(c for c in order if c in found), *sorted(found - set(order))]
+    return listing([plain if c == "plain" else c for c in names], len(names))
+
+
+def left_out(aggregate: Aggregate, phase: str, drawn: Collection[str] | None = None) -> str:
+    """The caption's sentences on what is not in the picture: skipped configurations, those without a number, invalid cells.
+
+    Args:
+        drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
+    """
+    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in MEASURED]
+    cells = excluded_cells(aggregate, phase)
+    sentences = []
+    if absent:
+        sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")
+    if drawn is not None:
+        silent = [
+            c.id
+            for c in configs(aggregate)
+            if is_connector(c.id) and c.id not in drawn and c.status in MEASURED
+        ]
+        if silent:
+            sentences.append(f"Without a number here: {listing(silent, len(silent))}.")
+    sentences.append(f"Excluded cells: {listing(cells)}." if cells else "Excluded cells: none.")
+    return " ".join(sentences)

@@ -1,0 +1,80 @@
+"""Whether a cell was measured for this campaign: same names, same launch and same load as ``campaign.json`` says.
+
+Only what both sides know is compared: a parameter that one of them was written without says nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.plan import cells_of, config_of, launch_spec
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.redaction import redacted
+
+# What preflight puts into the launch of a matched baseline, once it has seen the other engine.
+MATCHED = {"extra_args", "env"}
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """What cells are held against.
+
+    Attributes:
+        config: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
+    """
+
+    campaign: str
+    config: CampaignConfig | None
+
+    @classmethod
+    def to(cls, document: dict[str, Any]) -> tuple["Belonging", str | None]:
+        """Also why the config cannot be read, if so."""
+        try:
+            return cls(document["campaign"], config_of(document)), None
+        except (ArtifactError, LookupError, AttributeError, TypeError, ValueError) as error:
+            return cls(document["campaign"], None), str(error)
+
+    def faults(self, run: RunFolder, folder: CellFolder, document: dict[str, Any]) -> list[str]:
+        """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
+        named = (document["campaign"], document["connector"], document["phase"], document["cell_id"])
+        if named != (self.campaign, run.connector_id, run.phase, folder.cell_id):
+            return [f"belongs to {' '.join(map(str, named))}, not here"]
+        if self.config is None or not _lists(self.config, run.connector_id):
+            return []
+        faults = []
+        # Both without secrets: cells of earlier versions hold them, and a campaign that was started again does not.
+        own, planned = (
+            redacted(document.get("launch") or {}),
+            redacted(launch_spec(self.config, run.connector_id)),
+        )
+        free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
+        if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
+            faults.append(f"was launched otherwise than campaign.json says ({', '.join(different)})")
+        spec = CellSpec.from_json(document["spec"])
+        wanted = _planned(self.config, run, spec)
+        if wanted is None:
+            faults.append("is not part of the plan in campaign.json")
+        elif different := [k for k, v in document["spec"].items() if v != getattr(wanted, k)]:
+            faults.append(f"was loaded otherwise than campaign.json says ({', '.join(different)})")
+        return faults
+
+
+def _lists(config: CampaignConfig, connector_id: str) -> bool:
+    return connector_id in (*config.connector_ids, PLAIN_AGAIN)
+
+
+def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
+    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are found, not asked for."""
+    rates = [spec.rate_per_s]
+    if run.phase == "c":
+        rates = [spec.rate_per_s * f.turns_per_session for f in config.phase_c.sessions]
+    planned = [
+        cell
+        for rate in rates
+        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate))
+    ]
+    return next((cell for cell in planned if cell.cell_id == spec.cell_id), None)

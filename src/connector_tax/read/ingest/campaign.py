@@ -1,0 +1,329 @@
+"""``results/<campaign>/`` to frozen tables.
+
+A cell that cannot be trusted (a torn line, a request twice, a checksum that differs, another
+campaign's file) is kept out and named in ``problems``; everything else is read.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.launches import Launch, read_launches
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.artifacts.receipts import Receipt, read_receipt
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json
+from connector_tax.base.forms import misfit
+from connector_tax.base.opening import printable
+from connector_tax.base.parallel import Each
+from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.records.cell import PHASES, is_repeat
+from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
+from connector_tax.read.ingest.checks import Checked, check_files
+from connector_tax.read.ingest.form import (
+    LAUNCHES,
+    RECEIPT,
+    fault_of_campaign,
+    fault_of_diff,
+    fault_of_preflight,
+    fault_of_rates,
+)
+
+# What a file of another form than expected makes its readers raise.
+UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something a reader of the report must know."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it has one.
+
+    Attributes:
+        launches: how long each took, oldest first; none where they were not timed.
+    """
+
+    folder: RunFolder
+    receipt: Receipt | None
+    cells: tuple[CellData, ...]
+    outputs: list[dict[str, Any]] | None = None
+    launches: tuple[Launch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignData:
+    """Everything the analysis reads."""
+
+    root: Path
+    document: dict[str, Any]
+    preflight: dict[str, Any] | None
+    reference_rates: dict[str, Any] | None
+    engine_diff: dict[str, Any] | None
+    runs: tuple[RunData, ...]
+    problems: tuple[Problem, ...]
+
+    def cells(self) -> list[CellData]:
+        return [cell for run in self.runs for cell in run.cells]
+
+    def tables_not_kept(self) -> list[str]:
+        """Why step tables could not be written, one reason per cell without."""
+        return [
+            c.steps.not_kept for c in self.cells() if c.steps is not None and c.steps.not_kept is not None
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedRun:
+    """A run of which receipt and ``cell.json`` alone were read; a cell that cannot be read is a problem."""
+
+    folder: RunFolder
+    receipt: Receipt | None
+    cells: tuple[OpenedCell | Problem, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_campaign(
+    root: Path, *, phases: tuple[str, ...] = PHASES, steps: bool = True, each: Each = map
+) -> CampaignData:
+    """Read what is there; a campaign may be partial.
+
+    Args:
+        steps: whether to read step records, by far the largest part.
+        each: over cells; the large files of several are looked at at once where it is a pool's.
+
+    Raises:
+        ArtifactError: there is no campaign at ``root``.
+    """
+    folder = CampaignFolder(root)
+    document = read_campaign_file(folder.campaign_file)
+    if fault := fault_of_campaign(document):
+        raise ArtifactError(
+            f"{folder.campaign_file}: {fault}; nothing can be worked out from such a campaign."
+        )
+    problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
+    campaign, unknown = Belonging.to(document)
+    if unknown is not None:
+        problems.append(Problem(str(folder.campaign_file), f"cells are not held against it: {unknown}"))
+    opened = []
+    for run_folder in folder.runs():
+        wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
+        if wanted and run_folder.path.parent.name.startswith(document["date"] + "_"):
+            opened.append(_open_run(folder, run_folder, document["campaign"], steps))
+        elif wanted:
+            problems.append(
+                Problem(
+                    str(run_folder.path), f"of another date than this campaign ({document['date']}); left out"
+                )
+            )
+    files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
+    checked = iter(each(check_files, files))
+    runs = [_read_run(run, checked, campaign, problems) for run in opened]
+    problems += _mixed(runs)
+    runs = _only_comparable(runs, problems)
+    return CampaignData(
+        root=root,
+        document=document,
+        preflight=_optional(folder.preflight_status, fault_of_preflight, problems),
+        reference_rates=_optional(folder.reference_rates, fault_of_rates, problems),
+        engine_diff=_optional(folder.engine_diff, fault_of_diff, problems),
+        runs=tuple(runs),
+        problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
+    )
+
+
+def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
+    problems: list[Problem] = []
+    receipt = _receipt(folder, name, problems)
+    wanted = {c["cell_id"]: c for c in receipt.cells} if receipt is not None else None
+    cells: list[OpenedCell | Problem] = []
+    for cell in folder.finished_cells():
+        if wanted is not None and cell.cell_id not in wanted:
+            cells.append(Problem(str(cell.path), "not part of the plan any more; left out"))
+            continue
+        entry = wanted[cell.cell_id] if wanted is not None else None
+        try:
+            cells.append(open_cell(campaign, folder, cell, entry, steps))
+        except UNREADABLE as error:
+            cells.append(_unreadable(cell, error))
+    return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))
+
+
+def _read_run(
+    opened: _OpenedRun, checked: Iterator[Checked], campaign: Belonging, problems: list[Problem]
+) -> RunData:
+    folder, receipt = opened.folder, opened.receipt
+    problems += opened.problems
+    cells = []
+    for opened_cell in opened.cells:
+        if isinstance(opened_cell, Problem):
+            problems.append(opened_cell)
+            continue
+        try:
+            cell = read_cell_data(opened_cell, next(checked), campaign)
+        except UNREADABLE as error:
+            problems.append(_unreadable(opened_cell.folder, error))
+            continue
+        problems += _problems_of(cell, opened_cell.folder)
+        cells.append(cell)
+    on_disk = {c.cell_id for c in folder.finished_cells()}
+    for cell_id in sorted({c["cell_id"] for c in receipt.cells} - on_disk if receipt is not None else ()):
+        problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
+    outputs = _outputs(folder, campaign.campaign, problems)
+    return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
+
+
+def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
+    """As the receipt has them, or of a run that has not ended its own file."""
+    try:
+        found = list(receipt.launches) if receipt is not None else read_launches(folder.launches)
+        if fault := misfit(found, LAUNCHES, "launches"):
+            raise ArtifactError(fault)
+        return tuple(found)
+    except UNREADABLE as error:
+        where = folder.receipt if receipt is not None else folder.launches
+        problems.append(Problem(str(where), f"its launches are taken as not timed: {_said(error)}"))
+        return ()
+
+
+def _unreadable(cell: CellFolder, error: Exception) -> Problem:
+    return Problem(str(cell.path), f"cannot be read, left out: {_said(error)}")
+
+
+def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
+    problems = [Problem(str(folder.path), f"{fault}; cell left out") for fault in cell.left_out]
+    # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with faults it is not known.
+    if not cell.left_out and not any(r.status == "ok" for r in cell.requests):
+        problems.append(Problem(str(folder.path), "no request completed"))
+    if cell.steps is not None and cell.steps.torn:
+        problems.append(Problem(str(folder.engine_step), "its last line is torn and not used"))
+    return problems
+
+
+def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[dict[str, Any]] | None:
+    """None where this run had no accuracy pass, or what lies there is not one of this run."""
+    if not os.path.lexists(folder.outputs):
+        return None
+    try:
+        document = read_json(folder.outputs)
+        named = (document["campaign"], document["connector"])
+        outputs = document["outputs"]
+        if named == (campaign, folder.connector_id) and all(isinstance(o, dict) for o in outputs):
+            return list(outputs)
+        fault = f"is of {' '.join(map(str, named))}; not used"
+    except UNREADABLE as error:
+        fault = f"cannot be read: {_said(error)}"
+    problems.append(Problem(str(folder.outputs), fault))
+    return None
+
+
+def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Receipt | None:
+    """None where the run has not ended, or its receipt is not one of this run."""
+    if not os.path.lexists(folder.receipt):
+        return None
+    try:
+        if fault := misfit(read_json(folder.receipt), RECEIPT):
+            raise ArtifactError(fault)
+        receipt = read_receipt(folder)
+        named = (receipt.campaign, receipt.connector, receipt.phase)
+        if named == (campaign, folder.connector_id, folder.phase):
+            return receipt
+        fault = f"is of {' '.join(map(str, named))}; it and its cells' checksums are not used"
+    except UNREADABLE as error:
+        fault = f"cannot be read: {_said(error)}"
+    problems.append(Problem(str(folder.receipt), fault))
+    return None
+
+
+def _mixed(runs: list[RunData]) -> list[Problem]:
+    """What a campaign should have one of and has several: engine, host, load generator."""
+    problems = []
+    cells = [cell for run in runs for cell in run.cells]
+    for what, values in (
+        ("engine versions", [_engine(c)["versions"] for c in cells]),
+        ("hosts or GPUs", [{k: v for k, v in _engine(c).items() if k != "versions"} for c in cells]),
+        ("versions of the load generator", [c.document["code"]["loadgen_sha256"] for c in cells]),
+    ):
+        kinds: dict[str, list[str]] = {}
+        for cell, value in zip(cells, values, strict=True):
+            kinds.setdefault(str(value), []).append(f"{cell.config}/{cell.phase}/{cell.cell_id}")
+        if len(kinds) > 1:
+            groups = "; ".join(f"{len(v)} cells from {v[0]} on: {k}" for k, v in kinds.items())
+            problems.append(Problem("campaign", f"measured with {len(kinds)} {what}: {groups}"))
+    return problems
+
+
+def _only_comparable(runs: list[RunData], problems: list[Problem]) -> list[RunData]:
+    """Keep out what ran on another engine, host or GPU than the cell of plain it is compared with."""
+    baseline = {
+        (c.phase, c.cell_id): c for run in runs for c in run.cells if c.config == "plain" and c.usable
+    }
+    found = []
+    for run in runs:
+        cells = []
+        for cell in run.cells:
+            plain = baseline.get((cell.phase, cell.cell_id))
+            differing = _differing(cell, plain) if plain is not None else []
+            if differing:
+                fault = f"not comparable: {', '.join(differing)} not as in plain's cell"
+                problems.append(
+                    Problem(str(run.folder.path / "cells" / cell.cell_id), f"{fault}; cell left out")
+                )
+                cell = replace(cell, left_out=(*cell.left_out, fault))
+            cells.append(cell)
+        found.append(replace(run, cells=tuple(cells)))
+    return found
+
+
+def _differing(cell: CellData, plain: CellData) -> list[str]:
+    own, other = _engine(cell), _engine(plain)
+    return [
+        f"{name} {own[part].get(name)} / {other[part].get(name)}"
+        for part in ("versions", "host", "gpu")
+        for name in sorted({*own[part], *other[part]})
+        if own[part].get(name) != other[part].get(name)
+    ]
+
+
+def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
+    """What must be equal for two cells to be compared.
+
+    Memory size is left out: the same host reports a few MiB more or less after a reboot.
+    """
+    engine = cell.document["engine"]
+    host = {k: v for k, v in engine["host"].items() if k != "memory_mib"}
+    gpu = {"GPU": engine["gpu"], "virtual GPU": (engine.get("virtual_gpu") or {}).get("sha256")}
+    return {"versions": engine["versions"], "host": host, "gpu": gpu}
+
+
+def _optional(
+    path: Path, fault_of: Callable[[Any], str | None], problems: list[Problem]
+) -> dict[str, Any] | None:
+    if not os.path.lexists(path):
+        return None
+    try:
+        value: dict[str, Any] = read_json(path)
+        if fault := fault_of(value):
+            raise ArtifactError(f"cannot be read: {fault}")
+        return value
+    except ArtifactError as error:
+        problems.append(Problem(str(path), _said(error)))
+        return None
+
+
+def _said(error: Exception) -> str:
+    """A missing key says only its name."""
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _where(path: Path, root: Path) -> str:
+    """Relative to the campaign, so that the analysis says the same on every machine."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -1,0 +1,123 @@
+"""One cell's folder to ``CellData``: what is wrong with its files stands beside what they say."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.read.ingest.checks import CellFiles, Checked
+from connector_tax.read.ingest.form import fault_of_cell
+from connector_tax.read.ingest.requests import read_requests
+from connector_tax.read.ingest.samples import Samples, read_samples
+from connector_tax.read.ingest.tables import StepRecords
+
+# Keys of cell.json without which a cell says nothing.
+NEEDED = (
+    *("campaign", "connector", "phase", "cell_id", "spec", "window", "clock", "files"),
+    *("engine", "code", "verdict", "reasons", "flags", "health", "cpu"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CellData:
+    """One finished cell.
+
+    Attributes:
+        left_out: why the files keep it out of the statistics; each also stands in ``problems``. Reasons
+            found while measuring stand in ``document["reasons"]``.
+        steps: read when asked for, one cell at a time, since they are large; None where there are none.
+    """
+
+    config: str
+    phase: str
+    cell_id: str
+    spec: CellSpec
+    window: CellWindow
+    document: dict[str, Any]
+    requests: list[RequestRecord]
+    samples: Samples
+    steps: StepRecords | None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may enter the statistics."""
+        return not self.left_out and self.document["verdict"] == "valid"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCell:
+    """A cell of which ``cell.json`` alone was read.
+
+    Attributes:
+        files: what is to be looked at before the rest is read.
+    """
+
+    run: RunFolder
+    folder: CellFolder
+    document: dict[str, Any]
+    files: CellFiles
+
+
+def open_cell(
+    campaign: CampaignFolder, run: RunFolder, folder: CellFolder, entry: dict[str, Any] | None, steps: bool
+) -> OpenedCell:
+    """Read ``cell.json``.
+
+    Raises:
+        ArtifactError: it is missing, not JSON, of another schema, or says too little.
+        LookupError, AttributeError, TypeError, ValueError: what it says has another form.
+    """
+    document = read_cell(folder)
+    lacking = [k for k in NEEDED if k not in document]
+    if lacking:
+        raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
+    if fault := fault_of_cell(document):
+        raise ArtifactError(f"cell.json: {fault}")
+    files = CellFiles(
+        folder.path,
+        {name: expected["sha256"] for name, expected in (entry or document)["files"].items()},
+        msgspec.convert(document["window"], CellWindow),
+        folder.engine_step if steps else None,
+        campaign.step_table(folder),
+        # As it was launched; a cell of before launches were described has none to say so.
+        (document.get("launch") or {}).get("kv_transfer_config") is not None,
+    )
+    return OpenedCell(run, folder, document, files)
+
+
+def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) -> CellData:
+    """The rest of a cell, its files having been looked at.
+
+    Raises:
+        ArtifactError: its step records cannot be read.
+        LookupError, AttributeError, TypeError, ValueError: a file has another form.
+    """
+    run, folder, document = opened.run, opened.folder, opened.document
+    spec = msgspec.convert(document["spec"], CellSpec)
+    faults = [*campaign.faults(run, folder, document), *checked.faults]
+    if folder.requests.name not in document["files"]:
+        faults.append(f"{folder.requests.name} is missing")
+    requests, wrong = read_requests(folder.requests)
+    faults += [f"{folder.requests.name}: {fault}" for fault in wrong]
+    if checked.unreadable is not None and not faults:
+        raise ArtifactError(checked.unreadable)
+    window = opened.files.window
+    return CellData(
+        config=run.connector_id,
+        phase=run.phase,
+        cell_id=folder.cell_id,
+        spec=spec,
+        window=window,
+        document=document,
+        requests=requests,
+        samples=read_samples(folder.metrics, window),
+        steps=checked.steps if not faults else None,
+        left_out=tuple(faults),
+    )

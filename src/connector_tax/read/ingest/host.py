@@ -1,0 +1,119 @@
+"""What the host did during a cell's window: its samples' ``host`` in a few numbers. Nothing is filled in."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from connector_tax.base.records.host import GpuReading, HostReading
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One GPU over a cell's window; a number is None where no sample has it.
+
+    Attributes:
+        sm_mhz_p50, mem_mhz_p50: medians over samples.
+        clock_reasons: share of the samples in which each reason held the clocks down; None where none says.
+        n_failed: samples with a reading that failed.
+        errors: each way in which readings failed, once.
+    """
+
+    sm_mhz_p50: float | None
+    mem_mhz_p50: float | None
+    temperature_c_max: float | None
+    power_w_mean: float | None
+    utilisation_mean: float | None
+    clock_reasons: dict[str, float] | None
+    n_failed: int
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """One host over a cell's window; a number is None where the kernel does not say.
+
+    Attributes:
+        n: samples that hold a reading of the host.
+        steal_share: stolen of all ticks of all cores, idle ones included, from the first sample in the window to the last.
+        cpu_mhz_p50, cpu_mhz_min: median and lowest over samples of the median over cores. Not the lowest of all cores, which
+            is one that had nothing to do.
+        cpu_work_us_mean: mean CPU time of the fixed piece of work: the higher, the slower the host's cores.
+        gpu: None where there is none that could be asked.
+    """
+
+    n: int
+    steal_share: float | None
+    cpu_mhz_p50: float | None
+    cpu_mhz_min: float | None
+    gpu: GpuState | None
+    cpu_work_us_mean: float | None = None
+
+
+def host_reading(row: dict[str, Any]) -> HostReading | None:
+    """Of one line of ``metrics_*.jsonl``; None where it holds none, as lines of older versions and of rehearsals, or a foreign one."""
+    try:
+        return msgspec.convert(row["host"], HostReading)
+    except (KeyError, msgspec.ValidationError):
+        return None
+
+
+def host_state(readings: Sequence[HostReading]) -> HostState | None:
+    """The readings of one window, in time order; None without any."""
+    if not readings:
+        return None
+    medians = [float(np.median(r.cpu_mhz)) for r in readings if r.cpu_mhz]
+    return HostState(
+        n=len(readings),
+        steal_share=_steal_share(readings),
+        cpu_mhz_p50=float(np.median(medians)) if medians else None,
+        cpu_mhz_min=min(medians, default=None),
+        cpu_work_us_mean=_mean([us for r in readings for us in r.cpu_work_us]),
+        gpu=_gpu_state([r.gpu for r in readings if r.gpu is not None]),
+    )
+
+
+def _steal_share(readings: Sequence[HostReading]) -> float | None:
+    known = [
+        (r.cpu_ticks, r.steal_ticks)
+        for r in readings
+        if r.cpu_ticks is not None and r.steal_ticks is not None
+    ]
+    if not known:
+        return None
+    total, stolen = (last - first for first, last in zip(known[0], known[-1], strict=True))
+    # No time lies between a sample and itself. Some hypervisors let the counter run backwards: nobody knows, then.
+    return stolen / total if 0 <= stolen <= total and total > 0 else None
+
+
+def _gpu_state(readings: Sequence[GpuReading]) -> GpuState | None:
+    if not readings:
+        return None
+    reasons = [r.clock_reasons for r in readings if r.clock_reasons is not None]
+    counts = Counter(name for names in reasons for name in names)
+    temperatures = _known(r.temperature_c for r in readings)
+    return GpuState(
+        sm_mhz_p50=_median(_known(r.sm_mhz for r in readings)),
+        mem_mhz_p50=_median(_known(r.mem_mhz for r in readings)),
+        temperature_c_max=max(temperatures, default=None),
+        power_w_mean=_mean(_known(r.power_w for r in readings)),
+        utilisation_mean=_mean(_known(r.utilisation for r in readings)),
+        clock_reasons={k: counts[k] / len(reasons) for k in sorted(counts)} if reasons else None,
+        n_failed=sum(bool(r.errors) for r in readings),
+        errors=tuple(dict.fromkeys(e for r in readings for e in r.errors)),
+    )
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [v for v in values if v is not None]
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

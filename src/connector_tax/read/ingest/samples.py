@@ -1,0 +1,76 @@
+"""``metrics_*.jsonl`` to what the analysis asks of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, shown
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.read.ingest.host import HostState, host_reading, host_state
+
+# Of tokens since the launch and of bytes alike.
+MOST_VALUE = 1e18
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One cell's samples inside its window.
+
+    Attributes:
+        waiting_p50, running_p50: medians over the window's samples; None without any.
+        n, n_missed: samples in the window, and how many of them could not be taken.
+        host: what the host did meanwhile; None where no sample says, as in artifacts of older versions.
+    """
+
+    waiting_p50: float | None
+    running_p50: float | None
+    n: int
+    n_missed: int
+    host: HostState | None = None
+
+
+def read_samples(path: Path, window: CellWindow) -> Samples:
+    """A line that does not parse counts as missed; so does a sample that failed."""
+    rows = []
+    readings = []
+    missed = 0
+    if path.exists():
+        for line in each_line_of(path, MOST_LINES_BYTES):
+            try:
+                row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
+                inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
+            except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
+                missed += 1
+                continue
+            if inside and (reading := host_reading(row)) is not None:
+                readings.append(reading)  # also where the engine did not answer
+            if inside and row.get("ok"):
+                rows.append(_numbers(row["values"]))
+            elif inside:
+                missed += 1
+    return Samples(
+        _median(rows, "num_requests_waiting"),
+        _median(rows, "num_requests_running"),
+        len(rows) + missed,
+        missed,
+        host_state(readings),
+    )
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    """
+    Raises:
+        ValueError, AttributeError: they are none, or one is beyond all that a server counts.
+    """
+    for name, value in values.items():
+        if not isinstance(value, int | float) or not abs(value) < MOST_VALUE:
+            raise ValueError(f"{shown(name)} of a sample is {shown(value)}, which is no number of a server")
+    return values
+
+
+def _median(rows: list[dict[str, float]], name: str) -> float | None:
+    values = [row[name] for row in rows if name in row]
+    return float(np.median(values)) if values else None

@@ -1,0 +1,310 @@
+"""``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps."""
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns, words
+from connector_tax.base.steptime.heard import NO_ROWS
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
+KIND_NAMES = ("decode_only", "mixed", "prefill_only")
+# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and three per hook that its header names.
+MOST_PER_BYTE = 8
+# Every step that was written has them.
+TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What each connector hook took of itself in each step; a hook called from another counts once.
+
+    Attributes:
+        names: ``scheduler/build_connector_meta``, ``worker/0:NixlConnector/get_finished``; shape (k,).
+        us: microseconds, shape (n, k); NaN where the worker's row is missing.
+        calls: shape (n, k).
+        cpu_us: microseconds of CPU time of the thread that ran it, shape (n, k); NaN but in the few steps that measured it.
+    """
+
+    names: tuple[str, ...]
+    us: Floats
+    calls: Floats
+    cpu_us: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Steps of one cell's window with at least one token, in time order.
+
+    Every column has shape (n,), times in microseconds.
+
+    Attributes:
+        connector_total_us: the hooks of both sides summed; NaN where the worker's row is missing.
+        tokens: prefill and decode tokens together.
+        kind: DECODE_ONLY, MIXED or PREFILL_ONLY.
+        n_empty: steps of the window without a token, which are left out.
+        n_unjoined: steps of a configuration with a connector that no worker row belongs to.
+        n_joined_by_order: steps whose worker row carried no step id.
+        torn: the file's last line was cut off.
+        unheard: why hook times are not known though there was a connector; NaN then. None where they are.
+    """
+
+    step_duration_us: Floats
+    schedule_us: Floats
+    update_us: Floats
+    round_trip_us: Floats
+    build_meta_us: Floats
+    get_finished_us: Floats
+    start_load_kv_us: Floats
+    connector_total_us: Floats
+    tokens: Floats
+    kind: NDArray[np.int8]
+    hooks: Hooks
+    n_empty: int
+    n_unjoined: int
+    n_joined_by_order: int
+    torn: bool
+    unheard: str | None = None
+
+    @property
+    def n(self) -> int:
+        return int(self.step_duration_us.size)
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoads:
+    """What the scheduler had to do in each step of a cell, in time order, from the cell's beginning; every column has shape (m,).
+
+    Attributes:
+        running: requests that the scheduler was running when ``schedule()`` had chosen.
+        counted: which of them are the rows of the cell's ``StepTable``, in its order.
+    """
+
+    t_ns: Ints
+    prefill_tokens: Ints
+    decode_tokens: Ints
+    running: Ints
+    counted: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerParts:
+    """The worker's part of each step, before the window is cut out.
+
+    Attributes:
+        load_us, finished_us, total_us: shape (steps,); NaN where nothing is known.
+        row: the worker's row that was taken, -1 where there is none; shape (steps,).
+        by_order: whether a row was joined to it by order, shape (steps,).
+    """
+
+    load_us: Floats
+    finished_us: Floats
+    total_us: Floats
+    row: Ints
+    by_order: Bools
+
+
+def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
+    """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
+
+    Hook times of the worker come from, in this order: its rows, joined by ``step_id``; its rows without
+    one, joined by order; the scheduler's own row, where both share a process. Where no worker ever wrote
+    there is no connector, and its hooks took no time.
+
+    Args:
+        connector: whether there is one all the same: a worker that wrote nothing was not heard then, and is not known to take
+            no time.
+
+    Raises:
+        ArtifactError: a line is not a step record, or a step with a token has no times.
+    """
+    found = read_step_columns(path)
+    ints, floats = found.steps.ints, found.steps.floats
+    parts = _worker_parts(found, connector)
+    order, inside = _in_window(ints, window)
+    tokens = ints["prefill_tokens"] + ints["decode_tokens"]
+    rows = order[inside & (tokens[order] > 0)]
+    if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
+        raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
+    prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
+    names = [name for side in ("scheduler", "worker") for name in found.hook_names[side]]
+    if 2 * len(names) * rows.size > MOST_PER_BYTE * path.stat().st_size:
+        raise ArtifactError(
+            f"{path.name}: {len(names)} hooks in its headers, which its {rows.size} steps have no numbers of"
+        )
+    build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
+    load, finished = parts.load_us[rows], parts.finished_us[rows]
+    hooks = _hooks(found, rows, parts)
+    all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
+    silent = _silent(found, rows, total) if connector else {}
+    if silent:
+        nothing = np.full(rows.size, np.nan)
+        build_meta = nothing if "scheduler" in silent else build_meta
+        load, finished = (nothing, nothing) if "worker" in silent else (load, finished)
+        all_us = nothing
+    return StepTable(
+        step_duration_us=floats["step_duration_us"][rows],
+        schedule_us=floats["schedule_us"][rows],
+        update_us=floats["update_us"][rows],
+        round_trip_us=floats["round_trip_us"][rows],
+        build_meta_us=build_meta,
+        get_finished_us=finished,
+        start_load_kv_us=load,
+        connector_total_us=all_us,
+        tokens=tokens[rows].astype(np.float64),
+        kind=np.where(prefill == 0, DECODE_ONLY, np.where(decode == 0, PREFILL_ONLY, MIXED)).astype(np.int8),
+        hooks=hooks,
+        n_empty=int(inside.sum() - rows.size),
+        n_unjoined=int(np.isnan(total).sum()),
+        n_joined_by_order=int(parts.by_order[rows].sum()),
+        torn=found.torn,
+        unheard=words(silent),
+    )
+
+
+def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, str]:
+    """``found.unheard`` and steps without rows; of a worker that shares the scheduler's process its rows may tell."""
+    told = [found.steps.floats[n][rows] for n in ("start_load_kv_us", "get_finished_us")]
+    if not np.isnan(told).all():
+        return {process: why for process, why in found.unheard.items() if process != "worker"}
+    if rows.size and np.isnan(total).all():
+        return {"worker": NO_ROWS, **found.unheard}
+    return found.unheard
+
+
+def read_loads(path: Path, window: CellWindow) -> StepLoads:
+    """What each step of a cell's share had to do.
+
+    Raises:
+        ArtifactError: a line is not a step record.
+    """
+    ints = read_step_columns(path).steps.ints
+    order, inside = _in_window(ints, window)
+    prefill, decode = ints["prefill_tokens"][order], ints["decode_tokens"][order]
+    counted = inside & (prefill + decode > 0)
+    return StepLoads(ints["t_ns"][order], prefill, decode, ints["num_running"][order], counted)
+
+
+def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
+    """Steps in time order, and which of those began in the window."""
+    order = np.argsort(ints["t_ns"], kind="stable")
+    t_ns = ints["t_ns"][order]
+    return order, (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
+
+
+def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:
+    ids = found.steps.ints["step_id"]
+    workers = found.workers
+    load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
+    total = _totals(found, load, finished)
+    joined_ids, joined_rows, by_order = _joined(found)
+    row = _slowest(ids, joined_ids, joined_rows, total)
+    own_load, own_finished, own_total = _own_hooks(found, connector)
+    hit = row >= 0
+
+    def chosen(theirs: Floats, own: Floats) -> Floats:
+        out = own.copy()
+        out[hit] = theirs[row[hit]]
+        return out
+
+    return _WorkerParts(
+        chosen(load, own_load),
+        chosen(finished, own_finished),
+        chosen(total, own_total),
+        row,
+        np.isin(ids, by_order),
+    )
+
+
+def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
+    """All hooks of each of the worker's rows, microseconds; the two with columns of their own where it lists none."""
+    lists = found.workers.hooks
+    if not lists.values.size:
+        return load + finished
+    nanoseconds = lists.padded(int(lists.lengths.max()))[:, ::2].sum(axis=1)
+    return np.where(lists.lengths > 0, nanoseconds / 1e3, load + finished)
+
+
+def _joined(found: StepColumns) -> tuple[Ints, Ints, Ints]:
+    """(step id, the worker's row) of each row that belongs to a step, and the ids that were joined by order."""
+    ids, t_ns, pids = (found.workers.ints[n] for n in ("step_id", "t_ns", "pid"))
+    named = np.flatnonzero(found.named)
+    unnamed = np.flatnonzero(~found.named)
+    in_order: list[tuple[int, int]] = []
+    for pid in dict.fromkeys(pids[unnamed].tolist()):
+        rows = unnamed[pids[unnamed] == pid]
+        in_order += _in_order(found, rows[np.argsort(t_ns[rows], kind="stable")])
+    more = np.array(in_order, dtype=np.int64).reshape(-1, 2)
+    return np.concatenate([ids[named], more[:, 0]]), np.concatenate([named, more[:, 1]]), more[:, 0]
+
+
+def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
+    """For each step the worker's row of its id, -1 without one.
+
+    With several workers (tensor parallelism) the slowest counts, since the step waits for it; the first of equals.
+    """
+    order = np.lexsort((np.arange(joined_ids.size), -total[joined_rows], joined_ids))
+    known, first = np.unique(joined_ids[order], return_index=True)
+    if not known.size:
+        return np.full(ids.size, -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(known, ids), known.size - 1)
+    return np.where(known[place] == ids, joined_rows[order][first][place], -1)
+
+
+def _in_order(found: StepColumns, worker_rows: Ints) -> list[tuple[int, int]]:
+    """A worker binds once per step and in the same order, so the next row belongs to the oldest step open.
+
+    A step is open from its ``schedule()`` to its ``update_from_output()``; a row outside of every step
+    belongs to one beyond the ends of the cell.
+    """
+    ints = found.steps.ints
+    order = np.argsort(ints["t_ns"], kind="stable")
+    columns = (ints[n][order].tolist() for n in ("step_id", "t_ns", "t_update_ns"))
+    waiting = deque(zip(*columns, strict=True))
+    joined = []
+    for row, t_ns in zip(worker_rows.tolist(), found.workers.ints["t_ns"][worker_rows].tolist(), strict=True):
+        while waiting and waiting[0][2] < t_ns:
+            waiting.popleft()
+        if waiting and waiting[0][1] <= t_ns:
+            joined.append((waiting.popleft()[0], row))
+    return joined
+
+
+def _own_hooks(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats]:
+    """What the scheduler's rows themselves say of the worker's hooks; nothing is unknown only if there is a worker."""
+    load, finished = (found.steps.floats[n] for n in ("start_load_kv_us", "get_finished_us"))
+    silent = np.isnan(load) & np.isnan(finished)
+    unknown = np.nan if found.has_worker or connector else 0.0
+    load, finished = (np.where(silent, unknown, np.nan_to_num(c)) for c in (load, finished))
+    return load, finished, load + finished
+
+
+def _hooks(found: StepColumns, rows: Ints, parts: _WorkerParts) -> Hooks:
+    """Rows name no hooks, the headers do."""
+    lists = found.hook_names
+    names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
+    first, last = 2 * len(lists["scheduler"]), 2 * len(names)
+    table = np.zeros((rows.size, last))
+    table[:, :first] = found.steps.hooks.padded(first)[rows]
+    theirs = found.workers.hooks.padded(last - first)
+    row = parts.row[rows]
+    table[row >= 0, first:] = theirs[row[row >= 0]]
+    table[np.isnan(parts.total_us[rows]), first:] = np.nan
+    cpu = np.full((rows.size, len(names)), np.nan)
+    cpu[:, : first // 2] = _cpu_us(found.steps.cpu, first // 2)[rows]
+    cpu[row >= 0, first // 2 :] = _cpu_us(found.workers.cpu, (last - first) // 2)[row[row >= 0]]
+    return Hooks(names, table[:, ::2] / 1e3, table[:, 1::2], cpu)
+
+
+def _cpu_us(lists: HookLists, width: int) -> Floats:
+    """Shape (rows, width); a row that has none is all NaN."""
+    return np.where(lists.lengths[:, None] > 0, lists.padded(width) / 1e3, np.nan)

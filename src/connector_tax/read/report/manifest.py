@@ -1,0 +1,281 @@
+"""Receipts to ``MANIFEST.tsv`` of a campaign and to its table in ``results/MANIFEST.md``.
+
+The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a place for,
+which are the published ones, so that nobody's own campaign changes a checked-out file.
+
+Everything is read from what the runs left on disk; a run without a receipt is listed as unfinished.
+Paths inside commands are shortened: the project's folder to nothing, the home folder to ``~``.
+"""
+
+import html
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import Receipt, read_receipt
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json, sha256_of, write_text
+from connector_tax.base.opening import lines_of, printable, read_whole
+from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.records.cell import phase_label, phase_place
+from connector_tax.base.units import MOST_NS
+from connector_tax.read.figures.lookup import mapping, virtual_name
+from connector_tax.read.report.sections import begin_line, with_part
+
+NOT_KNOWN = "-"
+# Of one cell of a table; launch commands have some 2,000.
+MOST_CHARACTERS = 10_000
+# Of launch.sh; launch/record.sh writes it.
+AS_IT_RAN = "# As it ran: "
+TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs: `results/<campaign>/MANIFEST.tsv`.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """One (configuration, phase); the names are the columns."""
+
+    date: str
+    phase: str
+    config: str
+    status: str
+    reason: str
+    order: str
+    started_utc: str
+    vllm_version: str
+    vllm_git_sha: str
+    mooncake_version: str
+    nixl_version: str
+    lmcache_version: str
+    gpu: str
+    step_timing_available: str
+    result_directory: str
+    receipt_sha256: str
+    launch_command: str
+
+
+COLUMNS = tuple(f.name for f in fields(ManifestRow))
+
+
+def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
+    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in every page that is to have it.
+
+    Args:
+        manifest: the one page to write to; default ``MANIFEST.md`` in ``results/``, and the top-level one where that has a
+            place for this campaign.
+
+    Returns:
+        What was written, ``MANIFEST.tsv`` first.
+
+    Raises:
+        ArtifactError: ``campaign.json`` cannot be read.
+    """
+    # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was given.
+    folder = CampaignFolder(_absolute(root))
+    folder.links()
+    project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
+    document = read_campaign_file(folder.campaign_file)
+    campaign = document["campaign"]
+    found = manifest_rows(folder, document, project)
+    write_text(folder.manifest, tsv(found))
+    pages = [manifest] if manifest is not None else _pages(folder.root.parent, project, campaign)
+    for page in pages:
+        earlier = page.read_text(encoding="utf-8") if page.is_file() else TITLE
+        write_text(page, with_section(earlier, campaign, found))
+    return [folder.manifest, *pages]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+
+
+def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
+    published = project / "MANIFEST.md"
+    listed = published.is_file() and begin_line(_name(campaign)) in published.read_text(encoding="utf-8")
+    return [results / "MANIFEST.md", *[published] * listed]
+
+
+def manifest_rows(folder: CampaignFolder, document: Mapping[str, Any], project: Path) -> list[ManifestRow]:
+    """One row per run folder, by phase and, inside a phase, in the order the campaign ran it."""
+    preflight = _json(folder.preflight_status)
+    found = [(run, _position(document, run)) for run in folder.runs()]
+    found.sort(
+        key=lambda item: (
+            phase_place(item[0].phase),
+            item[1] or len(found),
+            item[0].connector_id,
+        )
+    )
+    return [_row(run, position, preflight, project) for run, position in found]
+
+
+def _position(document: Mapping[str, Any], run: RunFolder) -> int | None:
+    order = mapping(document.get("order")).get(run.phase)
+    if not isinstance(order, list) or run.connector_id not in order:
+        return None
+    return order.index(run.connector_id) + 1
+
+
+def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], project: Path) -> ManifestRow:
+    receipt, fault = _receipt(run)
+    engine = _engine(run, receipt, preflight)
+    versions = mapping(engine.get("versions"))
+    emulated = bool(versions.get("emulator")) or engine.get("kind") == "emulator"
+    return ManifestRow(
+        date=run.path.parent.name[:10],
+        phase=phase_label(run.phase),
+        config=run.connector_id,
+        status=receipt.status if receipt else "unreadable" if fault else "unfinished",
+        reason=(receipt.reason or "")
+        if receipt
+        else fault or "no receipt yet; start the campaign again to finish it",
+        order=str(position) if position else NOT_KNOWN,
+        started_utc=_started(run) or NOT_KNOWN,
+        vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
+        vllm_git_sha=_known(versions.get("vllm_git_sha")),
+        mooncake_version=_known(versions.get("mooncake")),
+        nixl_version=_known(versions.get("nixl")),
+        lmcache_version=_known(versions.get("lmcache")),
+        gpu=_gpu(engine),
+        step_timing_available=str(receipt.step_timing_available).lower()
+        if receipt and receipt.status == "measured"
+        else NOT_KNOWN,
+        result_directory=_relative(run.path, project),
+        receipt_sha256=_checksum(run.receipt) if receipt or fault else NOT_KNOWN,
+        launch_command=_launch_command(run, project) or NOT_KNOWN,
+    )
+
+
+def _gpu(engine: Mapping[str, Any]) -> str:
+    """The cards, or what the clock of a virtual one went by."""
+    virtual = mapping(engine.get("virtual_gpu"))
+    if virtual:
+        return f"virtual {virtual_name(virtual)}"
+    gpu = engine.get("gpu")
+    return ("; ".join(map(str, gpu)) if gpu else "none") if isinstance(gpu, list) else NOT_KNOWN
+
+
+def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
+    """Also why there is none, where the file is there and cannot be read."""
+    if not os.path.lexists(run.receipt):
+        return None, ""
+    try:
+        receipt = read_receipt(run)
+        words = isinstance(receipt.status, str) and isinstance(receipt.reason, str | None)
+        return (receipt, "") if words else (None, "its receipt cannot be read: status or reason is no text")
+    except (ArtifactError, LookupError, TypeError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error).replace(f"{run.path}/", "")
+        return None, f"its receipt cannot be read: {what}"
+
+
+def _checksum(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except ArtifactError:  # the row's reason says what it is instead of a file
+        return NOT_KNOWN
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    """Empty where there is no such object: the report names what is damaged, this page lists the rest."""
+    try:
+        return mapping(read_json(path))
+    except ArtifactError:
+        return {}
+
+
+def _engine(run: RunFolder, receipt: Receipt | None, preflight: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The identity in the receipt; of a run that has none, in its config.json, else what preflight saw."""
+    if receipt is not None and receipt.engine:
+        return mapping(receipt.engine)
+    if run.config.is_file():
+        return mapping(_json(run.config).get("engine"))
+    return mapping(preflight.get("engine"))
+
+
+def _started(run: RunFolder) -> str | None:
+    """UTC of the first request that any finished cell of this run was meant to send."""
+    starts = []
+    for cell in run.finished_cells():
+        document = _json(cell.cell_json)
+        clock, window = mapping(document.get("clock")), mapping(document.get("window"))
+        try:
+            starts.append(int(clock["utc_ns"]) + int(window["t0_ns"]) - int(clock["monotonic_ns"]))
+        except (KeyError, TypeError, ValueError):
+            continue  # a cell without a clock pair has no wall time; another one may
+    starts = [t_ns for t_ns in starts if 0 <= t_ns < MOST_NS]
+    return f"{datetime.fromtimestamp(min(starts) // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}" if starts else None
+
+
+def _launch_command(run: RunFolder, project: Path) -> str | None:
+    if not run.launch_sh.is_file():
+        return None
+    try:
+        lines = lines_of(read_whole(run.launch_sh))
+    except ArtifactError as error:
+        return f"not known: {str(error).replace(f'{run.path}/', '')}"
+    for mark in (AS_IT_RAN, "exec "):  # scripts of earlier versions have the command in their last line only
+        command = next((x.removeprefix(mark) for x in reversed(lines) if x.startswith(mark)), None)
+        if command is not None:
+            break
+    else:
+        return None
+    home = ""
+    with suppress(RuntimeError):  # a user without one
+        home = str(Path.home())
+    shortened = command.replace('"$CONNECTOR_TAX_PROJECT"/', "").replace('"$HOME"/', "~/")
+    for place in (project, project.resolve()):
+        shortened = shortened.replace(f"{place}/", "")
+    return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
+
+
+def _relative(path: Path, project: Path) -> str:
+    return str(path.relative_to(project)) if path.is_relative_to(project) else path.name
+
+
+def _known(value: Any) -> str:
+    return str(value) if value else NOT_KNOWN
+
+
+def tsv(found: Sequence[ManifestRow]) -> str:
+    """Tab-separated, one header line; tabs and line breaks inside values become blanks."""
+    lines = ["\t".join(COLUMNS)]
+    lines += ["\t".join(_one_line(getattr(row, c)) for c in COLUMNS) for row in found]
+    return "\n".join(lines) + "\n"
+
+
+def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
+    """``text`` with this campaign's table replaced or appended; all other text is kept as it is."""
+    return with_part(text, _name(campaign), _table(campaign, found))
+
+
+def _name(campaign: str) -> str:
+    return f"campaign {campaign}"
+
+
+def _table(campaign: str, found: Sequence[ManifestRow]) -> str:
+    head = "| " + " | ".join(c.replace("_", " ") for c in COLUMNS) + " |"
+    lines = [f"## {campaign}", "", head, "|" + "---|" * len(COLUMNS)]
+    for row in found:
+        values = [_cell(c, getattr(row, c)) for c in COLUMNS]
+        lines.append("| " + " | ".join(values) + " |")
+    return "\n".join(lines)
+
+
+def _cell(column: str, value: str) -> str:
+    """Text and nothing else: a bar would end the cell, a tag or an image be rendered, a link be followed."""
+    text = _one_line(value)
+    if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
+        code = text.replace("`", "'").replace("|", "\\|")
+        # Of two backslashes before a bar the first would escape the second, and the bar end the cell.
+        return "`" + code.replace("\\\\|", "\\ \\|") + "`"
+    return re.sub(r"[\\`*\[\]!|]", r"\\\g<0>", html.escape(text, quote=False))
+
+
+def _one_line(value: str) -> str:
+    """Printable, at most ``MOST_CHARACTERS``."""
+    return " ".join(printable(value, MOST_CHARACTERS).split())

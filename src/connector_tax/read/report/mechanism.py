@@ -1,0 +1,88 @@
+"""Why a connector's steps take longer, in sentences: its hooks on and off the CPU, its threads, and what only this host shows."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    mapping,
+    number,
+    reference_rate,
+    rows,
+    valid_cells,
+)
+from connector_tax.read.report.device import clock_of
+from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all, wall_us
+
+PLAIN = "plain"
+# A difference of lateness below it is the host's mood.
+LATE_POINTS = 0.005
+
+
+def mechanism(aggregate: Aggregate, entry: Mapping[str, Any]) -> list[str]:
+    """Of one entry of ``attribution``; empty where nothing can be said."""
+    config = str(entry.get("config"))
+    return [*_hooks(entry), *_threads(aggregate, config), *_clock(aggregate, config)]
+
+
+def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
+    hooks = [
+        (str(h.get("hook")), wall, cpu_us(h))
+        for h in rows(entry.get("hooks"))
+        if (wall := wall_us(h)) is not None
+    ]
+    known_us = [cpu for _, _, cpu in hooks if cpu is not None]
+    if not known_us:
+        return
+    # A rare hook may miss every step that measures CPU time.
+    least = "" if len(known_us) == len(hooks) else "at least "
+    name, dearest_us, dearest_cpu_us = max(hooks, key=lambda hook: hook[1])
+    whole_us = sum(wall for _, wall, _ in hooks)
+    own = "" if dearest_cpu_us is None else f", {_on_cpu(dearest_us, dearest_cpu_us)}on the CPU"
+    yield (
+        f"Its hooks take {whole_us:,.0f} µs of a step, {_on_cpu(whole_us, sum(known_us), least, ' of that')}on the CPU; the "
+        f"dearest is {name} with {dearest_us:,.0f} µs{own}."
+    )
+
+
+def _on_cpu(wall: float, cpu: float, least: str = "", of_that: str = "") -> str:
+    return f"{ALL_OF_IT} " if is_all(wall, cpu) else f"{least}{cpu:,.0f} µs{of_that} "
+
+
+def _threads(aggregate: Aggregate, config: str) -> Iterator[str]:
+    """Threads that plain does not have, since vLLM has some of its own."""
+    plain = _spinning(aggregate, PLAIN)
+    for (process, thread), share in _spinning(aggregate, config).items():
+        if (process, thread) not in plain:
+            yield (
+                f"While nobody asks, its thread {thread} of the process {process} takes {share:.0%} of a core: on a host with few cores "
+                f"the engine and the client have that much less."
+            )
+
+
+def _spinning(aggregate: Aggregate, config: str) -> dict[tuple[str, str], float]:
+    at = reference_rate(aggregate, "ref_safe")
+    return {
+        (str(s.get("process")), str(s.get("thread"))): number(s.get("share")) or 0.0
+        for cell in valid_cells(aggregate, "a", config)
+        if number(cell.get("rate_per_s")) == at
+        for s in rows(mapping(cell.get("cpu")).get("spinning"))
+    }
+
+
+def _clock(aggregate: Aggregate, config: str) -> Iterator[str]:
+    """Waiting for a step ended late by a share of the device's time that differs from plain's: no GPU would show that."""
+    own, plain = (_late(aggregate, c) for c in (config, PLAIN))
+    if own is not None and plain is not None and own - plain > LATE_POINTS:
+        yield (
+            f"The clock ran late by {own:.1%} of the device's time with it and {plain:.1%} with plain, because the waiting thread "
+            f"found no free core, which is this host's, or waited for Python's interpreter lock, which a GPU's host would do as well: "
+            f"a tax of that size may be either."
+        )
+
+
+def _late(aggregate: Aggregate, config: str) -> float | None:
+    """Of the cell whose steps these are: Phase A's at ref_safe."""
+    at = reference_rate(aggregate, "ref_safe")
+    cells = [c for c in valid_cells(aggregate, "a", config) if number(c.get("rate_per_s")) == at]
+    return next((late for c in cells if (late := number(clock_of(c).get("late_share"))) is not None), None)

@@ -1,0 +1,126 @@
+"""What qualifies the numbers on the page: flags of cells, and whether the engine still computed the same."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.read.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
+from connector_tax.read.figures.words import listing, rate
+
+PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
+FLAG_MEANINGS = {
+    "cpu_stolen": "the hypervisor gave over 1 % of the host's CPU time to somebody else",
+    "gpu_throttled": "power, heat or another limit held the GPU's clocks down in some sample",
+    "cores_shared": "client and engine had too few cores to be pinned apart, and slow each other",
+    "client_limited": "TTFT or E2E differs by over 1 % (p50) or 5 % (p99) between counting from the schedule, as here, "
+    "and from the actual send",
+    "host_busy": "something that is neither engine nor client took over 10 % of all cores' time",
+    "client_stalled": "a load-generating process was away for over 10 ms at once",
+    "min_completed_not_reached": "the cell ran out of time before its minimum of completed requests",
+    "half_width_not_reached": "the stopping rule's last look, or the cell's time, came before its interval was tight enough",
+    "step_records_incomplete": "the engine counted over 1 % more or fewer iterations than steps were recorded",
+    "hook_times_unknown": "step timing recorded no hooks of the connector in the worker, or none anywhere: what they take is not known",
+    "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
+    "overloaded": "the engine did not keep up and its queue grew, so the cell ended when its time was over; its percentiles are not used",
+    "overload_unjudged": "requests waited and fewer completed than were sent, but the window has under 6 samples of the queue, one a "
+    "second: whether it grew is not known, and if it did, percentiles say how long the cell was",
+    "prefix_cache_unchecked": "no counter of prefix-cache hits could be read",
+    "external_cache_unchecked": "no counter of hits in the connector's cache could be read",
+    "external_hits_faked": "the connector claims tokens from a cache that it does not have, so prefill is skipped and TTFT is no tax",
+    "metrics_unreadable": "the engine lived and did not answer for its counters before or after the cell, though asked three times",
+    "cache_below_level": "the prefix cache held less than the level asked for: it is smaller, or priming failed (cell.json, cache)",
+}
+Text = dict[str, Any]
+
+
+def flags_view(aggregate: Aggregate) -> list[Text]:
+    """What qualifies cells, most frequent first, and how many of them."""
+    cells = list(all_cells(aggregate))
+    counts = _counts(aggregate)
+    return [
+        {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
+        for flag, n in counts.most_common()
+    ]
+
+
+def flags_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
+    over_blocks = tax.get("blocks") is not None
+    found: dict[str, set[str]] = {}
+    for cell in all_cells(aggregate):
+        config = cell.get("config")
+        if (
+            (over_blocks or cell.get("phase") == tax.get("phase"))
+            and cell.get("cell_id") == tax.get("cell_id")
+            and config in ("plain", PLAIN_AGAIN, tax.get("config"))
+        ):
+            for flag in cell.get("flags") or []:
+                found.setdefault(str(flag), set()).add("own" if config == tax.get("config") else "plain")
+    return dict(sorted(found.items()))
+
+
+def flagged(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
+    """``flagged client_limited (plain's)``; of flags that every cell carries the table of flags tells."""
+    usual = {f for f, n in _counts(aggregate).items() if n == len(all_cells(aggregate))}
+    whose = {"plain": " (plain's)", "own": " (its own)"}
+    named = [
+        flag + (whose[next(iter(sides))] if len(sides) == 1 else "")
+        for flag, sides in flags_behind(aggregate, tax).items()
+        if flag not in usual
+    ]
+    return f"flagged {listing(named, len(named))}" if named else ""
+
+
+def _counts(aggregate: Aggregate) -> Counter[str]:
+    return Counter(flag for cell in all_cells(aggregate) for flag in cell.get("flags") or [])
+
+
+def last_look(cell: Mapping[str, Any]) -> list[str]:
+    """Where a stopping rule ended the cell, and what was known then; nothing without one."""
+    stopping = mapping(cell.get("stopping"))
+    looks = rows(stopping.get("looks"))
+    if not looks or "overloaded" in (cell.get("flags") or []):
+        return []
+    widths = [
+        f"{name.replace('_', ' ')} {'unbounded' if (w := number(v)) is None else f'±{w:.1%}'}"
+        for name, v in mapping(looks[-1].get("half_widths")).items()
+    ]
+    return [f"ended at the look of {looks[-1].get('n_planned')}: {', '.join(widths)}"]
+
+
+def knee_text(knee: float, above: list[float]) -> str:
+    """Not monotonic: what fired at the lower rate may have been chance."""
+    return rate(knee) + (f"; not at {listing([rate(r) for r in above], 9)}" if above else "")
+
+
+def outputs_view(aggregate: Aggregate) -> list[Text]:
+    """One row per launch that ran the accuracy pass."""
+    return [_outputs(aggregate, row) for row in in_order(aggregate, rows(aggregate.get("outputs")))]
+
+
+def repeatable(aggregate: Aggregate) -> str:
+    """Whether the engine gives the same answers twice: what another launch of plain says of it."""
+    again = [
+        r
+        for r in rows(aggregate.get("outputs"))
+        if r.get("config") in ("plain", PLAIN_AGAIN) and r.get("verdict") != "reference"
+    ]
+    if not again:
+        return "No other launch of plain answered them, so whether the engine repeats itself is not known."
+    n = len(again)
+    return f"{n} other launch{'es' if n > 1 else ''} of plain show{'' if n > 1 else 's'} how repeatable the engine itself is."
+
+
+def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+    moods = {"same": "good", "reference": "open", "not repeatable": "open"}
+    first = mapping(row.get("first_difference"))
+    where = "" if not first else f"prompt {first.get('prompt')}"
+    return {
+        "label": label_of(aggregate, str(row.get("config"))),
+        "phase": PHASE_NAMES.get(str(row.get("phase")), ""),
+        "same": f"{row.get('n_same')} of {row.get('n_prompts')}",
+        "first": where if first.get("token") is None else f"{where}, token {first.get('token')}",
+        "verdict": str(row.get("verdict")),
+        "mood": moods.get(str(row.get("verdict")), "bad"),
+    }

@@ -1,0 +1,159 @@
+"""``make status``: where a campaign stands, from what lies on disk."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import Receipt, read_receipt
+from connector_tax.base.artifacts.supervisor import recorded_supervisor
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json
+from connector_tax.base.forms import optional
+from connector_tax.base.opening import lines_of, printable, read_whole
+from connector_tax.base.plan import cells_of, read_campaign_file
+from connector_tax.base.plan.duration import expected_run_s, guessed_rates
+from connector_tax.base.records.cell import is_repeat, phase_label
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.units import duration_text
+from connector_tax.read.ingest.form import LAUNCHES, RECEIPT, fault_of, fault_of_preflight, fault_of_rates
+
+
+def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str:
+    """A table of configurations and phases, the time left, and the last line of progress."""
+    folder = CampaignFolder(results / config.campaign)
+    folder.links()
+    if not folder.campaign_file.exists():
+        return f"{folder.root}: not started. Start it with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
+    date = read_campaign_file(folder.campaign_file)["date"]
+    width = max(len(c) for c in config.connector_ids)
+    lines = [f"campaign {config.campaign}, started {date}", ""]
+    phases = [p for p in config.phases if not is_repeat(p)]
+    blocks = [p for p in config.phases if is_repeat(p)]
+    heads = [f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)
+    lines.append(" " * width + "  " + "".join(f"{h:<24}" for h in heads))
+    left_s = 0.0
+    rates, unreadable = _rates(folder, config, date)
+    for connector_id in config.connector_ids:
+        row = f"{connector_id:<{width}}  "
+        row += "".join(f"{_state(config, folder.run(date, connector_id, p), rates):<24}" for p in phases)
+        ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
+        row += f"{ended} of {len(blocks)} blocks" if blocks else ""
+        lines.append(row.rstrip())
+    for phase in config.phases:
+        for connector_id in config.members(phase):
+            if not folder.run(date, connector_id, phase).receipt.exists():
+                left_s += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
+    lines += ["", *unreadable, *_skips(folder), *_failures(folder)]
+    lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
+    worker = _worker(folder)
+    if worker is not None:
+        lines.append(f"process {worker} works on it")
+    elif left_s:
+        lines.append(
+            f"nobody works on it; go on with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
+        )
+    if folder.report.exists():
+        older = ", made before the rest was measured" if left_s else ""
+        lines.append(f"report: {folder.report}{older}")
+    if folder.progress_log.exists():
+        lines.append("last: " + "".join(lines_of(read_whole(folder.progress_log))[-1:]))
+    return "\n".join(map(printable, lines))
+
+
+def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
+    if run.receipt.exists():
+        try:
+            receipt = _receipt(run)
+        except ArtifactError:
+            return "cannot be read"  # _failures says why
+        if receipt.status != "measured":
+            return receipt.status.replace("_", " ")
+        invalid = sum(c.get("verdict") != "valid" for c in receipt.cells)
+        return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
+    plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
+    # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
+    own = {c.cell_id for c in run.finished_cells()} & {c.cell_id for c in plan}
+    if run.phase != "a" and rates is None:
+        return "-"
+    supervisor = recorded_supervisor(run.path)
+    if supervisor is not None and supervisor.lives:
+        return f"running, {len(own)} of {len(plan)}"
+    return f"{len(own)} of {len(plan)}" if own else "-"
+
+
+def _receipt(run: RunFolder) -> Receipt:
+    """
+    Raises:
+        ArtifactError: it cannot be read, or has not the form of one.
+    """
+    if fault := fault_of(read_json(run.receipt), RECEIPT, {"launches": optional(LAUNCHES)}):
+        raise ArtifactError(f"{run.receipt}: {fault}. Remove it and start again; cells are kept.")
+    return read_receipt(run)
+
+
+def _worker(folder: CampaignFolder) -> int | None:
+    """The Snakemake process that works on the campaign; None where nobody does.
+
+    Its lock is not tried: holding it for an instant could refuse a start.
+    """
+    try:
+        pid = int(read_whole(folder.start_lock))
+        at_work = any("snakemake" in word for word in psutil.Process(pid).cmdline())
+    except (OSError, ValueError, ArtifactError, psutil.Error):
+        return None
+    return pid if at_work else None
+
+
+def _rates(
+    folder: CampaignFolder, config: CampaignConfig, date: str
+) -> tuple[ReferenceRates | None, list[str]]:
+    """None before all of Phase A has ended, when what lies there is of an earlier plan; and why they cannot be read."""
+    ended = all(folder.run(date, c, "a").receipt.exists() for c in config.members("a"))
+    if not ended or not folder.reference_rates.exists():
+        return None, []
+    try:
+        document = _document(folder.reference_rates, fault_of_rates)
+    except ArtifactError as error:
+        return None, [f"cannot be read: {error}", ""]
+    return ReferenceRates.of_document(document), []
+
+
+def _skips(folder: CampaignFolder) -> list[str]:
+    if not folder.preflight_status.exists():
+        return []
+    try:
+        decisions = _document(folder.preflight_status, fault_of_preflight)["configs"]
+    except ArtifactError as error:
+        return [f"cannot be read: {error}", ""]
+    found = [f"skipped {i}: {d.get('reason')}" for i, d in decisions.items() if d["decision"] == "skip"]
+    return [*found, ""] if found else []
+
+
+def _document(path: Path, fault_of_it: Callable[[Any], str | None]) -> Any:
+    """
+    Raises:
+        ArtifactError: it cannot be read, or has another form.
+    """
+    document = read_json(path)
+    if fault := fault_of_it(document):
+        raise ArtifactError(f"{path}: {fault}. Remove it to have it made again.")
+    return document
+
+
+def _failures(folder: CampaignFolder) -> list[str]:
+    """Of each run that failed, why, and how it is tried again; and of each whose receipt cannot be read."""
+    found = []
+    for run in folder.runs():
+        try:
+            receipt = _receipt(run) if run.receipt.exists() else None
+        except ArtifactError as error:
+            found.append(f"cannot be read: {error}")
+            continue
+        if receipt is not None and receipt.status == "failed":
+            found.append(f"failed {run.connector_id} in phase {phase_label(run.phase)}: {receipt.reason}")
+            found.append(f"  try it again with --forcerun {run.receipt}")
+    return [*found, ""] if found else []

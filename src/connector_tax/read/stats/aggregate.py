@@ -1,0 +1,390 @@
+"""A campaign's tables to ``aggregate.json`` and ``aggregate.csv``: every number the report prints."""
+
+import csv
+import io
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.parallel import Each
+from connector_tax.base.records.cell import CellSpec, is_repeat
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.bootstrap import unavailable
+from connector_tax.base.statistics.looks import look_factor
+from connector_tax.read.ingest import CampaignData, CellData, Problem
+from connector_tax.read.stats.attribution import attribute
+from connector_tax.read.stats.cells import STEP_COLUMNS, CellEstimates, cell_json, estimate_cells
+from connector_tax.read.stats.completeness import (
+    LostCell,
+    absent_configs,
+    config_states,
+    failed_runs,
+    lost_cells,
+    missing_cells,
+    missing_repeats,
+)
+from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.decomposition import NOOP, decompose
+from connector_tax.read.stats.evidence import evidence_of, hypotheses_json
+from connector_tax.read.stats.failed_blocks import failed_blocks, problems_of
+from connector_tax.read.stats.flags import flags_of, unheard_hooks
+from connector_tax.read.stats.growth import growth
+from connector_tax.read.stats.hypotheses import judge_hypotheses
+from connector_tax.read.stats.launches import launches_at
+from connector_tax.read.stats.main_taxes import (
+    REFERENCES,
+    MainTax,
+    fewer,
+    kind_of,
+    launch_taxes,
+    main_at,
+    main_taxes,
+)
+from connector_tax.read.stats.observer import observer_effect
+from connector_tax.read.stats.outputs import compare_outputs, other_computations
+from connector_tax.read.stats.power import outlook
+from connector_tax.read.stats.provenance import provenance
+from connector_tax.read.stats.reference import (
+    NO_PLAIN,
+    how_to_get_plain,
+    saturation_by_config,
+    select_reference_rates,
+)
+from connector_tax.read.stats.repeats import headline_taxes, host_drift, rates_of_blocks, repeats
+from connector_tax.read.stats.taxes import (
+    METRICS,
+    NEITHER,
+    Tax,
+    difference,
+    lost_taxes,
+    no_ttft_tax,
+    taxes_of,
+)
+from connector_tax.read.stats.two_parts import two_parts
+
+SCHEMA_VERSION = 1
+HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min", "cpu_work_us_mean")
+GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean", "utilisation_mean")
+REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
+
+
+def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
+    """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
+    config = data.document["config"]
+    settings = config["analysis"]
+    confidence = float(settings["confidence"])
+    saturation = saturation_by_config(data)
+    rates, doubts = _reference_rates(data)
+    usable = [c for c in data.cells() if c.usable]
+    estimates = {
+        (e.cell.config, e.cell.phase, e.cell.cell_id): e
+        for e in estimate_cells(
+            usable, config["seed"], settings["bootstrap_draws"], each, confidence=confidence
+        )
+    }
+    absent, lost = absent_configs(data), lost_cells(data)
+    no_ttft = no_ttft_tax(config["connectors"])
+    outputs, output_problems = compare_outputs(data)
+    no_tax = other_computations(outputs)
+    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
+    copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
+    clocked = config["engine"]["kind"] == "virtual_gpu"
+    taxes = [replace(t, holds=_holds(copies.get(t.config), clocked)) for t in taxes]
+    changed = (data.engine_diff or {}).get("configs", {})
+    blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
+    shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
+    one_launch = launch_taxes(taxes, rates, shape)
+    rng = stream(config["seed"], "repeats")
+    at_safe = launches_at(estimates, float(rates["ref_safe_per_s"]), "ttft_p90") if rates is not None else {}
+    failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft), frozenset(no_tax))
+    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng, failed)
+    evidence = evidence_of(taxes, chosen, absent, config, confidence)
+    verdicts = judge_hypotheses(evidence)
+    equal_speed = headline_taxes(
+        estimates,
+        rates,
+        "ttft_p90",
+        settings["bootstrap_draws"],
+        stream(config["seed"], "at_equal_host_speed"),
+        equal_speed=True,
+        without=frozenset({*no_ttft, *no_tax}),
+    )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "campaign": data.document["campaign"],
+        "date": data.document["date"],
+        "provenance": provenance(data),
+        "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
+        "step_timing_reason": _why_no_steps(data, estimates),
+        "configs": config_states(data, absent, lost),
+        "cells": [_cell_entry(c, estimates, saturation, confidence) for c in data.cells()],
+        "saturation": {i: s.to_json() for i, s in saturation.items()},
+        "reference_rates": rates,
+        "taxes": [t.to_json(confidence) for t in taxes],
+        "main_taxes": [m.to_json(confidence) for m in chosen],
+        "attribution": _attribution(_at_ref_safe(estimates, rates, no_tax), config["seed"], confidence),
+        "engine_diff": changed,
+        "decomposition": decompose(chosen, changed, confidence, absent.get(NOOP)),
+        "two_parts": two_parts(chosen, confidence),
+        "repeats": blocks,
+        "failed_blocks": [f.to_json() for f in failed],
+        "host_drift": host_drift(estimates, rates, confidence),
+        "power": outlook([m.tax for m in one_launch], blocks, confidence),
+        "observer_effect": observer_effect(estimates, confidence, no_tax),
+        "growth": growth(estimates, data.cells(), confidence, no_tax),
+        "amplification": _amplification(chosen, confidence),
+        "hypotheses": hypotheses_json(verdicts, evidence, equal_speed),
+        "outputs": outputs,
+        "criteria": judge_criteria(data, verdicts),
+        "problems": [
+            {"where": p.where, "what": p.what}
+            for p in (
+                *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+                *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
+            )
+        ],
+    }
+
+
+def _why_no_steps(data: CampaignData, estimates: dict[tuple[str, str, str], CellEstimates]) -> str | None:
+    """None where some cell has step records."""
+    if any(e.cell.steps is not None for e in estimates.values()):
+        return None
+    told = (data.preflight or {}).get("step_timing_reason")
+    wanted = data.document["config"]["engine"].get("step_timing", True)
+    unsaid = "no cell has step records" if wanted else "the configuration switches step timing off"
+    return told or (unsaid if estimates else "the campaign has no usable cell")
+
+
+def _cell_entry(
+    cell: CellData, estimates: dict[tuple[str, str, str], CellEstimates], saturation: Any, confidence: float
+) -> dict[str, Any]:
+    found = estimates.get((cell.config, cell.phase, cell.cell_id))
+    if found is None:
+        return {
+            "config": cell.config,
+            "phase": cell.phase,
+            "cell_id": cell.cell_id,
+            "rate_per_s": cell.spec.rate_per_s,
+            "input_tokens": cell.spec.input_tokens,
+            "output_tokens": cell.spec.output_tokens,
+            "usable": False,
+            "verdict": cell.document["verdict"],
+            "reasons": [*cell.document["reasons"], *cell.left_out],
+            "flags": flags_of(cell),
+        }
+    return cell_json(found, saturation.get(cell.config), confidence)
+
+
+def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """The rates on disk, since Phase B ran at them; worked out again where there are none.
+
+    If Phase A as it is now gives other rates, cells were left out or added since: that is said.
+    """
+    try:
+        now = select_reference_rates(data, shapes=False)
+    except AnalysisError as error:
+        if data.reference_rates is None:
+            return None, [Problem("phase A", str(error))]
+        kept = f"{NO_PLAIN}, so the reference rates cannot be worked out anew. Taxes use those of the file. {how_to_get_plain(data)}"
+        return data.reference_rates, [Problem("reference_rates.json", kept)]
+    found = data.reference_rates
+    if found is None:
+        lost = "is not there: the reference rates were worked out anew from Phase A as it is now"
+        return now, [Problem("reference_rates.json", lost)]
+    names = ("ref_safe_per_s", "ref_load_per_s", "flags")
+    changed = [f"{n} is {found.get(n)} and would be {now[n]}" for n in names if found.get(n) != now[n]]
+    if changed:
+        what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Taxes use those of the file"
+        return found, [Problem("reference_rates.json", what)]
+    return found, []
+
+
+def _taxes(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    lost: list[LostCell],
+    no_ttft: dict[str, str],
+    no_tax: dict[str, str],
+) -> list[Tax]:
+    """Of every cell of Phases A to C; a lost one, and one of another computation than plain's, has taxes with a reason.
+
+    Without those a mean over lengths would be one over the lengths that are left.
+    """
+    if rates is None:
+        return []
+    found: list[Tax] = []
+    for (config, phase, cell_id), own in estimates.items():
+        plain = estimates.get(("plain", phase, cell_id))
+        for reference in _references(config, phase, own.cell.spec, rates):
+            found += taxes_of(own, plain, reference, no_ttft.get(config), no_tax.get(config))
+    for cell in lost:
+        plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
+        for reference in _references(cell.config, cell.phase, cell.spec, rates):
+            found += lost_taxes(cell.config, cell.phase, cell.spec, cell.reason, plain, reference)
+    return found
+
+
+def _holds(copies_kv: str | None, clocked: bool) -> str | None:
+    """
+    Args:
+        clocked: on a virtual GPU a stand-in lasts as long as the copy would.
+    """
+    if copies_kv is None:
+        return None
+    return f"copying KV to {copies_kv}" + (", clocked by a stand-in" if clocked else "")
+
+
+def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
+    """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of unrecorded cells, of
+    closed loops and of repeats.
+    """
+    if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
+        return []
+    if phase == "a":
+        return [r for r in REFERENCES if rates[f"{r}_per_s"] == spec.rate_per_s] or [NEITHER]
+    return [REFERENCE_OF_PHASE[phase]]
+
+
+def _at_ref_safe(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    without: Collection[str],
+) -> dict[str, CellEstimates]:
+    """Configuration -> its Phase A cell at ref_safe."""
+    return {
+        config: own
+        for (config, phase, _), own in estimates.items()
+        if phase == "a"
+        and config != PLAIN_AGAIN
+        and config not in without
+        and rates is not None
+        and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
+    }
+
+
+def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) -> list[dict[str, Any]]:
+    """Of each configuration's cell, against plain's."""
+    plain = cells.get("plain")
+    if plain is None or plain.cell.steps is None:
+        return []
+    base = plain.cell.steps.load()
+    found = []
+    for config, own in cells.items():
+        if config == "plain" or own.cell.steps is None:
+            continue
+        entry = attribute(
+            own.cell.steps.load(),
+            base,
+            seed=seed,
+            name=config,
+            confidence=confidence,
+            factor=look_factor(own.cell.spec, confidence),
+        )
+        if entry is not None:
+            found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
+    return found
+
+
+def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
+    """Tax at ref_load minus tax at ref_safe, where both are of one kind; of blocks the two are drawn apart, so the interval is
+    rather too wide, and its kind is that of the side with fewer blocks.
+
+    None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds.
+    """
+    rows = []
+    for metric in METRICS:
+        at_load = main_at(chosen, "ref_load", metric)
+        for config, safe in main_at(chosen, "ref_safe", metric).items():
+            load = at_load.get(config)
+            if load is None:
+                continue
+            gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
+            unlike = load.is_unlike(safe)
+            if unlike:
+                kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
+                gap = unavailable(f"{kinds}: the two are not combined", gap.n)
+            elif load.tax.rate_per_s == safe.tax.rate_per_s:
+                gap = unavailable("both reference rates are one", gap.n)
+            rows.append(
+                {
+                    "config": config,
+                    "metric": metric,
+                    "available": gap.point is not None,
+                    **({} if unlike else {"kind": kind_of(fewer(safe.blocks, load.blocks))}),
+                    **gap.to_json(confidence),
+                }
+            )
+    return rows
+
+
+def aggregate_csv(value: dict[str, Any]) -> str:
+    """One row per cell, flat; empty where a number is unavailable.
+
+    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them.
+    """
+    taxes = {(t["config"], t["phase"], t["cell_id"], t["metric"]): t for t in value["taxes"]}
+    standing = {_place(t): t for t in value["main_taxes"]}
+    rows = [
+        _flat(cell)
+        | _tax_columns(
+            {
+                m: standing.get(_place(t), t)
+                for m in METRICS
+                if (t := taxes.get((cell["config"], cell["phase"], cell["cell_id"], m))) is not None
+            }
+        )
+        for cell in value["cells"]
+    ]
+    columns = list(dict.fromkeys(k for row in rows for k in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _place(tax: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(tax[k] for k in ("config", "metric", "rate_per_s", "input_tokens", "output_tokens"))
+
+
+def _tax_columns(taxes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        f"tax_{metric}{name and f'_{name}'}": tax[key]
+        for metric, tax in taxes.items()
+        for name, key in (
+            ("", "point"),
+            ("low", "low"),
+            ("high", "high"),
+            ("verdict", "verdict"),
+            ("kind", "kind"),
+        )
+    }
+
+
+def _flat(cell: dict[str, Any]) -> dict[str, Any]:
+    row = {k: v for k, v in cell.items() if isinstance(v, str | int | float | bool) or v is None}
+    row.pop("host", None)
+    row["flags"] = ";".join(cell["flags"])
+    row["reasons"] = ";".join(cell["reasons"])
+    row["saturation_fired"] = ";".join(k for k, v in cell.get("saturation_criteria", {}).items() if v)
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        for q, numbers in cell.get(name, {}).items():
+            row[f"{name[:-3]}_{q}_ms"] = numbers["point"]
+            row[f"{name[:-3]}_{q}_low_ms"] = numbers["low"]
+            row[f"{name[:-3]}_{q}_high_ms"] = numbers["high"]
+    if cell.get("step", {}).get("available"):
+        for name in STEP_COLUMNS:
+            for q in ("p50", "p90"):
+                row[f"{name[:-3]}_{q}_us"] = cell["step"][name][q]["point"]
+    host = cell.get("host") or {}
+    clock = (cell.get("health") or {}).get("device_clock")
+    if clock is not None:
+        row |= {"device_late_share": clock["late_share"], "device_busy_share": clock["device_busy_share"]}
+        row |= {f"device_lateness_{q}_us": clock["lateness_us"][q] for q in ("p50", "p99")}
+        row |= {f"device_slack_{q}_us": clock["slack_us"][q] for q in ("p10", "p50")}
+    row |= {f"host_{name}": host.get(name) for name in HOST_COLUMNS}
+    row |= {f"gpu_{name}": (host.get("gpu") or {}).get(name) for name in GPU_COLUMNS}
+    return row

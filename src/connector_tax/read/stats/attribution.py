@@ -1,0 +1,243 @@
+"""Where a connector's microseconds go: per hook, per process, per step and per token, and what stays unexplained.
+
+Decode-only steps alone, since a mean over a mixture moves with the mixture. Means, since they add up where medians do
+not: mean step with the connector less mean step without it is the sum of the parts below. Each is of one launch, and has the steps that
+entered it: CPU time is measured in some steps only.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connector_tax.base.seeds import stream
+from connector_tax.base.statistics.bootstrap import (
+    FEWEST_BLOCKS,
+    Estimate,
+    freedom_of,
+    small_sample_factor,
+    step_block_length,
+)
+from connector_tax.base.statistics.outcomes import TAX
+from connector_tax.base.statistics.resampling import Floats
+from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
+from connector_tax.read.stats.taxes import OF_ONE_LAUNCH, difference, verdict
+
+DRAWS = 2000
+# The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
+TRIM = 0.001
+# Of a share: how far out an end is looked for, and how exactly.
+DOUBLINGS, HALVINGS = 40, 50
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Resampled means of one cell's steps.
+
+    Attributes:
+        point: shape (columns,).
+        replicates: shape (draws, columns).
+        freedom, confidence: see ``Estimate``.
+    """
+
+    point: Floats
+    replicates: Floats
+    n: int
+    freedom: float
+    confidence: float
+
+    def column(self, k: int) -> Estimate:
+        return Estimate(
+            float(self.point[k]),
+            self.replicates[:, k],
+            self.n,
+            freedom=self.freedom,
+            confidence=self.confidence,
+        )
+
+
+PARTS = {
+    "scheduler_hooks": "in the connector's hooks, scheduler",
+    "worker_hooks": "in the connector's hooks, worker",
+    "schedule": "in schedule() around them",
+    "update": "in update_from_output() around them",
+    "round_trip": "between the two: executor, transport and model",
+}
+
+
+def attribute(
+    own: StepTable, plain: StepTable, *, seed: int, name: str, confidence: float, factor: float = 1.0
+) -> dict[str, Any] | None:
+    """One entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an interval on both sides.
+
+    Args:
+        factor: by how much a stopping rule makes intervals wider.
+    """
+    ours, theirs = _decoding(own), _decoding(plain)
+    mine = _means(_columns(own, ours), stream(seed, "attribution", name), factor, confidence)
+    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor, confidence)
+    if mine is None or base is None:
+        return None
+    whole, *apart = (difference(mine.column(k), base.column(k)) for k in range(len(PARTS) + 1))
+    parts = [
+        {"part": part, "label": label, **_of_one_launch(own_part, confidence)}
+        for (part, label), own_part in zip(PARTS.items(), apart, strict=True)
+    ]
+    tokens = float(own.tokens[ours].mean())
+    in_hooks = parts[0]["point"] + parts[1]["point"]
+    hooks_replicates = (mine.replicates - base.replicates)[:, 1:3].sum(axis=1)
+    return {
+        "n_steps": mine.n,
+        "n_plain_steps": base.n,
+        "tokens_per_step": tokens,
+        "step_us": float(mine.point[0]),
+        "plain_step_us": float(base.point[0]),
+        "difference_us": _of_one_launch(whole, confidence),
+        "parts": parts,
+        "hooks": _hooks(own, ours, tokens),
+        "in_hooks_share": _share(whole, in_hooks, hooks_replicates, confidence),
+    }
+
+
+def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> dict[str, Any] | None:
+    """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
+    if whole.point is None or verdict(whole, confidence) != TAX:
+        return None
+    point = part / whole.point
+
+    def rest(share: float) -> tuple[float | None, float | None]:
+        """The interval of what such a share of the difference leaves of the part."""
+        left = replace(
+            whole, point=part - share * (whole.point or 0.0), replicates=replicates - share * whole.replicates
+        )
+        return left.interval(confidence)
+
+    # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree with those of the difference.
+    low = _last(point, -1, lambda share: not _is_above(rest(share)[0]))
+    high = _last(point, 1, lambda share: not _is_below(rest(share)[1]))
+    found = {"point": point, "low": low, "high": high, "n": whole.n, "kind": OF_ONE_LAUNCH}
+    return (
+        found
+        if None not in (low, high)
+        else found | {"reason": "the difference may be too small for a share to have an end"}
+    )
+
+
+def _is_above(end: float | None) -> bool:
+    return end is not None and end > 0
+
+
+def _is_below(end: float | None) -> bool:
+    return end is not None and end < 0
+
+
+def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float | None:
+    """The last number from ``start`` on of which ``holds`` is true; None where that is so of any."""
+    inside, step = start, max(abs(start), 1e-6)
+    for _ in range(DOUBLINGS):
+        if not holds(start + direction * step):
+            break
+        inside, step = start + direction * step, 2 * step
+    else:
+        return None
+    outside = start + direction * step
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
+
+
+def _of_one_launch(found: Estimate, confidence: float) -> dict[str, Any]:
+    """``n``: steps of the side that has fewer."""
+    return found.to_json(confidence) | {"kind": OF_ONE_LAUNCH}
+
+
+def _decoding(table: StepTable) -> NDArray[np.bool_]:
+    """Decode-only steps with a worker's row, without the very slowest."""
+    chosen: NDArray[np.bool_] = (table.kind == DECODE_ONLY) & ~np.isnan(table.connector_total_us)
+    if chosen.any():
+        chosen &= table.step_duration_us <= np.quantile(table.step_duration_us[chosen], 1 - TRIM)
+    return chosen
+
+
+def _columns(table: StepTable, rows: NDArray[np.bool_]) -> Floats:
+    """Step, then the parts of ``PARTS``; shape (n, 6), microseconds."""
+    hooks = table.hooks
+    of = {place: np.zeros(int(rows.sum())) for place in ("worker", "schedule", "update", "between")}
+    for k, name in enumerate(hooks.names):
+        side, hook = name.split("/", 1)[0], name.rsplit("/", 1)[-1]
+        of[side if side == "worker" else _place_of(hook)] += hooks.us[rows][:, k]
+    return np.column_stack(
+        [
+            table.step_duration_us[rows],
+            of["schedule"] + of["update"],
+            of["worker"],
+            table.schedule_us[rows] - of["schedule"],
+            table.update_us[rows] - of["update"],
+            table.round_trip_us[rows] - of["worker"],
+        ]
+    )
+
+
+def _place_of(hook: str) -> str:
+    """Where the scheduler calls it from."""
+    return "between" if hook in BETWEEN_HOOKS else "update" if hook in UPDATE_HOOKS else "schedule"
+
+
+# Called from update_from_output(); the scheduler's other hooks run inside schedule().
+UPDATE_HOOKS = {
+    *("update_connector_output", "request_finished", "request_finished_all_groups", "take_events"),
+    *("get_kv_connector_stats", "register_finished_partial_tail"),
+}
+# Called between two steps, by add_request() and has_requests(): no part of a step's duration, and in no part of it.
+BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
+
+
+def _means(columns: Floats, rng: np.random.Generator, factor: float, confidence: float) -> Means | None:
+    """Circular block bootstrap of means: sums of blocks are differences of one running sum. None with too few blocks."""
+    n = columns.shape[0]
+    length = step_block_length(n)
+    if n < FEWEST_BLOCKS * length:
+        return None
+    blocks = math.ceil(n / length)
+    wrapped = np.vstack(
+        [np.zeros((1, columns.shape[1])), np.cumsum(np.vstack([columns, columns[:length]]), axis=0)]
+    )
+    sums = wrapped[length : length + n] - wrapped[:n]
+    starts = rng.integers(0, n, size=(DRAWS, blocks))
+    replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
+    point = columns.mean(axis=0)
+    wider = factor * small_sample_factor(n, length, confidence)
+    return Means(point, point + wider * (replicates - point), n, freedom_of(n, length), confidence)
+
+
+def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
+    """Over the steps that measured it; None where the hook was called in none of them, of which 0 would say something."""
+    known = ~np.isnan(cpu_us)
+    return float(cpu_us[known].mean()) if calls[known].any() else None
+
+
+def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
+    """Per hook, those that were called at all, dearest first; ``n_cpu_steps`` are the steps behind its CPU time."""
+    us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
+    cpu = [
+        mean_cpu_us(*columns)
+        for columns in zip(table.hooks.cpu_us[rows].T, table.hooks.calls[rows].T, strict=True)
+    ]
+    found = [
+        {
+            "hook": name,
+            "calls_per_step": float(calls[k]),
+            "us_per_step": float(us[k]),
+            "us_per_call": float(us[k] / calls[k]),
+            "us_per_token": float(us[k] / tokens),
+            "cpu_us_per_step": cpu[k],
+            "n_cpu_steps": 0 if cpu[k] is None else int((~np.isnan(table.hooks.cpu_us[rows][:, k])).sum()),
+        }
+        for k, name in enumerate(table.hooks.names)
+        if calls[k] > 0
+    ]
+    return sorted(found, key=lambda h: -float(h["us_per_step"]))

@@ -1,0 +1,259 @@
+"""What a campaign lacks of what was planned, and how far each configuration got."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.plan import cells_of, config_of, until_overload
+from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place, phase_word
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.read.ingest import CampaignData, CellData, Problem, RunData
+from connector_tax.read.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
+
+
+@dataclass(frozen=True, slots=True)
+class LostCell:
+    """A planned cell of a run that began, without a number in the statistics.
+
+    Attributes:
+        named: whether the problems of reading say so already.
+    """
+
+    config: str
+    phase: str
+    spec: CellSpec
+    reason: str
+    named: bool
+
+
+def lost_cells(data: CampaignData) -> list[LostCell]:
+    """In the order of the plan; none where ``campaign.json`` is of another version, since the plan is not known then."""
+    try:
+        config = config_of(data.document)
+    except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
+        return []
+    decisions = (data.preflight or {}).get("configs", {})
+    skipped = {i for i, d in decisions.items() if d["decision"] == "skip"}
+    rates = ReferenceRates.of_document(data.reference_rates) if data.reference_rates else None
+    found = []
+    for run in data.runs:
+        connector, phase = run.folder.connector_id, run.folder.phase
+        ended_otherwise = run.receipt is not None and (
+            run.receipt.status == "not_needed" or (run.receipt.status == "skipped" and connector in skipped)
+        )
+        if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
+            continue
+        planned = () if phase != "a" and rates is None else cells_of(config, connector, phase, rates)
+        if phase not in ("a", "c") and _at_other_rates(run, planned):
+            continue
+        if phase == "a":
+            ended = {c.cell_id for c in run.cells if c.window.overloaded}
+            planned = until_overload(config, planned, lambda cell, ended=ended: cell.cell_id in ended)  # type: ignore[misc]
+        for spec in planned:
+            why = _why_lost(data, run, spec.cell_id)
+            if why is not None:
+                found.append(LostCell(connector, phase, spec, *why))
+    return found
+
+
+def _at_other_rates(run: RunData, planned: tuple[CellSpec, ...]) -> bool:
+    """Whether it was measured before the reference rates became what they are: its plan was another one."""
+    wanted = {(spec.shape, spec.rate_per_s) for spec in planned}
+    return bool(run.cells) and all((c.spec.shape, c.spec.rate_per_s) not in wanted for c in run.cells)
+
+
+def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
+    """Reason, and whether it is named already; None of a cell that counts."""
+    cell = next((c for c in run.cells if c.cell_id == cell_id), None)
+    if cell is not None:
+        reasons = [*cell.left_out, *cell.document["reasons"]] or [f"verdict {cell.document['verdict']}"]
+        return None if cell.usable else (f"{_its_cell(run)} is lost: {reasons[0]}", True)
+    where = _relative(data, run) + f"/cells/{cell_id}"
+    told = next((p.what for p in data.problems if p.where == where), None)
+    if told is not None:
+        return f"{_its_cell(run)} is lost: {told}", True
+    if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
+        return _why_ended(run), True
+    in_receipt = run.receipt is not None and any(c["cell_id"] == cell_id for c in run.receipt.cells)
+    return f"{_its_cell(run)} is missing", in_receipt
+
+
+def _its_cell(run: RunData) -> str:
+    """A reader may know the cell of another phase that has the same rate and shape."""
+    return f"its cell of phase {phase_word(run.folder.phase)}"
+
+
+def _why_ended(run: RunData) -> str:
+    """Of a run that ended without being measured; names the phase in which it failed."""
+    assert run.receipt is not None
+    failed = run.receipt.status == "failed"
+    return (f"failed in phase {phase_word(run.folder.phase)}: " if failed else "") + (
+        run.receipt.reason or ""
+    )
+
+
+def failed_runs(data: CampaignData) -> list[Problem]:
+    """Each with its root cause; runs that were left out because of it are not named again."""
+    return [
+        Problem(_relative(data, run), f"failed: {run.receipt.reason}")
+        for run in data.runs
+        if run.receipt is not None and run.receipt.status == "failed"
+    ]
+
+
+def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
+    """One per run, of the cells that nothing else names."""
+    found = []
+    for run in data.runs:
+        own = [
+            c.spec.cell_id
+            for c in lost
+            if (c.config, c.phase) == (run.folder.connector_id, run.folder.phase) and not c.named
+        ]
+        if own:
+            found.append(Problem(_relative(data, run), f"not measured: {', '.join(own)}"))
+    return found
+
+
+def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launches) -> list[Problem]:
+    """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block.
+
+    Of requests that failed in one, ``failed_blocks`` says what follows.
+
+    Args:
+        launches: those of the blocks at ref_safe.
+    """
+    config = data.document["config"]
+    order = data.document.get("order") or {}
+    blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
+    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
+    shape = Shape(**config["phase_a_shape"])
+    safe = (data.reference_rates or {}).get("ref_safe_per_s")
+    lacking = {
+        block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
+        for block in blocks
+    }
+    # Phases A and B have planned cells, of which each that is missing is named already, and a configuration without a run is
+    # said to be missing. Plain's second launch is none.
+    gone = {b for b in blocks if not is_repeat(b) and _has_no_run(data, PLAIN_AGAIN, b)}
+    found = [
+        Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(ids))}")
+        for block, members in lacking.items()
+        if (ids := members if is_repeat(block) else members & {PLAIN_AGAIN} if block in gone else set())
+    ]
+    whole = complete_blocks(launches)
+    if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
+        what = (
+            f"{len(whole)} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
+            "taxes are those of one launch"
+        )
+        found.append(Problem("repeats", what))
+    return found
+
+
+def _has_no_run(data: CampaignData, config: str, phase: str) -> bool:
+    """Of a phase that began."""
+    runs = {run.folder.connector_id for run in data.runs if run.folder.phase == phase}
+    return bool(runs) and config not in runs
+
+
+def _is_of_block(cell: CellData, block: str, shape: Shape, rate_per_s: float | None) -> bool:
+    there = cell.phase == block and cell.usable and cell.spec.shape == shape
+    return there and rate_per_s in (None, cell.spec.rate_per_s)
+
+
+def absent_configs(data: CampaignData) -> dict[str, str]:
+    """config -> why it has no numbers; configurations with numbers are not in it."""
+    reasons = {}
+    measured = {c.config for c in data.cells() if c.usable}
+    for connector in data.document["config"]["connectors"]:
+        i = connector["id"]
+        if i in measured:
+            continue
+        decision = (data.preflight or {}).get("configs", {}).get(i)
+        runs = [r for r in data.runs if r.folder.connector_id == i]
+        failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
+        cells = [c for c in data.cells() if c.config == i]
+        if decision is not None and decision["decision"] == "skip":
+            reasons[i] = f"skipped: {decision['reason']}"
+        elif failed:
+            reasons[i] = _why_ended(failed[0])
+        elif cells:
+            why = [*cells[0].left_out, *cells[0].document["reasons"]]
+            reasons[i] = "no usable cell" + (f": {why[0]}" if why else "")
+        else:
+            said = [r.receipt.reason for r in runs if r.receipt is not None]
+            reasons[i] = next((reason for reason in said if reason), None) or "not measured yet"
+    return reasons
+
+
+def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCell]) -> dict[str, Any]:
+    """``configs`` in ``aggregate.json``."""
+    decisions = (data.preflight or {}).get("configs", {})
+    out = {}
+    for connector in data.document["config"]["connectors"]:
+        i = connector["id"]
+        runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
+        own = [c for c in lost if c.config == i]
+        phases = {"a", "b", *planned_phases(data, i), *runs}
+        status, reason = _status(runs, sorted(phases), decisions.get(i, {}), absent.get(i), own)
+        out[i] = {
+            "label": connector["label"],
+            "status": status,
+            "reason": reason,
+            "install": decisions.get(i, {}).get("install"),
+            "note": connector["note"],
+            "ttft_is_no_tax": connector.get("ttft_is_no_tax"),
+            "copies_kv": connector.get("copies_kv"),
+        }
+    return out
+
+
+def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
+    """In which it was to be measured, as far as that is known."""
+    prime = data.document["config"].get("phase_b_prime") or {}
+    wanted = bool((data.reference_rates or {}).get("b_prime_needed"))
+    order = [p for p, ids in (data.document.get("order") or {}).items() if connector_id in ids]
+    return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
+
+
+def _status(
+    runs: dict[str, RunData],
+    phases: list[str],
+    decision: dict[str, Any],
+    absent: str | None,
+    lost: list[LostCell],
+) -> tuple[str, str | None]:
+    """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
+    receipts = {phase: run.receipt for phase, run in runs.items()}
+    if decision.get("decision") == "skip":
+        return "skipped", absent
+    failed = [_why_ended(r) for r in runs.values() if r.receipt is not None and r.receipt.status == "failed"]
+    if failed:
+        # With numbers of another phase it is in the figures and has taxes, so it was measured in part.
+        return ("failed" if absent is not None else "partial"), failed[0]
+    if not any(run.cells for run in runs.values()):
+        return ("failed" if any(receipts.values()) else "missing"), absent
+    unfinished = sorted((p for p in phases if receipts.get(p) is None), key=phase_place)
+    if unfinished:
+        first = unfinished[0]
+        return (
+            "partial",
+            f"phase {phase_word(first)} {'has not ended' if first in runs else 'was not measured'}",
+        )
+    if absent is not None:
+        return "failed", absent
+    names = [f"{c.phase}/{c.spec.cell_id}" for c in lost]
+    names += [f"{c.phase}/{c.cell_id}" for run in runs.values() for c in run.cells if not c.usable]
+    if names:
+        n = len(set(names))
+        return (
+            "partial",
+            f"{n} cells left out, the first is {names[0]}" if n > 1 else f"1 cell left out: {names[0]}",
+        )
+    return "measured", None
+
+
+def _relative(data: CampaignData, run: RunData) -> str:
+    return run.folder.path.relative_to(data.root).as_posix()

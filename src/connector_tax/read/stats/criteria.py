@@ -1,0 +1,137 @@
+"""The seven success criteria of the published experiment, as a checklist with evidence."""
+
+from typing import Any
+
+from connector_tax.base.artifacts.layout import RUN_FILES
+from connector_tax.base.artifacts.thinning import LEFT_OUT
+from connector_tax.base.records.cell import phase_place, phase_word
+from connector_tax.base.statistics.outcomes import NOT_TESTABLE
+from connector_tax.read.ingest import CampaignData, CellData, RunData
+from connector_tax.read.stats.completeness import planned_phases
+from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, Verdict
+from connector_tax.read.stats.time_spent import time_spent
+
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+# What each hypothesis is about, plain aside; of H2 beside one of NIXL's configurations.
+NEEDED = {
+    "H1": {MAIN},
+    "H2": {MAIN},
+    "H3": {MAIN, NOOP},
+    "H4": {STACK, *STACKED},
+    "H5": {MAIN},
+    "H6": {MAIN},
+}
+
+
+def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[dict[str, Any]]:
+    """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself."""
+    main = {v.id: v for v in reversed(verdicts)}
+    return [
+        _answered(data, 1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
+        _answered(data, 2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
+        _answered(data, 3, "H3 disambiguated: framework against implementation", [main["H3"]]),
+        _answered(data, 4, "H4 additivity: the stack against the sum of its parts", [main["H4"]]),
+        _answered(data, 5, "H5 and H6 directional: sign and size by length", [main["H5"], main["H6"]]),
+        _artifacts(data),
+        _wall_clock(data),
+    ]
+
+
+def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any]:
+    """Fails where an answer was lost; not applicable where the campaign could not give one."""
+    missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
+    outcome = PASS
+    if missing:
+        outcome = FAIL if any(_could_be_asked(data, v.id) for v in missing) else NOT_APPLICABLE
+    return {
+        "number": number,
+        "title": title,
+        "outcome": outcome,
+        "evidence": " ".join(v.sentence for v in verdicts),
+    }
+
+
+def _could_be_asked(data: CampaignData, hypothesis: str) -> bool:
+    """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
+    config = data.document["config"]
+    decisions = (data.preflight or {}).get("configs", {})
+    measured = {c["id"] for c in config["connectors"] if decisions.get(c["id"], {}).get("decision") != "skip"}
+    nixl = any(c in measured for c in ("nixl_both", "nixl_virtual"))
+    lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
+    if lengths is not None and len(config.get(lengths) or ()) < 2:
+        return False
+    return NEEDED[hypothesis] <= measured and (hypothesis != "H2" or nixl)
+
+
+def _artifacts(data: CampaignData) -> dict[str, Any]:
+    """Every run that was planned has ended, and has all its files if it measured; every skip has a reason."""
+    faults = _not_ended(data)
+    checked = failed = 0
+    for run in data.runs:
+        if run.receipt is None:
+            faults.append(f"{_name(run)} has no receipt")
+        elif run.receipt.status == "measured":
+            checked += 1
+            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or _thinned(c)}
+            missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
+            for entry in run.receipt.cells:
+                cell = run.folder.cell(entry["cell_id"])
+                streams = [cell.requests, cell.metrics]
+                if run.receipt.step_timing_available and entry["cell_id"] not in unrecorded:
+                    streams.append(cell.engine_step)
+                missing += [f.name for f in streams if not f.is_file()]
+            faults += [f"{_name(run)} lacks {m}" for m in missing]
+        elif run.receipt.reason:
+            failed += run.receipt.status == "failed"
+        else:
+            faults.append(f"{_name(run)} is {run.receipt.status} without a reason")
+    return {
+        "number": 6,
+        "title": "All artifacts present, every skip has a reason",
+        "outcome": PASS if checked and not faults else FAIL,
+        "evidence": "; ".join(faults)
+        or f"{checked} measured run{'' if checked == 1 else 's'} checked"
+        + (f"; {failed} failed and say{'s' if failed == 1 else ''} why" if failed else ""),
+    }
+
+
+def _not_ended(data: CampaignData) -> list[str]:
+    """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
+    decisions = (data.preflight or {}).get("configs", {})
+    faults = []
+    for connector in data.document["config"]["connectors"]:
+        config = connector["id"]
+        runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
+        failed = any(receipt is not None and receipt.status == "failed" for receipt in runs.values())
+        if failed or decisions.get(config, {}).get("decision") == "skip":
+            continue
+        phases = sorted({"a", "b", *planned_phases(data, config)} - runs.keys(), key=phase_place)
+        faults += [f"{config} phase {phase_word(phase)} was not measured" for phase in phases]
+    return faults
+
+
+def _name(run: RunData) -> str:
+    return f"{run.folder.connector_id} phase {phase_word(run.folder.phase)}"
+
+
+def _thinned(cell: CellData) -> bool:
+    """Whether its step records were left out when the campaign was published; a cell that never had any lacks them all the same."""
+    left_out = cell.document.get(LEFT_OUT) or ()
+    return any(name.startswith("engine_step") for name in left_out)
+
+
+def _wall_clock(data: CampaignData) -> dict[str, Any]:
+    """Preflight and Phases A, B and B' decide, as published; the evidence has the blocks as well."""
+    budget_h = float(data.document["config"]["analysis"]["time_budget_h"])
+    spent = time_spent(data)
+    if not spent.runs:
+        outcome, evidence = NOT_APPLICABLE, "nothing was launched"
+    else:
+        outcome = PASS if spent.published_s <= budget_h * 3600 else FAIL
+        evidence = spent.sentence()
+    return {
+        "number": 7,
+        "title": f"Preflight and Phases A, B and B' fit in {budget_h:g} h",
+        "outcome": outcome,
+        "evidence": evidence,
+    }

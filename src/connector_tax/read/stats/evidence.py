@@ -1,0 +1,89 @@
+"""Taxes to what the hypotheses are decided on."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.outcomes import NOT_TESTABLE
+from connector_tax.read.stats.hypotheses import Evidence, Verdict, judge_hypotheses
+from connector_tax.read.stats.main_taxes import MainTax, main_at
+from connector_tax.read.stats.taxes import Tax
+from connector_tax.read.stats.trends import trends_of
+
+
+def evidence_of(
+    taxes: list[Tax],
+    chosen: list[MainTax],
+    absent: dict[str, str],
+    config: dict[str, Any],
+    confidence: float,
+) -> Evidence:
+    """The chosen taxes at ref_safe, and trends over Phase B's shapes.
+
+    A TPOT tax of a shape at which a side did not keep up is no tax of its output length, and never averaged; of TTFT such a
+    shape counts where an input length would have no number without it, and the verdict says so.
+
+    Args:
+        config: of ``campaign.json``.
+    """
+    shapes = [t for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
+    ttft = [t for t in shapes if t.metric == "ttft_p90"]
+    tpot = [t for t in shapes if t.metric == "tpot_p90"]
+    headline = main_at(chosen, "ref_safe", "ttft_p90")
+    return Evidence(
+        headline={config: main.estimate for config, main in headline.items()},
+        by_input=trends_of(ttft, "input_tokens", queueing_allowed=True),
+        by_output=trends_of(tpot, "output_tokens", queueing_allowed=False),
+        absent=absent,
+        stacks=_stacks(config),
+        confidence=confidence,
+        members=frozenset(c["id"] for c in config["connectors"]),
+        over_blocks=frozenset(config for config, main in headline.items() if main.blocks is not None),
+    )
+
+
+# Those that are asked of taxes over blocks.
+OF_BLOCKS = ("H1", "H2", "H3", "H4")
+
+
+def hypotheses_json(
+    verdicts: list[Verdict], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
+) -> list[dict[str, Any]]:
+    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
+
+    The latter never replaces the verdict; see ``host_speed.py``.
+
+    Args:
+        evidence: what the verdicts were judged on.
+        at_equal_speed: configuration -> that tax of TTFT p90 at ``ref_safe``.
+    """
+    held = replace(evidence, headline=at_equal_speed)
+    beside = {
+        (v.id, v.subject): {
+            "outcome": v.outcome,
+            "label": v.label,
+            "numbers": v.numbers,
+            "sentence": v.sentence,
+            "p_value": v.p_value,
+            "p_holm": v.p_holm,
+        }
+        for v in (judge_hypotheses(held) if at_equal_speed else ())
+        if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
+    }
+    return [{**v.to_json(), "at_equal_host_speed": beside.get((v.id, v.subject))} for v in verdicts]
+
+
+def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """MultiConnector configurations whose children were measured by themselves, too."""
+    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
+    found = {}
+    for connector in config["connectors"]:
+        extra = (connector["kv_transfer_config"] or {}).get("kv_connector_extra_config")
+        children = extra.get("connectors") if isinstance(extra, dict) else None
+        if not isinstance(children, list):
+            continue
+        parts = [by_kv.get(str(child)) for child in children]
+        if parts and all(parts):
+            found[connector["id"]] = tuple(p for p in parts if p)
+    return found

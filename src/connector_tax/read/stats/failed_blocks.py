@@ -1,0 +1,92 @@
+"""Blocks of launches in which requests failed, so that a tax over the other blocks would flatter: who has none for it, and why."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.records.cell import phase_label
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.read.ingest import Problem
+from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.launches import Launch, blocks_that_failed, launches_at, plain_failed
+from connector_tax.read.stats.taxes import LATENCY_METRICS
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedBlocks:
+    """One configuration at one reference rate, and one latency.
+
+    Attributes:
+        config: ``plain`` for either of its launches; then no connector has a tax there.
+        blocks: those in which it has no value, in the order in which they were measured.
+    """
+
+    reference: str
+    rate_per_s: float
+    metric: str
+    config: str
+    blocks: tuple[str, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "reference": self.reference,
+            "rate_per_s": self.rate_per_s,
+            "metric": self.metric,
+            "config": self.config,
+            "blocks": list(self.blocks),
+            "reason": self.reason,
+        }
+
+
+def failed_blocks(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: Iterable[tuple[str, float]],
+    no_ttft: frozenset[str] = frozenset(),
+    no_tax: frozenset[str] = frozenset(),
+) -> list[FailedBlocks]:
+    """Plain first.
+
+    Args:
+        rates: (reference, its rate), each rate once.
+        no_ttft: configurations whose TTFT is no tax.
+        no_tax: those of which no latency is one.
+    """
+    found = []
+    for reference, rate in rates:
+        for metric in LATENCY_METRICS:
+            launches = launches_at(estimates, rate, metric)
+            of_plain = {PLAIN: lost} if (lost := plain_failed(launches)) else {}
+            for config, own in (of_plain | blocks_that_failed(launches)).items():
+                if config not in no_tax and not (metric.startswith("ttft") and config in no_ttft):
+                    blocks = tuple(dict.fromkeys(x.block for x in own))
+                    found.append(FailedBlocks(reference, rate, metric, config, blocks, _reason(own, metric)))
+    return found
+
+
+def _reason(lost: list[Launch], metric: str) -> str:
+    """``plain's ttft_p90 has no value in block R1: requests failed or did not finish``."""
+    whose = {PLAIN: f"plain's {metric}", PLAIN_AGAIN: f"the {metric} of plain's second launch"}
+    parts = [
+        f"{whose.get(config, f'its {metric}')} has no value in {_named([x.block for x in lost if x.config == config])}"
+        for config in dict.fromkeys(x.config for x in lost)
+    ]
+    return f"{' and '.join(parts)}: {' or '.join(dict.fromkeys(x.why_none for x in lost))}"
+
+
+def _named(blocks: list[str]) -> str:
+    return f"block{'s' if len(blocks) > 1 else ''} {', '.join(map(phase_label, blocks))}"
+
+
+def problems_of(failed: list[FailedBlocks]) -> list[Problem]:
+    """One per configuration, rate and latency."""
+    return [
+        Problem("repeats", f"at {f.reference}, {f.rate_per_s:g} req/s, {_who(f.config)}: {f.reason}")
+        for f in failed
+    ]
+
+
+def _who(config: str) -> str:
+    return "no connector has a tax" if config == PLAIN else f"{config} has no tax"

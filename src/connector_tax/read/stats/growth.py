@@ -1,0 +1,305 @@
+"""How a connector's times grow with what the prefix cache holds and with how many requests run: Phase D's cells.
+
+One straight plane per configuration and quantity, over the medians of its cells:
+
+    median of a cell = level + slope_1 * cached blocks + slope_2 * running requests
+
+Cells of one configuration share a launch, whose own level falls out of the slopes. Intervals are Student's t over cells.
+What medians miss the plane by counts as their error, so a cell that something disturbed, or a time that does not grow on a
+straight line, makes them wider; resamples of single cells know neither. The error is never taken to be less than those
+resamples say, which is what a few cells that lie on the plane by luck would otherwise claim.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.statistics.resampling import Floats
+from connector_tax.read.ingest import CellData
+from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.taxes import difference, relative
+
+HOOKS = ("build_meta_us", "get_finished_us", "start_load_kv_us", "connector_total_us")
+# Of decode-only steps: the median of a mixture moves with the mixture, and that with the running requests.
+STEP, STEP_TAX = "decode_step_us", "decode_step_over_plain_us"
+LATENCIES = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
+# Of the columns after the level: by name, and what one unit of it is.
+SLOPES = ("per_1000_cached_blocks", "per_running_request")
+# Tokens of a priming prompt, where a cell's document does not tell.
+USUAL_PROMPT = 2048
+
+Estimates = Mapping[tuple[str, str, str], CellEstimates]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One cell: where it lies, and what was found there.
+
+    Attributes:
+        blocks: in the prefix cache in the middle of the window; None where the engine did not tell its size.
+        running: median of the samples; requests in flight where there are none.
+        us: quantity -> median.
+    """
+
+    cell: CellData
+    blocks: float | None
+    running: float
+    us: dict[str, Estimate]
+
+
+def growth(
+    estimates: Estimates, measured: Iterable[CellData], confidence: float, no_tax: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that phase.
+
+    Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with it.
+
+    Args:
+        measured: also those that no statistics use, since what was sent before them stayed in the cache.
+        no_tax: configuration -> why its latencies are no tax.
+    """
+    others = [c for c in measured if c.phase == "d"]
+    by_config: dict[str, list[CellEstimates]] = {}
+    for (config, phase, _), own in estimates.items():
+        if phase == "d":
+            by_config.setdefault(config, []).append(own)
+    plain = {own.cell.cell_id: own for own in by_config.get("plain", [])}
+    return [
+        {
+            "config": config,
+            "cells": [
+                _cell_json(own, plain.get(own.cell.cell_id), point, confidence, no_tax.get(config))
+                for own, point in zip(cells, points, strict=True)
+            ],
+            "slopes": _slopes(points, confidence),
+        }
+        for config, cells in by_config.items()
+        for points in [
+            [_point(own, plain.get(own.cell.cell_id), others, no_tax.get(config)) for own in cells]
+        ]
+    ]
+
+
+def _point(
+    own: CellEstimates, plain: CellEstimates | None, others: list[CellData], no_tax: str | None
+) -> Point:
+    cell = own.cell
+    seen = cell.samples.running_p50
+    step = _decode_step(own)
+    if cell.config == "plain":
+        us = {STEP: step}
+    else:
+        base = unavailable("plain has no usable cell at this level") if plain is None else _decode_step(plain)
+        more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
+        us = {**{name: own.step(name, 50.0) for name in HOOKS}, STEP_TAX: more}
+    return Point(
+        cell,
+        cached_blocks(cell, before_in_launch(cell, others)),
+        float(cell.spec.concurrency or 0) if seen is None else seen,
+        us,
+    )
+
+
+def _decode_step(own: CellEstimates) -> Estimate:
+    found = own.steps.by_kind.get(("decode_only", 50.0))
+    return found or unavailable(own.steps.missing or "no step of this cell decoded only")
+
+
+def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
+    """Cells of the same launch that began earlier."""
+    launch = (cell.config, cell.document.get("attempt"))
+    return [
+        c
+        for c in others
+        if (c.config, c.document.get("attempt")) == launch and c.window.t0_ns < cell.window.t0_ns
+    ]
+
+
+def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | None:
+    """Blocks in the prefix cache in the middle of the cell's window; None where that is not known.
+
+    What the engine had computed when the cell began, and what the cell's own requests had come to by then, as many as the
+    engine has. Only whole blocks are cached, and of a request's last token nothing is. What priming prompts leave out is
+    known of each; nearly everything else that was ever generated comes from requests of this shape, so their number, and
+    what each of them leaves out, is known from it.
+
+    Args:
+        before: earlier cells of its launch.
+    """
+    cache = cell.document.get("cache") or {}
+    size, room, computed = (cache.get(k) for k in ("block_size", "kv_blocks", "computed_tokens"))
+    if not size or computed is None:
+        return None
+    shape = cell.spec.shape
+    length = shape.input_tokens + shape.output_tokens
+    primed = [_priming(c.document.get("cache") or {}) for c in (*before, cell)]
+    generated = (cache.get("counters") or {}).get("generation_tokens", 0.0) - sum(p.n for p in primed)
+    requests = max(0.0, generated) / shape.output_tokens
+    blocks = computed / size - requests * (length / size - (length - 1) // size)
+    blocks -= sum(p.left_out(size) for p in primed)
+    middle_ns = (cell.window.window_start_ns + cell.window.t_stop_ns) / 2
+    blocks += sum(_computed_by(r, middle_ns) // size for r in cell.requests)
+    return float(min(blocks, room) if room else blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Priming:
+    """The priming prompts of one cell: all but the last have as many tokens as the longest.
+
+    Attributes:
+        n: how many; documents may say any number, so they are never laid out one by one.
+    """
+
+    n: int
+    longest: int
+    last: int
+
+    def left_out(self, block_size: int) -> float:
+        """Blocks that they would fill, each with its token of output, and that are not whole."""
+        if not self.n:
+            return 0.0
+        return sum(
+            many * ((tokens + 1) / block_size - tokens // block_size)
+            for many, tokens in ((self.n - 1, self.longest), (1, self.last))
+        )
+
+
+def _priming(cache: Mapping[str, Any]) -> Priming:
+    n, tokens = cache.get("prompts") or 0, cache.get("primed_tokens") or 0
+    if not n:
+        return Priming(0, 0, 0)
+    longest = cache.get("longest_prompt")
+    if (
+        longest is None
+    ):  # cells of before it was recorded; of max_model_len below 2049 only the mean is known then
+        longest = USUAL_PROMPT if tokens > (n - 1) * USUAL_PROMPT else math.ceil(tokens / n)
+    return Priming(n, longest, tokens - (n - 1) * longest)
+
+
+def _computed_by(request: RequestRecord, at_ns: float) -> float:
+    """Tokens of a request that were computed by ``at_ns``: its prompt with the first token, the others evenly after it."""
+    first, last = request.t_first_token_ns, request.t_last_token_ns
+    if request.status != "ok" or first is None or last is None or at_ns < first:
+        return 0.0
+    share = 1.0 if at_ns >= last else (at_ns - first) / (last - first)
+    return (request.prompt_tokens or 0) + share * ((request.completion_tokens or 1) - 1)
+
+
+def _slopes(points: list[Point], confidence: float) -> list[dict[str, Any]]:
+    names = dict.fromkeys(name for p in points for name in p.us)
+    return [{"quantity": name, **_plane(points, name, confidence)} for name in names]
+
+
+def _plane(points: list[Point], name: str, confidence: float) -> dict[str, Any]:
+    """Both slopes of one quantity, and the cells behind them."""
+    known = [p for p in points if p.us[name].point is not None]
+    located = [p for p in known if p.blocks is not None]
+    if not known:
+        reason = next((p.us[name].reason for p in points if p.us[name].reason), None)
+        return _without(reason or "no cell has a number", 0)
+    if not located:
+        return _without(
+            "the engine did not tell its block size or what it computed, so what it had cached is not known",
+            0,
+        )
+    at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
+    values = np.array([p.us[name].point for p in located], dtype=np.float64)
+    errors = [_variance(p.us[name]) for p in located]
+    fitted = fit_plane(at, values, float(np.mean(errors)))
+    return {
+        "n_cells": len(located),
+        "cached_blocks": [float(1000 * at[:, 0].min()), float(1000 * at[:, 0].max())],
+        "running": [float(at[:, 1].min()), float(at[:, 1].max())],
+        **{slope: _interval(fitted, k, confidence, len(located)) for k, slope in enumerate(SLOPES)},
+    }
+
+
+def _variance(estimate: Estimate) -> float:
+    finite = estimate.replicates[np.isfinite(estimate.replicates)]
+    return float(np.var(finite)) if finite.size > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A fitted plane.
+
+    Attributes:
+        slopes, errors: by column, and their standard errors; NaN for a column that never changes.
+        freedom: cells beyond the coefficients.
+    """
+
+    slopes: Floats
+    errors: Floats
+    freedom: int
+
+
+def fit_plane(at: Floats, values: Floats, least_variance: float) -> Plane:
+    """Least squares of ``values`` on a level and the columns of ``at`` that change.
+
+    Args:
+        at: shape (cells, columns).
+        values: shape (cells,).
+        least_variance: of one value; the residuals' variance counts where it is larger.
+    """
+    changing = np.flatnonzero(np.ptp(at, axis=0) > 0)
+    slopes, errors = np.full(at.shape[1], np.nan), np.full(at.shape[1], np.nan)
+    design = np.column_stack([np.ones(len(values)), at[:, changing]])
+    freedom = len(values) - design.shape[1]
+    if freedom > 0 and np.linalg.matrix_rank(design) == design.shape[1]:
+        found = np.linalg.lstsq(design, values, rcond=None)[0]
+        residual = float(np.sum((values - design @ found) ** 2)) / freedom
+        spread = np.linalg.inv(design.T @ design).diagonal()[1:]
+        slopes[changing] = found[1:]
+        errors[changing] = np.sqrt(max(residual, least_variance) * spread)
+    return Plane(slopes, errors, freedom)
+
+
+def _interval(plane: Plane, column: int, confidence: float, n: int) -> dict[str, Any]:
+    slope, error = plane.slopes[column], plane.errors[column]
+    if np.isnan(slope):
+        few = (
+            "there are too few cells for a plane"
+            if plane.freedom <= 0
+            else "all cells lie at one value of it"
+        )
+        return unavailable(few, n).to_json(confidence)
+    reach = float(stats.t.ppf((1 + confidence) / 2, plane.freedom)) * error
+    return {"point": float(slope), "low": float(slope - reach), "high": float(slope + reach), "n": n}
+
+
+def _without(reason: str, n: int) -> dict[str, Any]:
+    nothing = unavailable(reason, n).to_json(0.95)
+    return {"n_cells": n, "cached_blocks": None, "running": None, **dict.fromkeys(SLOPES, nothing)}
+
+
+def _cell_json(
+    own: CellEstimates, plain: CellEstimates | None, point: Point, confidence: float, no_tax: str | None
+) -> dict[str, Any]:
+    """One cell with its taxes of medians; plain's own has none."""
+    spec = own.cell.spec
+    taxes = {} if own.cell.config == "plain" else dict(_taxes(own, plain))
+    if no_tax is not None:
+        taxes = {name: unavailable(no_tax, estimate.n) for name, estimate in taxes.items()}
+    return {
+        "cell_id": own.cell.cell_id,
+        "concurrency": spec.concurrency,
+        "running": point.running,
+        "cached_tokens_wanted": spec.cached_tokens,
+        "cached_blocks": point.blocks,
+        "medians_us": {name: e.to_json(confidence) for name, e in point.us.items()},
+        "p50_taxes": {name: e.to_json(confidence) for name, e in taxes.items()},
+    }
+
+
+def _taxes(own: CellEstimates, plain: CellEstimates | None) -> Iterable[tuple[str, Estimate]]:
+    for name, latency in LATENCIES.items():
+        if plain is None:
+            yield name, unavailable("plain has no usable cell at this level")
+        else:
+            yield name, relative(own.latency(latency, 50.0), plain.latency(latency, 50.0))

@@ -1,0 +1,185 @@
+"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.statistics.resampling import Floats
+from connector_tax.base.units import NS_PER_S
+from connector_tax.read.ingest.host import HostState
+from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.taxes import LATENCIES
+
+# Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
+MIN_BLOCKS = 3
+PLAINS = ("plain", PLAIN_AGAIN)
+FAILED, OVERLOADED = "requests failed or did not finish", "the cell was overloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of one configuration in one block.
+
+    Attributes:
+        start_h: hours since the first launch of all, by UTC.
+        log_latency: of the percentile in milliseconds; NaN where it is unavailable.
+        within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
+        requests: behind it.
+        host: what the host did meanwhile; None where nobody says.
+        why_none: what happened to its requests that it has no percentile; empty where it has one, and where too few say anything of it.
+    """
+
+    block: str
+    config: str
+    start_h: float
+    log_latency: float
+    within_sd: float
+    host: HostState | None = None
+    requests: int = 0
+    why_none: str = ""
+
+
+# (block, configuration) -> its launch.
+Launches = dict[tuple[str, str], Launch]
+
+
+def headline_shape(estimates: dict[tuple[str, str, str], CellEstimates]) -> Shape | None:
+    """Phase A's; None where nothing of it counts."""
+    return next((own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"), None)
+
+
+def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
+    """Whether it is a cell of a block: Phases A and B are some where plain was launched twice in them."""
+    spec = own.cell.spec
+    return (
+        (is_repeat(phase) or phase in ("a", "b"))
+        and spec.rate_per_s == rate_per_s
+        and (spec.shape == shape or (shape is None and is_repeat(phase)))
+        and spec.recorded is not False
+    )
+
+
+def launches_at(estimates: dict[tuple[str, str, str], CellEstimates], rate: float, metric: str) -> Launches:
+    """(block, configuration) -> its launch."""
+    name, q = LATENCIES[metric]
+    shape = headline_shape(estimates)
+    cells = {
+        (phase, config): own
+        for (config, phase, _), own in estimates.items()
+        if is_headline_cell(own, phase, shape, rate)
+    }
+    starts = {k: _utc_ns(own) for k, own in cells.items()}
+    first = min(starts.values(), default=0)
+    return {
+        (block, config): _launch(
+            block, config, (starts[block, config] - first) / NS_PER_S / 3600, own, name, q
+        )
+        for (block, config), own in cells.items()
+    }
+
+
+def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: str, q: float) -> Launch:
+    estimate = own.latency(name, q)
+    host = own.cell.samples.host
+    if estimate.point is None or estimate.point <= 0:
+        why = OVERLOADED if own.cell.window.overloaded else FAILED if estimate.met_failures else ""
+        return Launch(block, config, start_h, math.nan, math.nan, host, why_none=why)
+    finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
+    # What looking and Student's t made wider is not what requests differ by.
+    within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
+    return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
+
+
+def _utc_ns(own: CellEstimates) -> int:
+    clock = own.cell.document["clock"]
+    return int(clock["utc_ns"]) - int(clock["monotonic_ns"]) + own.cell.window.t0_ns
+
+
+def complete_blocks(launches: Launches) -> list[str]:
+    """Blocks with both plains, in order; Phases A and B are some where plain was launched twice in them."""
+    blocks = sorted({b for b, _ in launches}, key=phase_place)
+    return [b for b in blocks if all(is_known(launches, b, c) for c in PLAINS)]
+
+
+def is_known(launches: Launches, block: str, config: str) -> bool:
+    launch = launches.get((block, config))
+    return launch is not None and not math.isnan(launch.log_latency)
+
+
+def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
+    """Configuration -> the blocks in which it has a number; those with enough of them, and of which requests failed in no block.
+
+    None at all where those of plain did.
+    """
+    if plain_failed(launches):
+        return {}
+    failed = blocks_that_failed(launches)
+    known = {c: [b for b in blocks if is_known(launches, b, c)] for c in others_than_plain(launches)}
+    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS and c not in failed}
+
+
+def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
+    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not finish; of those that as many
+    blocks measured as make a tax over blocks.
+
+    A block that is lost, since its cell does not count, says nothing. One of these says that the connector did worse there than any
+    number: the blocks that are left would flatter it. Whether plain has a number in the same block is not asked.
+    """
+    return {c: lost for c in others_than_plain(launches) if (lost := _failed(launches, (c,)))}
+
+
+def plain_failed(launches: Launches) -> list[Launch]:
+    """The same of plain, in either of its launches: they are one configuration, and the blocks that are left would flatter it."""
+    return _failed(launches, PLAINS)
+
+
+def others_than_plain(launches: Launches) -> list[str]:
+    return sorted({c for _, c in launches} - set(PLAINS))
+
+
+def _failed(launches: Launches, configs: tuple[str, ...]) -> list[Launch]:
+    own = [x for x in launches.values() if x.config in configs]
+    if len({x.block for x in own}) < MIN_BLOCKS:
+        return []
+    return sorted((x for x in own if x.why_none), key=lambda x: (phase_place(x.block), x.config))
+
+
+def log_latency(launch: Launch) -> float:
+    return launch.log_latency
+
+
+def log_ratios(
+    launches: Launches, blocks: list[str], config: str, of: Callable[[Launch], float] = log_latency
+) -> Floats:
+    """Of each block, against the mean of its two plains; of ``plain_again`` against the other plain."""
+    own = np.array([of(launches[b, config]) for b in blocks])
+    plain = np.array([of(launches[b, "plain"]) for b in blocks])
+    if config != PLAIN_AGAIN:
+        again = np.array([of(launches[b, PLAIN_AGAIN]) for b in blocks])
+        plain = (plain + again) / 2
+    ratios: Floats = own - plain
+    return ratios
+
+
+def launches_of(launches: Launches, blocks: list[str], configs: list[str]) -> list[Launch]:
+    """Those of ``configs`` and of both plains that have a number."""
+    return [
+        x
+        for (b, c), x in launches.items()
+        if b in blocks and c in (*configs, *PLAINS) and not math.isnan(x.log_latency)
+    ]
+
+
+def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Floats:
+    """A column of ones and zeros for each block, then for each configuration; both plains are in none of the latter."""
+    by_block = [np.array([x.block == b for x in chosen], dtype=np.float64) for b in blocks]
+    by_config = [np.array([x.config == c for x in chosen], dtype=np.float64) for c in configs]
+    return np.column_stack([*by_block, *by_config])
+
+
+def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
+    return [launches[b, c] for b in blocks for c in PLAINS]

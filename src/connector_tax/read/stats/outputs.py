@@ -1,0 +1,107 @@
+"""Do a configuration's answers agree with plain's? The accuracy pass of every launch, compared."""
+
+from typing import Any
+
+from connector_tax.base.records.cell import phase_word
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.read.ingest import CampaignData, Problem
+
+Outputs = list[dict[str, Any]]
+PLAINS = ("plain", PLAIN_AGAIN)
+
+
+def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """One row per launch that ran the pass, against plain's first launch; and what a reader must know.
+
+    ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
+    where launches of plain do among themselves), ``failed`` (a prompt was not answered).
+    """
+    found = [
+        (run.folder.connector_id, run.folder.phase, run.outputs)
+        for run in data.runs
+        if run.outputs is not None
+    ]
+    plain = [(config, phase, outputs) for config, phase, outputs in found if config in PLAINS]
+    if not plain:
+        return [], []
+    first_config, first_phase, reference = plain[0]
+    unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
+    rows, problems = [], []
+    for config, phase, outputs in found:
+        row = _row(config, phase, outputs, reference, unstable)
+        if (config, phase) == (first_config, first_phase):
+            row["verdict"] = "reference"
+        rows.append(row)
+        if row["verdict"] in ("differs", "failed"):
+            problems.append(Problem(f"{config} phase {phase_word(phase)}", _sentence(row)))
+    if unstable:
+        problems.append(
+            Problem(
+                "plain",
+                f"two launches of it answered {len(unstable)} of {len(reference)} prompts differently: this "
+                "engine is not repeatable at temperature 0",
+            )
+        )
+    return rows, problems
+
+
+def other_computations(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain."""
+    return {
+        row[
+            "config"
+        ]: f"its latencies are no tax: in phase {phase_word(row['phase'])} it answers {row['n_prompts'] - row['n_same']} of "
+        f"{row['n_prompts']} prompts otherwise than plain"
+        for row in reversed(rows)
+        if row["verdict"] == "differs" and row["config"] not in PLAINS
+    }
+
+
+def _row(config: str, phase: str, outputs: Outputs, reference: Outputs, unstable: set[int]) -> dict[str, Any]:
+    different = _different(reference, outputs)
+    failed = sum("error" in o for o in outputs)
+    first = min(different, default=None)
+    if failed or len(outputs) != len(reference):
+        verdict = "failed"
+    elif not different:
+        verdict = "same"
+    else:
+        verdict = "not repeatable" if different <= unstable else "differs"
+    return {
+        "config": config,
+        "phase": phase,
+        "n_prompts": len(outputs),
+        "n_same": len(outputs) - len(different),
+        "n_failed": failed,
+        "first_difference": None
+        if first is None
+        else {"prompt": first, "token": _position(reference[first], outputs[first])},
+        "verdict": verdict,
+    }
+
+
+def _different(reference: Outputs, other: Outputs) -> set[int]:
+    """Prompts whose answers are not the same; one that failed in either is among them."""
+    pairs = zip(reference, other, strict=False)
+    return {k for k, (a, b) in enumerate(pairs) if a != b or "error" in a}
+
+
+def _position(reference: dict[str, Any], other: dict[str, Any]) -> int | None:
+    """Index of the first token that differs; None where there are no token ids to compare."""
+    expected, found = reference.get("token_ids"), other.get("token_ids")
+    if expected is None or found is None:
+        return None
+    together = list(zip(expected, found, strict=False))
+    return next((k for k, (a, b) in enumerate(together) if a != b), len(together))
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    if row["verdict"] == "failed":
+        return f"{row['n_failed']} of {row['n_prompts']} prompts of the accuracy pass were not answered"
+    first = row["first_difference"]
+    where = f"prompt {first['prompt']}" + (f", token {first['token']}" if first["token"] is not None else "")
+    n = row["n_prompts"] - row["n_same"]
+    return (
+        f"answers {n} of {row['n_prompts']} prompts differently from plain (first at {where}): its latencies are "
+        "those of another computation, and no tax is taken of them"
+    )

@@ -1,0 +1,110 @@
+"""The smallest tax that would be found: at 80 % power, by one launch and by so many blocks of launches.
+
+What launches differ by is known from few blocks, and so is the tax that they would find: over blocks it has an interval.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax
+
+POWER = 0.8
+BLOCKS = (3, 5, 10, 20)
+# Of a change of a latency: beyond it the number is none that anybody could use.
+MOST_LOG = math.log(1e6)
+
+
+def smallest_detectable(
+    standard_error: float, *, freedom: int | None = None, confidence: float = 0.95, power: float = POWER
+) -> float:
+    """How far from zero the truth must lie for its two-sided interval to exclude zero with ``power``.
+
+    Args:
+        standard_error: of the estimate, on the scale on which it is near normal.
+        freedom: degrees of freedom of Student's t; None for a normal estimate.
+    """
+    tail = (1 - confidence) / 2
+    if freedom is None:
+        return float(stats.norm.isf(tail) + stats.norm.ppf(power)) * standard_error
+    critical = float(stats.t.isf(tail, freedom))
+
+    def lacking(distance: float) -> float:
+        return float(stats.nct.sf(critical, freedom, distance)) - power
+
+    enough = critical + 20.0
+    # With two degrees of freedom and 99.99 % the critical value is 100, and power comes slowly.
+    while lacking(enough) < 0:
+        enough *= 2
+    return float(optimize.brentq(lacking, 0.0, enough)) * standard_error
+
+
+def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> dict[str, float] | None:
+    """The tax that ``blocks`` blocks find with ``POWER``, as a ratio; ``low`` and ``high`` are the ends of an interval of ``confidence``.
+
+    The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is taken for. ``point`` is as often above
+    the truth as below it, which the deviation itself is not.
+
+    Args:
+        sd: of one block's log ratio, as it was estimated.
+        known_from: how many blocks it was estimated from.
+        blocks: of the campaign that is to find it.
+
+    Returns:
+        None where the upper end is a number that nobody could use.
+    """
+    freedom, tail = known_from - 1, (1 - confidence) / 2
+    one = smallest_detectable(1 / math.sqrt(blocks), freedom=blocks - 1, confidence=confidence)
+    low, point, high = (
+        one * sd * math.sqrt(freedom / float(stats.chi2.ppf(q, freedom))) for q in (1 - tail, 0.5, tail)
+    )
+    if high > MOST_LOG:
+        return None
+    return {"point": math.expm1(point), "low": math.expm1(low), "high": math.expm1(high)}
+
+
+def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:
+    """``power`` in ``aggregate.json``: of each main tax at ref_safe, what would have been found.
+
+    ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where blocks were launched.
+
+    Args:
+        taxes: the chosen ones of one launch each.
+    """
+    spread = {
+        (tax["config"], entry["metric"]): (tax["sd"], tax["n"])
+        for entry in repeats
+        if entry["reference"] == "ref_safe"
+        for tax in entry["taxes"]
+    }
+    found = []
+    for tax in taxes:
+        if tax.reference != "ref_safe" or tax.metric not in LATENCY_METRICS:
+            continue
+        error = _log_error(tax.estimate)
+        own = spread.get((tax.config, tax.metric))
+        found.append(
+            {
+                "config": tax.config,
+                "metric": tax.metric,
+                "power": POWER,
+                "one_launch": None
+                if error is None
+                else math.expm1(smallest_detectable(error, confidence=confidence)),
+                "by_blocks": None
+                if own is None
+                else {str(n): found_by_blocks(*own, n, confidence) for n in BLOCKS},
+            }
+        )
+    return found
+
+
+def _log_error(tax: Estimate) -> float | None:
+    """Standard deviation of the log ratio over resamples; None where some are not finite."""
+    ratios = 1 + tax.replicates
+    if tax.point is None or ratios.size < 2 or not (np.isfinite(ratios) & (ratios > 0)).all():
+        return None
+    return float(np.log(ratios).std(ddof=1))

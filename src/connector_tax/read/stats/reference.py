@@ -1,0 +1,191 @@
+"""Phase A to the rates at which taxes are taken: two reference rates, and one for each shape that does not hold them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.records.cell import Shape
+from connector_tax.read.ingest import CampaignData, CellData
+from connector_tax.read.stats.capacity import HOLDS_BELOW, HOLDS_BELOW_RANDOM, Capacity, capacity_of
+from connector_tax.read.stats.saturation import RANDOM_ARRIVALS, Saturation, judge_saturation, rate_point
+
+SCHEMA = 1
+NO_PLAIN = "plain has no usable Phase A cell"
+# Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
+LOWEST_SERVED = 0.5
+# 2^-20 of a reference rate is a request in days: something else is wrong then.
+SMALLEST_FRACTION = 20
+
+
+def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
+    """Every configuration with usable Phase A cells, in the campaign's order."""
+    return {
+        config: judge_saturation([rate_point(cell) for cell in cells])
+        for config, cells in _phase_a(data).items()
+    }
+
+
+def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
+    found: dict[str, list[CellData]] = {c["id"]: [] for c in data.document["config"]["connectors"]}
+    for cell in data.cells():
+        if cell.phase == "a" and cell.usable and cell.config in found:
+            found[cell.config].append(cell)
+    return {config: cells for config, cells in found.items() if cells}
+
+
+def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[str, Any]:
+    """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
+
+    Over the configurations that completed Phase A: one that failed there has no say in the rates of the others.
+    ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
+    highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
+    something did. Where there is none, plain's lowest measured rate stands in and ``fallback_lowest_rate`` says so.
+    ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
+
+    Args:
+        shapes: whether those are wanted; they take the step records of Phase A where there are any.
+
+    Raises:
+        AnalysisError: plain has no usable Phase A cell.
+    """
+    failed = {
+        r.folder.connector_id
+        for r in data.runs
+        if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
+    }
+    lowest = _lowest_rate(data)
+    by_config = {
+        c: s
+        for c, s in saturation_by_config(data).items()
+        if c not in failed and (c == "plain" or _serves(s, lowest))
+    }
+    if "plain" not in by_config:
+        raise AnalysisError(
+            f"{data.document['campaign']}: {NO_PLAIN}, so there is no baseline and no reference rate. {how_to_get_plain(data)}"
+        )
+    plain = by_config["plain"]
+    rates = sorted(plain.criteria)
+    flags: list[str] = []
+    limit = min((s.saturation_rate_per_s or float("inf") for s in by_config.values()), default=float("inf"))
+    # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit leaves them out.
+    common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
+    safe = [r for r in common if r < limit]
+    load = [r for r in rates if not plain.saturated(r)]
+    if not safe:
+        flags.append("fallback_lowest_rate")
+    if not load:
+        flags.append("fallback_lowest_rate_load")
+    elif max(load) in plain.non_monotonic:
+        flags.append("non_monotonic_load")
+    ref_safe = max(safe, default=min(rates))
+    ref_load = max(load, default=min(rates))
+    return {
+        "schema": SCHEMA,
+        "ref_safe_per_s": ref_safe,
+        "ref_load_per_s": ref_load,
+        "b_prime_needed": ref_load != ref_safe,
+        **(_shape_rates(data, by_config, ref_safe, ref_load) if shapes else {}),
+        "flags": flags,
+        "participating": list(by_config),
+        "saturation": {config: s.to_json() for config, s in by_config.items()},
+    }
+
+
+def how_to_get_plain(data: CampaignData) -> str:
+    """What to do where plain has no usable cell of Phase A."""
+    run = next((r for r in data.runs if (r.folder.connector_id, r.folder.phase) == ("plain", "a")), None)
+    if run is None:
+        return "Plain has no run of Phase A: start the campaign again to have it measured."
+    return f"{run.folder.path.relative_to(data.root).as_posix()} says why; remove its bad cells and start again to have them measured."
+
+
+def _lowest_rate(data: CampaignData) -> float:
+    """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
+    asked = data.document["config"].get("phase_a_rates_per_s")
+    return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
+
+
+def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
+    """Whether a configuration serves half of Phase A's lowest rate at the lowest of its own that counts.
+
+    One that hangs would set everybody's rates; one that lost its lower cells is not known to hang.
+    """
+    rate = min(found.numbers)
+    ratio = found.numbers[rate]["throughput_ratio"]
+    return ratio is not None and ratio * rate >= LOWEST_SERVED * lowest_rate_per_s
+
+
+def _shape_rates(
+    data: CampaignData, participating: Iterable[str], ref_safe: float, ref_load: float
+) -> dict[str, Any]:
+    """``shapes`` and ``load_shapes``; neither where the campaign's document is of a form that names no shapes."""
+    config = data.document["config"]
+    if "phase_a_shape" not in config:
+        return {}
+    own = Shape(**config["phase_a_shape"])
+    capacities = {
+        c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in participating
+    }
+    swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
+    prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
+    most = HOLDS_BELOW_RANDOM if config["cell"]["arrival"] in RANDOM_ARRIVALS else HOLDS_BELOW
+    return {
+        "shapes": shape_rates(swept, own, ref_safe, capacities, most),
+        # At ref_load others may be saturated; it is plain that has to hold it.
+        "load_shapes": shape_rates(prime, own, ref_load, {"plain": capacities["plain"]}, most),
+    }
+
+
+def shape_rates(
+    shapes: Iterable[Shape],
+    own: Shape,
+    reference_per_s: float,
+    capacities: Mapping[str, Capacity],
+    most: float = HOLDS_BELOW,
+) -> dict[str, Any]:
+    """Shape -> its rate and why.
+
+    The reference rate where every configuration holds the shape there, else the highest power-of-two fraction of it that uses no
+    more of plain's capacity at that shape than the reference rate uses at Phase A's, and that every configuration holds.
+
+    Args:
+        most: the share of its capacity up to which a configuration holds a shape.
+        own: Phase A's shape, which is measured at the reference rate by definition.
+        capacities: of every configuration that has to hold it, plain's among them.
+    """
+    plain = capacities["plain"]
+    allowed = _use(reference_per_s, plain, own)
+    found = {}
+    for shape in shapes:
+        uses = {c: _use(reference_per_s, capacity, shape) for c, capacity in capacities.items()}
+        beyond = [c for c, use in uses.items() if use is not None and use > most]
+        rate = reference_per_s
+        if shape != own and beyond:
+            rate = reference_per_s * _fraction(uses, min(most, allowed or most), most)
+        found[str(shape)] = {
+            "rate_per_s": rate,
+            "plain_use": _use(rate, plain, shape),
+            "plain_use_at_reference": uses["plain"],
+            "not_held_by": beyond if shape != own else [],
+            "known_from": plain.by,
+        }
+    return found
+
+
+def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:
+    """Share of the capacity; None where that is not known."""
+    most_per_s = capacity.per_s(shape)
+    return None if most_per_s is None else rate_per_s / most_per_s
+
+
+def _fraction(uses: Mapping[str, float | None], allowed: float, most: float) -> float:
+    """The highest power of two below 1 at which plain uses no more than ``allowed`` and everyone no more than ``most``.
+
+    Args:
+        uses: at the reference rate; None where a capacity is not known, which then has no say.
+    """
+    limits = {c: allowed if c == "plain" else most for c in uses}
+    for k in range(1, SMALLEST_FRACTION):
+        if all(use is None or use / 2**k <= limits[c] for c, use in uses.items()):
+            return float(2.0**-k)
+    return float(2.0**-SMALLEST_FRACTION)

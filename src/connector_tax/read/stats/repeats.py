@@ -1,0 +1,321 @@
+"""Taxes from blocks of repeated launches, where what launches differ by is in the interval.
+
+Each block launches every configuration once and plain twice. A block's log ratio of percentiles, own against the mean of its
+two plains, is one observation: what is slow for a whole block cancels, and what differs between launches, and within them,
+is in the spread of the blocks. Intervals are Student's t over blocks: with five of them a bootstrap of blocks would be a fifth
+too short (``tests/unit/stats/test_repeats.py`` counts how often either holds the truth).
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.outcomes import told
+from connector_tax.base.statistics.resampling import Floats
+from connector_tax.base.statistics.student import log_mean
+from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.host import host_changes
+from connector_tax.read.stats.host_speed import (
+    SpeedSlope,
+    at_equal_speed,
+    equal_speed_json,
+    speed_slope,
+    weighted_slope,
+)
+from connector_tax.read.stats.launches import (
+    MIN_BLOCKS,
+    Launch,
+    Launches,
+    complete_blocks,
+    launches_at,
+    launches_of,
+    log_ratios,
+    own_blocks,
+    plain_failed,
+    plains,
+)
+from connector_tax.read.stats.spread import (
+    between_launches,
+    drift,
+    found_four_times_in_five,
+    within_launches,
+)
+from connector_tax.read.stats.taxes import LATENCY_METRICS
+
+REFERENCES = ("ref_safe", "ref_load")
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over blocks with its t-interval, as a ratio less one.
+
+    Attributes:
+        sd: of the blocks' log ratios.
+    """
+
+    point: float
+    low: float
+    high: float
+    sd: float
+    n: int
+
+
+def repeats(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    confidence: float,
+    no_ttft: frozenset[str] = frozenset(),
+    metrics: Iterable[str] = tuple(LATENCY_METRICS),
+    without: frozenset[str] = frozenset(),
+) -> list[dict[str, Any]]:
+    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks, or where plain failed in one.
+
+    Args:
+        no_ttft: configurations whose TTFT is no tax.
+        metrics: of ``taxes.LATENCIES``.
+        without: those of which no latency is.
+    """
+    found: list[dict[str, Any]] = []
+    for reference, rate in rates_of_blocks(rates):
+        for metric in metrics:
+            launches = launches_at(estimates, rate, metric)
+            no_tax = without | no_ttft if metric.startswith("ttft") else without
+            launches = {key: x for key, x in launches.items() if x.config not in no_tax}
+            entry = summarise(launches, confidence)
+            if entry is not None:
+                found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})
+    return found
+
+
+def host_drift(
+    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, confidence: float
+) -> list[dict[str, Any]]:
+    """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's launches.
+
+    They are the launches that the drift of TTFT is taken from.
+    """
+    found: list[dict[str, Any]] = []
+    for reference, rate in rates_of_blocks(rates):
+        launches = launches_at(estimates, rate, "ttft_p90")
+        blocks = complete_blocks(launches)
+        if len(blocks) >= MIN_BLOCKS:
+            plain = [(x.block, x.start_h, x.host) for x in plains(launches, blocks)]
+            sources = host_changes(plain, confidence)
+            found.append(
+                {"reference": reference, "rate_per_s": rate, "n_launches": len(plain), "sources": sources}
+            )
+    return found
+
+
+def rates_of_blocks(rates: dict[str, Any] | None) -> list[tuple[str, float]]:
+    """(reference, its rate); one of them where both are the same."""
+    by_rate: dict[float, str] = {}
+    for reference in REFERENCES if rates is not None else ():
+        by_rate.setdefault(float((rates or {})[f"{reference}_per_s"]), reference)
+    return [(reference, rate) for rate, reference in by_rate.items()]
+
+
+def headline_taxes(
+    estimates: dict[tuple[str, str, str], CellEstimates],
+    rates: dict[str, Any] | None,
+    metric: str,
+    draws: int,
+    rng: np.random.Generator,
+    reference: str = "ref_safe",
+    *,
+    equal_speed: bool = False,
+    without: frozenset[str] = frozenset(),
+) -> dict[str, Estimate]:
+    """Taxes at a reference rate with draws of their joint distribution (multivariate t), for what is asked of several at once.
+
+    Args:
+        equal_speed: those at equal speed of the host; none where it is not known.
+        without: configurations whose latency is no tax.
+    """
+    if rates is None:
+        return {}
+    launches = launches_at(estimates, float(rates[f"{reference}_per_s"]), metric)
+    launches = {key: x for key, x in launches.items() if x.config not in without}
+    blocks = complete_blocks(launches)
+    members_of = own_blocks(launches, blocks)
+    slope = speed_slope(launches, blocks, list(members_of)) if equal_speed else None
+    if equal_speed and slope is None:
+        return {}
+    if slope is not None:
+        members_of = {
+            c: own for c, own in members_of.items() if not at_equal_speed(launches, own, c, slope).damaged
+        }
+    if not members_of:
+        return {}
+    table = np.full((len(blocks), len(members_of)), math.nan)
+    shared = np.zeros(len(members_of))
+    for k, (config, own) in enumerate(members_of.items()):
+        table[[blocks.index(b) for b in own], k], shared[k] = _of_blocks(launches, own, config, slope)
+    return _drawn_jointly(table, list(members_of), draws, rng, shared)
+
+
+def _of_blocks(
+    launches: Launches, blocks: list[str], config: str, slope: SpeedSlope | None
+) -> tuple[Floats, float]:
+    """Log ratios of each block, and the error of their mean that every configuration shares."""
+    if slope is None:
+        return log_ratios(launches, blocks, config), 0.0
+    found = at_equal_speed(launches, blocks, config, slope)
+    return found.log_ratios, found.shared_error
+
+
+def _drawn_jointly(
+    table: Floats, configs: list[str], draws: int, rng: np.random.Generator, shared: Floats | None = None
+) -> dict[str, Estimate]:
+    """Means of log ratios, shape (blocks, configurations), with draws from their multivariate t.
+
+    Args:
+        table: NaN where a configuration lost a block; it keeps the others.
+        shared: an error of each mean beside that of its blocks, one and the same draw for all, shape (configurations,).
+    """
+    n = (~np.isnan(table)).sum(axis=0)
+    beside = np.zeros(len(configs)) if shared is None else shared
+    covariance = _covariance_of_means(table) + np.outer(beside, beside)
+    normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
+    least = int(n.min())
+    spread = normal * np.sqrt((least - 1) / rng.chisquare(least - 1, size=(draws, 1)))
+    # The draws say in which order configurations come out together, and each takes its own values from Student's t itself: what is
+    # made of one tax and little else then has nearly that tax's ends.
+    means = [log_mean(own[~np.isnan(own)], float(error)) for own, error in zip(table.T, beside, strict=True)]
+    centre, error = (np.array([getattr(m, name) for m in means]) for name in ("log_ratio", "error"))
+    ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
+    ranks = spread.argsort(axis=0).argsort(axis=0)
+    drawn = np.expm1(centre + error * stats.t.ppf(ends[:, None], n - 1)[ranks, np.arange(len(configs))])
+    return {
+        config: Estimate(mean.point, drawn[:, k], int(n[k]), over_blocks=mean)
+        for k, (config, mean) in enumerate(zip(configs, means, strict=True))
+    }
+
+
+def _covariance_of_means(table: Floats) -> Floats:
+    """Of the columns' means; two columns vary together in the blocks that both have.
+
+    Blocks that are lost may make of pairs what no table of numbers has; then the nearest that one can have is taken.
+    """
+    there = ~np.isnan(table)
+    n = there.sum(axis=0)
+    size = table.shape[1]
+    found = np.zeros((size, size))
+    for j in range(size):
+        for k in range(j, size):
+            both = there[:, j] & there[:, k]
+            if both.sum() > 1:
+                each = np.cov(table[both, j], table[both, k])[0, 1]
+                found[j, k] = found[k, j] = each * both.sum() / (n[j] * n[k])
+    values, vectors = np.linalg.eigh(found)
+    rounding = 1e-12 * abs(values).max()
+    nearest: Floats = found if values.min() >= -rounding else (vectors * values.clip(0)) @ vectors.T
+    return nearest
+
+
+def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Mean:
+    """Student's t on the log scale; shape (blocks,).
+
+    Args:
+        beside: a standard error of the mean that blocks do not show.
+    """
+    mean = log_mean(log_ratios, beside)
+    low, high = mean.interval(confidence)
+    return Mean(mean.point, low, high, float(log_ratios.std(ddof=1)), log_ratios.size)
+
+
+def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
+    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with too few blocks.
+
+    None, too, where requests of plain failed in a block: what the others say of plain would flatter it.
+    """
+    blocks = complete_blocks(launches)
+    if len(blocks) < MIN_BLOCKS or plain_failed(launches):
+        return None
+    own = own_blocks(launches, blocks)
+    again = mean_over_blocks(log_ratios(launches, blocks, PLAIN_AGAIN), confidence)
+    adjusted = _drift_adjusted(launches, own, blocks, confidence)
+    slope = speed_slope(launches, blocks, list(own))
+    between = between_launches(launches, blocks, confidence)
+    return {
+        "blocks": len(blocks),
+        # What "tax" plain has against itself.
+        "noise_floor": {
+            "point": again.point,
+            "low": again.low,
+            "high": again.high,
+            "half_width": (again.high - again.low) / 2,
+            "found_4_of_5": found_four_times_in_five(launches, blocks, confidence),
+            "at_equal_host_speed": _equal_speed(launches, blocks, PLAIN_AGAIN, slope, confidence),
+        },
+        "host_speed_slope": None if slope is None else slope.to_json(confidence),
+        "between_launch_sd": None if between is None else between["point"],
+        "between_launches": between,
+        "within_launch_sd": within_launches(launches, blocks),
+        "requests": float(np.median([x.requests for x in plains(launches, blocks)])),
+        "drift": drift(launches, blocks, confidence),
+        "taxes": [
+            {
+                "config": c,
+                **_json(mean_over_blocks(log_ratios(launches, known, c), confidence)),
+                "adjusted": adjusted.get(c),
+                "at_equal_host_speed": _equal_speed(launches, known, c, slope, confidence),
+                "by_block": {
+                    b: math.expm1(r) for b, r in zip(known, log_ratios(launches, known, c), strict=True)
+                },
+            }
+            for c, known in own.items()
+        ],
+    }
+
+
+def _equal_speed(
+    launches: Launches, blocks: list[str], config: str, slope: SpeedSlope | None, confidence: float
+) -> dict[str, Any] | None:
+    if slope is None:
+        return None
+    return equal_speed_json(at_equal_speed(launches, blocks, config, slope), confidence)
+
+
+def _json(mean: Mean) -> dict[str, Any]:
+    return {
+        "kind": f"over {mean.n} blocks",
+        "point": mean.point,
+        "low": mean.low,
+        "high": mean.high,
+        "n": mean.n,
+        "sd": mean.sd,
+        "verdict": told(mean.low, mean.high),
+    }
+
+
+def _drift_adjusted(
+    launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
+) -> dict[str, dict[str, float]]:
+    """Taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over blocks, with the drift's own error.
+
+    ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one configuration. Each configuration's
+    interval is from its own blocks: waits of one that copies differ by a hundred times as much as another one's.
+    """
+    chosen = launches_of(launches, blocks, list(own))
+    middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}
+
+    def hours(launch: Launch) -> float:
+        return launch.start_h - middle[launch.block]
+
+    slope = weighted_slope(launches, blocks, list(own), hours)
+    if slope is None:
+        return {}
+    out = {}
+    for config, members in own.items():
+        apart = log_ratios(launches, members, config, hours)
+        ratios = log_ratios(launches, members, config) - slope.slope * apart
+        mean = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
+        out[config] = {"point": mean.point, "low": mean.low, "high": mean.high}
+    return out

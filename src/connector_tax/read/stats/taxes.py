@@ -1,0 +1,243 @@
+"""Taxes: what a configuration costs against plain at the same rate and shape.
+
+Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled, requests at the same
+arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from connector_tax.base.records.cell import CellSpec, phase_word
+from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
+from connector_tax.base.statistics.outcomes import told
+from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.saturation import queued
+
+# Name -> (column, percentile). Medians are known several times better than tails from as many requests.
+LATENCIES = {
+    "ttft_p50": ("ttft_ms", 50.0),
+    "ttft_p90": ("ttft_ms", 90.0),
+    "tpot_p50": ("tpot_ms", 50.0),
+    "tpot_p90": ("tpot_ms", 90.0),
+}
+# Of them, those that a campaign's taxes are stated in.
+LATENCY_METRICS = {name: LATENCIES[name] for name in ("ttft_p90", "tpot_p90")}
+STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
+METRICS = (*LATENCY_METRICS, *STEP_METRICS)
+NEITHER = "neither"
+# What launches of the same program differ by is not in such an interval.
+OF_ONE_LAUNCH = "of one launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Tax:
+    """One tax of one configuration at one rate and shape.
+
+    Attributes:
+        reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
+        headline: measured in Phase A, at the shape that the reference rates were chosen with.
+        overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
+            median step that has moved to another mixture of steps.
+        holds: work that this connector does and others do not, which a reader must know of; None where there is none.
+        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
+            launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
+    """
+
+    config: str
+    reference: str
+    phase: str
+    cell_id: str
+    rate_per_s: float
+    input_tokens: int
+    output_tokens: int
+    metric: str
+    estimate: Estimate
+    n_plain: int
+    overloaded: tuple[str, ...] = ()
+    holds: str | None = None
+    lost: bool = False
+
+    @property
+    def headline(self) -> bool:
+        return self.phase == "a"
+
+    def to_json(self, confidence: float) -> dict[str, Any]:
+        low, high = self.estimate.interval(confidence)
+        return {
+            "config": self.config,
+            "reference": self.reference,
+            "phase": self.phase,
+            "cell_id": self.cell_id,
+            "rate_per_s": self.rate_per_s,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "metric": self.metric,
+            "unit": "ratio" if self.metric in LATENCY_METRICS else "us",
+            "headline": self.headline,
+            "kind": OF_ONE_LAUNCH,
+            "point": self.estimate.point,
+            "low": low,
+            "high": high,
+            "n": self.estimate.n,
+            "n_plain": self.n_plain,
+            "available": self.estimate.point is not None,
+            "reason": self.estimate.why_open(confidence),
+            "overloaded": list(self.overloaded),
+            "holds": self.holds,
+            "verdict": verdict(self.estimate, confidence),
+        }
+
+
+def verdict(estimate: Estimate, confidence: float) -> str:
+    """Of ``outcomes.told``, or ``unavailable``."""
+    return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
+
+
+def unlike_kinds(needed: Collection[str], over_blocks: Collection[str]) -> str | None:
+    """Why the taxes of these configurations are not put into one number; None where they are of one kind.
+
+    Args:
+        over_blocks: configurations whose tax is taken over blocks of launches; others' are of one launch each.
+    """
+    several = [c for c in needed if c in over_blocks]
+    if len(several) in (0, len(needed)):
+        return None
+    once = ", ".join(c for c in needed if c not in over_blocks)
+    return f"{OF_ONE_LAUNCH}: {once}; over blocks of launches: {', '.join(several)}; the two are not combined"
+
+
+def no_ttft_tax(connectors: list[dict[str, Any]]) -> dict[str, str]:
+    """Configuration -> why its TTFT is no tax, for those that fake cache hits.
+
+    Args:
+        connectors: as in ``campaign.json``; those of earlier versions say nothing.
+    """
+    return {
+        c["id"]: f"its TTFT is no tax: {c['ttft_is_no_tax']}" for c in connectors if c.get("ttft_is_no_tax")
+    }
+
+
+def taxes_of(
+    own: CellEstimates,
+    plain: CellEstimates | None,
+    reference: str,
+    no_ttft: str | None = None,
+    no_tax: str | None = None,
+) -> list[Tax]:
+    """Every tax of one cell; with a reason where it cannot be had.
+
+    Args:
+        no_ttft: why its TTFT is none; see ``no_ttft_tax``.
+        no_tax: why nothing of it is; see ``outputs.other_computations``.
+    """
+    sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
+    overloaded = tuple(name for name, side in sides.items() if queued(side))
+    spec, phase = own.cell.spec, own.cell.phase
+    found = {metric: _tax(metric, own, plain, phase) for metric in METRICS}
+    if no_ttft is not None:
+        found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
+    if no_tax is not None:
+        found = {metric: unavailable(no_tax, estimate.n) for metric, estimate in found.items()}
+    rows = [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
+    return [
+        replace(
+            t,
+            lost=t.estimate.point is None and no_tax is None and (plain is None or t.metric in STEP_METRICS),
+        )
+        for t in rows
+    ]
+
+
+def lost_taxes(
+    config: str, phase: str, spec: CellSpec, reason: str, plain: CellEstimates | None, reference: str
+) -> list[Tax]:
+    """The taxes of a cell that was planned and does not count, each with the reason."""
+    rows = [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
+    return [replace(tax, lost=True) for tax in rows]
+
+
+def _row(
+    config: str,
+    phase: str,
+    spec: CellSpec,
+    reference: str,
+    metric: str,
+    estimate: Estimate,
+    plain: CellEstimates | None,
+    overloaded: tuple[str, ...],
+) -> Tax:
+    return Tax(
+        config=config,
+        reference=reference,
+        phase=phase,
+        cell_id=spec.cell_id,
+        rate_per_s=spec.rate_per_s,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        metric=metric,
+        estimate=estimate,
+        n_plain=_n_plain(metric, plain),
+        overloaded=overloaded,
+    )
+
+
+def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None, phase: str) -> Estimate:
+    callback = own.step("connector_total_us", 50.0)
+    if metric == "callback_p50_us":  # plain has no hooks, so nothing is taken away
+        return callback
+    if plain is None:
+        return unavailable(f"plain has no usable cell of phase {phase_word(phase)} at this rate and shape")
+    if metric in LATENCY_METRICS:
+        name, q = LATENCY_METRICS[metric]
+        return relative(own.latency(name, q), plain.latency(name, q))
+    step = difference(own.step("step_duration_us", 50.0), plain.step("step_duration_us", 50.0))
+    return step if metric == "step_p50_us" else difference(step, callback, of_second="hooks")
+
+
+def _n_plain(metric: str, plain: CellEstimates | None) -> int:
+    if plain is None or metric == "callback_p50_us":
+        return 0
+    if metric in LATENCY_METRICS:
+        return plain.latency(*LATENCY_METRICS[metric]).n
+    return plain.step("step_duration_us", 50.0).n
+
+
+def relative(own: Estimate, plain: Estimate) -> Estimate:
+    """``own / plain - 1``."""
+    missing = _missing(own, plain, "plain")
+    if missing is None and plain.point == 0:
+        missing = unavailable("plain's is zero, so there is no ratio to it", own.n)
+    if missing is not None:
+        return missing
+    assert own.point is not None and plain.point is not None
+    both = combine(own, plain)
+    a, b = both.replicates
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # Where plain's percentile met a request that failed, the ratio is not known to be as low as -100 %: it has no lower end.
+        replicates = np.where(np.isinf(b) & np.isfinite(a), -np.inf, a / b - 1)
+    return both.estimate(own.point / plain.point - 1, replicates)
+
+
+def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -> Estimate:
+    """``first - second``; ``of_second`` names the latter where it is the one that is missing."""
+    missing = _missing(first, second, of_second)
+    if missing is not None:
+        return missing
+    assert first.point is not None and second.point is not None
+    both = combine(first, second)
+    a, b = both.replicates
+    with np.errstate(invalid="ignore"):
+        replicates = a - b
+    return both.estimate(first.point - second.point, replicates)
+
+
+def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate | None:
+    if own.point is None:
+        return unavailable(own.reason or "unavailable", own.n)
+    if other.point is None:
+        why = other.reason or "unavailable"
+        return unavailable(why if why.startswith(of_other) else f"{of_other}: {why}", own.n)
+    return None

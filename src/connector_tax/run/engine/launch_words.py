@@ -1,0 +1,135 @@
+"""``python -m connector_tax.run.engine.launch_words``: what of a launch is secret; asked by ``launch/record.sh``.
+
+Reads the engine's command from standard input, each word ended by NUL, and the environment, in which RECORD_PYTHONPATH is the engine's. Writes fields, each ended by NUL:
+
+* ``plain NAME`` for a variable that shapes the engine, or that the config sets, and is written out;
+* ``needed NAME`` for one that the config set to a secret, or ``MODEL``: whoever runs the script sets it;
+* ``held NAME`` for a secret that the run merely inherited;
+* ``was TEXT`` behind one of these two where only a part is secret: the rest;
+* ``given NAME`` for a variable that stands for a secret of the command, or of what is written out;
+* ``as NAME N`` for a ``plain`` variable in which a secret stands that is known from elsewhere, then N fields as of a word;
+* ``word N`` for each word, then N fields: text and names of variables in turn, text first and last.
+
+The last field is ``end``. Standard library only, as the redactor.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from secrets import token_hex
+
+from connector_tax.base.redaction import BLANKED, Blank, redacted, secrets_in, secrets_of, without
+
+_SHAPING = re.compile(
+    r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_\w+", re.ASCII
+)
+# The pipeline's own.
+_OURS = frozenset(
+    f"CONNECTOR_TAX_{name}"
+    for name in ("CACHE", "CONFIG", "DATE", "PROJECT", "RUN", "STORE", "TARGETS", "VIRTUAL_GPU")
+)
+# Names of variables, by the name under which a secret stands in a command.
+_VARIABLES = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
+_MARK = f"\ue000{token_hex(8)}\ue000"
+_MARKED = re.compile(rf"{_MARK}(\w+){_MARK}")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# As short a value may be that of a variable by accident.
+_MIN_CHARS = 6
+
+
+def fields(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    """What ``main`` writes."""
+    told, written_out = [], []
+    known = secrets_of(environment) | secrets_in(words)
+    wanted = environment.get("RECORD_NEEDED", "").split()
+    for name in sorted(n for n in environment if _is_shaping(n, environment) or n in wanted):
+        of_variable = _variable(name, environment[name], known, needed=name in wanted)
+        told += of_variable
+        written_out += [name] if of_variable == [f"plain {name}"] else []
+    for name in ("MODEL", "ENGINE_PYTHON"):
+        value = environment.get(name, "")
+        if _shown(value, "", known) != value:
+            told += [f"needed {name}", f"was {_shown(value, '', known)}"]
+            words = [f"{_MARK}{name}{_MARK}" if word == value else word for word in words]
+    # This program's own PYTHONPATH is not the engine's.
+    values = [environment[name] for name in written_out] + [environment.get("RECORD_PYTHONPATH", "")]
+    written_out.append("PYTHONPATH")
+    pieces, names = _pieces([*words, *values], len(words), environment, known)
+    told += [f"given {name}" for name in names if f"needed {name}" not in told]
+    for name, parts in zip(written_out, pieces[len(words) :], strict=True):
+        told += [f"as {name} {len(parts)}", *parts] if len(parts) > 1 else []
+    for parts in pieces[: len(words)]:
+        told += [f"word {len(parts)}", *parts]
+    return [*told, "end"]
+
+
+def _is_shaping(name: str, environment: Mapping[str, str]) -> bool:
+    return bool(_SHAPING.fullmatch(name)) and name not in _OURS and bool(environment[name])
+
+
+def _shown(value: str, name: str, known: frozenset[str]) -> str:
+    return without(redacted(value, name), known)
+
+
+def _variable(name: str, value: str, known: frozenset[str], *, needed: bool) -> list[str]:
+    if redacted(value, name) == value:
+        return [f"plain {name}"]
+    shown = _shown(value, name, known)
+    return [f"{'needed' if needed else 'held'} {name}", *([] if shown == BLANKED else [f"was {shown}"])]
+
+
+def _pieces(
+    texts: list[str], words: int, environment: Mapping[str, str], known: frozenset[str]
+) -> tuple[list[list[str]], list[str]]:
+    """Of each text its own pieces and the variables in turn; and the variables, each once.
+
+    Args:
+        words: so many of the texts are the command, whose words tell of one another; the others are values of variables.
+        known: what stands for itself wherever it is found.
+    """
+    variables: dict[str, str] = {}  # secret -> its variable
+
+    def stand_in(name: str, secret: str) -> str:
+        if secret not in variables:
+            variables[secret] = _variable_for(name, secret, environment, set(variables.values()))
+        return f"{_MARK}{variables[secret]}{_MARK}"
+
+    told = [*redacted(texts[:words], blank=stand_in), *texts[words:]]
+    marked = [_known_marked(text, known, stand_in) for text in told]
+    return [_MARKED.split(text) for text in marked], list(variables.values())
+
+
+def _known_marked(text: str, known: frozenset[str], stand_in: Blank) -> str:
+    """``text`` with what is known replaced, but for the names of variables that stand in it already."""
+    pieces = _MARKED.split(text)
+    shown = [
+        f"{_MARK}{piece}{_MARK}" if k % 2 else without(piece, known, stand_in)
+        for k, piece in enumerate(pieces)
+    ]
+    return "".join(shown)
+
+
+def _variable_for(name: str, secret: str, environment: Mapping[str, str], taken: set[str]) -> str:
+    """The variable that holds the secret already, or one named as it is."""
+    if len(secret) >= _MIN_CHARS:
+        holders = sorted(n for n, v in environment.items() if v == secret and _VARIABLE.fullmatch(n))
+        if holders:
+            return holders[0]
+    plain = re.sub(r"\W", "_", name.rpartition(".")[2]).strip("_").lower()
+    base = _VARIABLES.get(plain, "")
+    if not base or base in environment:  # it is set to something else
+        base = f"ENGINE_{plain.upper() or 'SECRET'}"
+    number = 1
+    while (found := base if number == 1 else f"{base}_{number}") in taken:
+        number += 1
+    return found
+
+
+def main() -> None:
+    words = os.fsdecode(sys.stdin.buffer.read()).split("\0")[:-1]
+    sys.stdout.buffer.write(b"".join(os.fsencode(f) + b"\0" for f in fields(words, os.environ)))
+
+
+if __name__ == "__main__":
+    main()

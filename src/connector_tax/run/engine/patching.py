@@ -1,0 +1,104 @@
+"""Step timing as the pipeline sees it: whether it fits this vLLM, and whether vLLM's files are free of earlier versions of it.
+
+Both are asked of a stand-alone script (``patches/``) that any Python can run; it is run here as one. The engine's own process brings
+step timing in when it starts (``launch/plugins/vllm_serve.py``), in memory.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import EngineError
+from connector_tax.base.steptime import headers_of, unheard, words
+from connector_tax.run.engine.command import engine_python
+
+PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """Whether step records can be had from this engine, and if not, why."""
+
+    available: bool
+    reason: str | None
+
+
+def step_timing_of(engine: EngineConfig) -> StepTiming:
+    """Whether it fits this release; the embedded engine writes its records by itself.
+
+    Raises:
+        EngineError: an earlier version is written into vLLM's files, and would record in this one's place.
+    """
+    if not engine.step_timing:
+        return StepTiming(False, "engine.step_timing is false")
+    if engine.kind == "emulator":
+        return StepTiming(True, None)
+    report = _run(engine_python(engine))
+    if report["state"] not in ("unpatched", None):
+        raise EngineError(str(report["reason"]))
+    return StepTiming(bool(report["step_timing_available"]), report["reason"])
+
+
+def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False) -> StepTiming:
+    """Whether an engine that has served requests wrote step records, as an engine in which step timing works does.
+
+    Args:
+        step_log: AGENTIC_STEP_LOG_PATH of its launch.
+        stderr_log: of its launch, where step timing says what it wraps.
+        connector: whether it has one, whose hooks then have to be in the records, those of its workers as well.
+    """
+    said = [line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line]
+    last = said[-1] if said else "nothing about step timing in its log"
+    if not any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
+        return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
+    raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
+    silent = words(unheard(h for path in raw for h in headers_of(path))) if connector else None
+    refused = [line for line in said if line.startswith("no step records")]
+    return StepTiming(silent is None, silent and f"{silent}; the engine says: {(refused or [last])[-1]}")
+
+
+def vllm_folder(engine: EngineConfig) -> Path:
+    """The folder of the package ``vllm`` that the engine's interpreter would import; it is not imported.
+
+    Raises:
+        EngineError: there is none, or the interpreter does not run.
+    """
+    report = _run(engine_python(engine), "--status")
+    if report["vllm"] is None:
+        raise EngineError(
+            f"engine.python: {report['reason']}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        )
+    return Path(report["vllm"])
+
+
+def revert(engine: EngineConfig) -> str:
+    """Take out of vLLM's files what earlier versions wrote there; says in words what is there now.
+
+    Raises:
+        EngineError: something stays, or the files cannot be looked at; says what to do.
+    """
+    if engine.kind == "emulator":
+        return "the embedded engine has no vLLM"
+    report = _run(engine_python(engine), "--revert")
+    if report["state"] != "unpatched":
+        raise EngineError(f"vLLM's files: {report['reason']}")
+    return f"{report['vllm']} holds nothing of connector-tax"
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+
+
+def _run(python: str, *flags: str) -> dict[str, Any]:
+    command = [sys.executable, str(PATCHER), "--engine-python", python, *flags]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    try:
+        report: dict[str, Any] = json.loads(found.stdout)
+    except ValueError as error:
+        raise EngineError(f"{' '.join(command)} failed: {found.stderr.strip() or found.stdout}") from error
+    return report

@@ -1,0 +1,304 @@
+"""A running engine: launched through ``launch/``, watched, and ended without leftovers."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import psutil
+
+from connector_tax.base import direct
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import EngineError
+from connector_tax.base.opening import printable
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.redaction import published_text
+from connector_tax.run.engine.command import (
+    api_key,
+    engine_arguments,
+    engine_environment,
+    given_environment,
+    launch_script,
+)
+from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.engine.leftovers import end_leftovers
+from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.marks import LOGS
+from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
+from connector_tax.run.engine.release import memory_before, wait_released
+from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
+from connector_tax.run.engine.store import own_store, stores_folder
+from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
+from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
+
+POLL_S = 0.1
+LOG_TAIL_BYTES = 400_000
+
+
+class LaunchError(EngineError):
+    """An engine that did not become ready; carries the root cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What to launch and where its traces go.
+
+    Attributes:
+        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``; of a virtual GPU also ``virtual_gpu.json``.
+        step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
+        fault: for tests of the embedded engine, see ``run/emulator/faults.py``.
+        cpus: logical CPUs that the engine stays on; empty for any.
+        cards: what it runs on, where the caller has looked them up already; None: looked up at the launch.
+        has_store: whether the connector was given a store folder of this launch's own.
+    """
+
+    engine: EngineConfig
+    connector: ConnectorSpec
+    folder: Path
+    step_log: Path | None = None
+    fault: str | None = None
+    cpus: tuple[int, ...] = ()
+    cards: Cards | None = None
+    has_store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """A handle on the engine's supervisor; every answer is asked of the running processes."""
+
+    request: LaunchRequest
+    port: int
+    supervisor: Supervisor
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def model(self) -> str:
+        return self.request.engine.served_model_name
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What each request of ours carries: the key that the engine asks for, if it asks for one."""
+        key = api_key(self.request.engine, self.request.connector)
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    @property
+    def step_flush_s(self) -> float:
+        """How often the engine writes its step records out."""
+        return float(self.request.engine.env.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
+
+    def death(self, within_s: float = 0.0) -> str | None:
+        """The root cause from its log if it is dead now, or within ``within_s``; None while it lives."""
+        with suppress(subprocess.TimeoutExpired):
+            self.supervisor.wait(within_s)
+        code = self.supervisor.poll()
+        return None if code is None else root_cause(self._since_ready(), exit_code=code)
+
+    def trouble(self, within_s: float = 0.0) -> str | None:
+        """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
+        return self.death(within_s) or last_error(self._since_ready())
+
+    def log_text(self) -> str:
+        """The end of both logs without secrets, standard error last."""
+        return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
+
+    def _since_ready(self) -> str:
+        """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
+        return self.without_secrets("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
+
+    def without_secrets(self, text: str) -> str:
+        """What the engine wrote or answered, as it may be stored."""
+        return published_text(text, launch_secrets(self.request.engine, self.request.connector))
+
+    def wait_ready(self) -> None:
+        """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
+
+        Raises:
+            LaunchError: it died (with the root cause), was not ready in time, or does not have its port to itself.
+        """
+        timeout_s = self.request.engine.ready_timeout_s
+        deadline = time.monotonic() + timeout_s
+        with direct.Client(base_url=self.base_url, timeout_s=5.0, headers=self.headers) as client:
+            while time.monotonic() < deadline:
+                death = self.death()
+                if death is not None:
+                    raise LaunchError(
+                        f"{self.request.connector.id}: the engine died while starting: {death}\n"
+                        f"Its log: {self.request.folder / 'vllm_stderr.log'}"
+                    )
+                if self._serves_model(client):
+                    self.check_port()
+                    if listens(self.port, self.supervisor.pid):
+                        return
+                time.sleep(POLL_S)
+        raise LaunchError(
+            f"{self.request.connector.id}: not ready after {timeout_s:g} s; the log ends with: "
+            f"{_last_line(self.log_text())}\nRaise engine.ready_timeout_s if it only needs longer."
+        )
+
+    def _serves_model(self, client: direct.Client) -> bool:
+        try:
+            return self.model in (direct.served_models(client.get("/v1/models")) or ())
+        except httpx.HTTPError:
+            return False
+
+    def check_port(self) -> None:
+        """Refuse a port at which somebody else answers some of the requests, or that others on the network can reach.
+
+        vLLM binds its port with SO_REUSEPORT, so a second engine on it is no error, and takes every other connection.
+
+        Raises:
+            LaunchError: somebody else listens there as well, or the engine on more than 127.0.0.1.
+        """
+        wrong = intruder(self.port, self.supervisor.pid)
+        if wrong is not None and self.death() is None:  # of a dead one, what is left of it is no stranger
+            raise LaunchError(f"{self.request.connector.id}: {wrong}")
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """The engine's processes by role, without the supervisor and the launching shell."""
+        found: dict[str, psutil.Process] = {}
+        for process in psutil.Process(self.supervisor.pid).children(recursive=True):
+            try:
+                role = _role(process)
+            except psutil.Error:
+                continue  # ended between the listing and the question
+            found[role if role not in found else f"{role}#{process.pid}"] = process
+        return found
+
+
+@contextmanager
+def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
+    """As ``_running_engine``, with an empty store folder of its own that is removed afterwards.
+
+    Raises:
+        ArtifactError: that folder cannot be made or emptied.
+        EngineError: the port is in use, or the GPU was not given back.
+    """
+    with (
+        own_store(request.connector) as connector,
+        _running_engine(
+            replace(request, connector=connector, has_store=connector != request.connector)
+        ) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
+    """Launch, hand over, and end the engine with all its descendants, whatever the body does.
+
+    The body calls ``wait_ready`` itself. After it, also where it failed, the cards are waited for.
+
+    Raises:
+        EngineError: the API's port or one that the connector wants is in use, or a card was not given back.
+    """
+    request.folder.mkdir(parents=True, exist_ok=True)
+    if request.step_log is not None:
+        request.step_log.parent.mkdir(parents=True, exist_ok=True)
+    end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
+    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+    port = api_port(request.engine.port)
+    cards = request.cards or cards_of(request.engine)
+    environment = engine_environment(request.engine, request.connector, cards)
+    taken = taken_side_port(request.engine, request.connector, environment)
+    if taken is not None:
+        raise EngineError(taken)
+    before = memory_before(cards.gpus)
+    supervisor = _spawn(request, port, environment)
+
+    def release() -> None:
+        tolerance_mib, timeout_s = request.engine.release_tolerance_mib, request.engine.release_timeout_s
+        wait_released(before, tolerance_mib=tolerance_mib, timeout_s=timeout_s)
+
+    try:
+        yield RunningEngine(request, port, supervisor)
+    except Exception as error:
+        try:
+            _end(request, supervisor)
+            release()
+        except EngineError as unreleased:
+            # Both are told: what went wrong first is the reason, and what is left is what must be cleared away.
+            raise EngineError(f"{error}\nAnd afterwards: {unreleased}") from error
+        raise
+    except BaseException:
+        _end(request, supervisor)  # told to end: nobody waits for the card
+        raise
+    _end(request, supervisor)
+    release()
+
+
+def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
+    stop_supervised(supervisor, request.folder, grace_s=request.engine.stop_grace_s)
+    remove_copy(request.folder)
+    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+
+
+def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Supervisor:
+    script = launch_script(request.connector)
+    # What a shell around us happens to have set is no setting of this launch.
+    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", VIRTUAL_GPU_VARIABLE):
+        environment.pop(name, None)
+    environment["PORT"] = str(port)
+    environment["RECORD_PYTHON"] = sys.executable
+    environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
+    environment["RECORD_STORES"] = str(stores_folder()) if request.has_store else ""
+    environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
+    if request.step_log is not None:
+        environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())
+    gpu = write_gpu(request.engine, request.folder)
+    if gpu is not None:
+        environment[VIRTUAL_GPU_VARIABLE] = str(gpu)
+    if request.cpus:
+        environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
+    if request.fault is not None:
+        environment["CONNECTOR_TAX_FAULT"] = request.fault
+    out_log, err_log = (request.folder / name for name in LOGS)
+    with open(out_log, "ab") as out, open(err_log, "ab") as err:
+        return start_supervised(
+            ["bash", str(script), *engine_arguments(request.engine, request.connector)],
+            folder=request.folder,
+            environment=environment,
+            grace_s=request.engine.stop_grace_s,
+            stdout=out,
+            stderr=err,
+        )
+
+
+def _role(process: psutil.Process) -> str:
+    """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
+    title = " ".join(process.cmdline()) or process.name()
+    for word, role in (
+        ("EngineCore", "engine_core"),
+        ("Worker", "worker"),
+        ("resource_tracker", "resource_tracker"),
+    ):
+        if word in title:
+            return role
+    # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
+    if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.run.emulator")):
+        return "api_server"
+    return process.name()
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with open(path, "rb") as handle:
+        start = max(0, os.path.getsize(path) - LOG_TAIL_BYTES)
+        handle.seek(start)
+        if start:
+            handle.readline()  # of a line's end nobody knows whether it is that of a secret
+        return handle.read().decode(errors="replace")
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return printable(lines[-1], MOST_CHARACTERS) if lines else "nothing"

@@ -1,0 +1,127 @@
+"""An empty store folder for each launch, gone after it: what one launch kept must not be another's cache hit.
+
+``${STORE}`` in an entry of ``connectors.yaml`` stands for it, in ``kv_transfer_config``, ``env`` and ``extra_args``. Specifications
+and hashes hold the placeholder; only the engine's command and environment hold the path.
+
+The folders lie under TMPDIR, which a cluster points at a local disk with space; KV of one prompt may be hundreds of MiB. They are
+numbered slots, and a launch takes the first free one: engines key caches of compiled code with their configuration, so the path
+had better be the same from launch to launch. A slot is held by ``flock``, which the kernel drops with its holder: what a
+measurement left that was killed is removed by the next launch on this host, whoever's it is.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import writing_failed
+from connector_tax.base.locks import open_lock, take_lock
+from connector_tax.base.records.connector import STORE, ConnectorSpec
+
+WHAT = "the store of a launch"
+
+
+@contextmanager
+def own_store(connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
+    """``connector`` with an empty folder of its own in the place of ``${STORE}``, for the time of the body.
+
+    Raises:
+        ArtifactError: the folder cannot be made or emptied.
+        EngineError: its file system does not lock files.
+    """
+    root = stores_folder()
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise writing_failed(root, error) from error
+    lock, folder = _take_slot(root)
+    with lock:
+        try:
+            _remove_leftovers(root, but=folder)
+            _empty(folder)
+            yield with_store(connector, folder)
+        finally:
+            _remove(folder)
+
+
+def stores_folder() -> Path:
+    """Where the slots of this user lie."""
+    return Path(tempfile.gettempdir()) / f"connector-tax-stores-{os.getuid()}"
+
+
+def with_store(connector: ConnectorSpec, folder: Path) -> ConnectorSpec:
+    """``connector`` with ``folder`` for every ``${STORE}``."""
+    return replace(
+        connector,
+        kv_transfer_config=_filled(connector.kv_transfer_config, str(folder)),
+        env=_filled(connector.env, str(folder)),
+        extra_args=tuple(_filled(list(connector.extra_args), str(folder))),
+    )
+
+
+def _filled(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(STORE, path)
+    if isinstance(value, dict):
+        return {name: _filled(part, path) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part, path) for part in value]
+    return value
+
+
+def _take_slot(root: Path) -> tuple[TextIO, Path]:
+    """The lock, to be closed at the end, and the folder of the first slot that nobody holds."""
+    number = 0
+    while (lock := _lock(root / f"{number}.lock")) is None:
+        number += 1
+    return lock, root / str(number)
+
+
+def _lock(path: Path) -> TextIO | None:
+    """The open file that holds the lock; None where somebody else does. Not inherited by engines."""
+    lock = open_lock(path, WHAT)
+    try:
+        if take_lock(lock, WHAT):
+            return lock
+    except BaseException:
+        lock.close()
+        raise
+    lock.close()
+    return None
+
+
+def _remove_leftovers(root: Path, but: Path) -> None:
+    """Empty the slots whose holders are gone."""
+    for lock in sorted(root.glob("*.lock")):
+        folder = lock.with_suffix("")
+        if folder == but or not folder.exists():
+            continue
+        held = _lock(lock)
+        if held is not None:
+            with held:
+                _remove(folder)
+
+
+def _empty(folder: Path) -> None:
+    _remove(folder)
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise writing_failed(folder, error) from error
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArtifactError(
+            f"{folder}: the store of a launch cannot be removed ({error}); what it holds would be the next launch's cache hits. "
+            "Remove it by hand, then start again."
+        ) from error

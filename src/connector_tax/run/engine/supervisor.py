@@ -1,0 +1,146 @@
+"""``python -m connector_tax.run.engine.supervisor GRACE_S COMMAND...``: a command that cannot outlive us.
+
+Runs COMMAND in a process group of its own and ends it, with every descendant it ever had, when standard
+input reaches its end or SIGTERM arrives. Standard input is a pipe from the measuring script: the
+kernel closes it however that script ends, ``kill -9`` included. As a child subreaper this process
+also inherits grandchildren that left the group, so they are found and ended as well.
+
+Standard library only; it must start in a few milliseconds.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+from connector_tax.run.engine.lifeline import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
+
+KILL_WAIT_S = 5.0
+
+
+def main(arguments: list[str]) -> int:
+    grace_s, command = float(arguments[0]), arguments[1:]
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGTERM, _woken)
+    signal.signal(signal.SIGCHLD, _woken)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=killed_with_parent)
+    code = _wait(child, wake_read)
+    _end_descendants(grace_s)
+    return code
+
+
+def _wait(child: "subprocess.Popen[bytes]", wake_fd: int) -> int:
+    """Until the child ends (its exit code), or standard input ends or SIGTERM comes (143)."""
+    while True:
+        ready, _, _ = select.select([0, wake_fd], [], [])
+        if 0 in ready and not os.read(0, 4096):
+            return 128 + signal.SIGTERM
+        if wake_fd in ready and signal.SIGTERM in os.read(wake_fd, 4096):
+            return 128 + signal.SIGTERM
+        code = child.poll()
+        if code is not None:
+            return code if code >= 0 else 128 - code
+
+
+def _end_descendants(grace_s: float) -> None:
+    for pid in descendants(os.getpid()):
+        _signal(pid, signal.SIGTERM)
+    if not _gone(grace_s):
+        _kill_in_rounds()
+
+
+def _kill_in_rounds() -> None:
+    """SIGKILL to every descendant, and again to those that were forked meanwhile, for ``KILL_WAIT_S`` at most."""
+    deadline = time.monotonic() + KILL_WAIT_S
+    while time.monotonic() < deadline:
+        if not _reap():
+            return
+        descendants(os.getpid(), strike=lambda pid: _signal(pid, signal.SIGKILL))
+
+
+def _gone(within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while True:
+        if not _reap():
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+
+
+def _reap() -> bool:
+    """Whether anything is left: every orphan below becomes a child of this process, so without children there is nobody."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+
+
+def _signal(pid: int, signum: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signum)
+
+
+def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[int]:
+    """Every living descendant of ``root``, from one walk over /proc.
+
+    Args:
+        strike: called with each of them as soon as it is known to be one. Who forks again and again, and ends each time, is a
+            child of this subreaper under another number before a walk is over; so the newest are looked at first.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in newest_first():
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as stat:
+                # The name in parentheses may hold anything; the parent is the second field after it.
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != b"Z":
+            children.setdefault(int(fields[1]), []).append(pid)
+            if strike is not None and int(fields[1]) == root:
+                strike(pid)
+    found: list[int] = []
+    frontier = [root]
+    while frontier:
+        parent = frontier.pop()
+        below = children.get(parent, [])
+        if strike is not None and parent != root:  # children of the root were struck on the way
+            for pid in below:
+                strike(pid)
+        found += below
+        frontier += below
+    return found
+
+
+def newest_first() -> list[int]:
+    """Every process id but this one's, the last that began first: of processes that each fork the next, that one lives.
+
+    Numbers are given out upwards and begin again at the end; the last field of /proc/loadavg is the last one given.
+    """
+    with open("/proc/loadavg", "rb") as loadavg:
+        last = int(loadavg.read().split()[-1])
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - a round must be quick
+    return sorted(
+        (pid for pid in pids if pid != os.getpid()), key=lambda pid: (pid <= last, pid), reverse=True
+    )
+
+
+def _woken(signum: int, frame: FrameType | None) -> None:
+    """The wake-up pipe carries the signal's number; nothing to do here."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

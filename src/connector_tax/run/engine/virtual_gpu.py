@@ -1,0 +1,168 @@
+"""The virtual GPU of a launch: the document that the plugin inside vLLM reads, and where its clock writes.
+
+The document lies in the launch's folder and stays there. It names the clock's log relative to itself, so that it can be passed on; the
+engine is given a working copy with the whole path.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import hash_of, read_json, write_json
+from connector_tax.base.records.gpu import StepCosts, VirtualGpu
+from connector_tax.base.vllm_model.roofline import kv_cache_bytes, linear_costs
+from connector_tax.base.vllm_model.shape import ModelShape, model_shape
+from connector_tax.run.engine.gpus import cards_wanted
+from connector_tax.run.engine.memory import memory_utilization
+from connector_tax.run.engine.model_files import model_folder
+
+# Read by launch/plugins/virtual_gpu/.
+VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
+SCHEMA = 1
+Document = dict[str, Any]
+_TWO_BYTES = ("auto", "bfloat16", "float16", "half")
+# Engine arguments that change how many bytes there are, and how the values begin that the roofline is right for.
+KNOWN_VALUES: dict[str, tuple[str, ...]] = {
+    "dtype": _TWO_BYTES,
+    "kv_cache_dtype": (*_TWO_BYTES, "fp8"),
+    **dict.fromkeys(("quantization", "cpu_offload_gb", "kv_cache_memory_bytes"), ()),
+}
+
+
+def gpu_document(engine: EngineConfig) -> Document | None:
+    """What the clock goes by with this model, without where it logs; None for an engine with a device of its own.
+
+    Raises:
+        ConfigError: the step time cannot be worked out for this model, or it does not fit on this GPU; says what would do.
+    """
+    gpu = engine.virtual_gpu
+    if gpu is None:
+        return None
+    step, kv_bytes = _step_and_kv_bytes(engine, gpu)
+    return {
+        "schema": SCHEMA,
+        "name": gpu.name,
+        "compute_capability": list(gpu.compute_capability),
+        "memory_bytes": gpu.memory_bytes,
+        "kv_cache_bytes": kv_bytes,
+        "host_link_bytes_per_s": round(gpu.host_link_gb_per_s * 1e9),
+        "step": {name: getattr(step, name) for name in StepCosts.__slots__},
+        "host": gpu.to_json()["host"],
+    }
+
+
+def gpu_identity(engine: EngineConfig) -> dict[str, Any] | None:
+    """The same, with its profile and its hash, as part of what was measured; None likewise."""
+    document = gpu_document(engine)
+    if document is None or engine.virtual_gpu is None:
+        return None
+    return {"profile": engine.virtual_gpu.profile, "sha256": hash_of(document), **document}
+
+
+def step_costs(engine: EngineConfig) -> StepCosts | None:
+    """Of the virtual GPU with this model, for a rehearsal; None where there is none.
+
+    Raises:
+        ConfigError: as ``gpu_document``.
+    """
+    document = gpu_document(engine)
+    return None if document is None else StepCosts(**document["step"])
+
+
+def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
+    """How many blocks of tokens the virtual GPU's KV cache holds; None where the model's ``config.json`` does not tell."""
+    document, shape = gpu_document(engine), _shape(engine, needed=False)
+    if document is None or shape is None:
+        return None
+    return int(document["kv_cache_bytes"]) // (shape.kv_values * _kv_element_bytes(engine) * block_size)
+
+
+def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
+    """Write the document of a launch into ``folder``; returns the copy for the engine, None where there is no virtual GPU.
+
+    What an earlier launch left of its clock is removed: the plugin appends.
+
+    Raises:
+        ConfigError: as ``gpu_document``.
+        ArtifactError: it cannot be written.
+    """
+    document = gpu_document(engine)
+    if document is None:
+        return None
+    log = (folder / DEVICE_CLOCK).absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    write_json(folder / VIRTUAL_GPU, {**document, "clock_log": str(DEVICE_CLOCK)})
+    copy = log.with_name(VIRTUAL_GPU)
+    write_json(copy, {**document, "clock_log": str(log)})
+    return copy
+
+
+def remove_copy(folder: Path) -> None:
+    """It names a folder of this machine, and nobody reads it after the launch."""
+    (folder / DEVICE_CLOCK).with_name(VIRTUAL_GPU).unlink(missing_ok=True)
+
+
+def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts, int]:
+    if (cards := cards_wanted(engine)) != 1:
+        raise ConfigError(
+            f"engine.virtual_gpu: the engine's parallel sizes multiply to {cards}, and a virtual GPU is one. "
+            "Set tensor_parallel_size, pipeline_parallel_size and data_parallel_size to 1."
+        )
+    if gpu.step is not None and gpu.kv_cache_bytes is not None:
+        return gpu.step, gpu.kv_cache_bytes
+    _refuse_what_the_roofline_is_not_of(engine)
+    shape = _shape(engine)
+    assert shape is not None
+    utilization = memory_utilization(engine)
+    kv_bytes = gpu.kv_cache_bytes or kv_cache_bytes(shape, gpu, utilization)
+    costs = gpu.step
+    if costs is None:
+        line = linear_costs(shape, gpu)
+        narrow = _kv_element_bytes(engine) / 2
+        costs = StepCosts(
+            round(line.base_us, 3),
+            round(line.per_prefill_token_us, 6),
+            round(line.per_decode_seq_us, 6),
+            round(line.per_context_token_us * narrow, 9),
+        )
+    return costs, kv_bytes
+
+
+def _refuse_what_the_roofline_is_not_of(engine: EngineConfig) -> None:
+    """Numbers of another size, and weights or a KV cache elsewhere than the roofline has them."""
+    for name, known in KNOWN_VALUES.items():
+        value = engine.args.get(name)
+        if value and not str(value).startswith(known):
+            raise ConfigError(
+                f"engine.args.{name}: {value}: the roofline is of weights of two bytes on the card and of a KV cache of two bytes or fp8. "
+                "Leave it out, or give engine.virtual_gpu.step and engine.virtual_gpu.kv_cache_bytes."
+            )
+
+
+def _shape(engine: EngineConfig, *, needed: bool = True) -> ModelShape | None:
+    folder = model_folder(engine)
+    if folder is None:
+        if not needed:
+            return None
+        raise ConfigError(
+            f"engine.model: {engine.model}: its config.json is not on this host, and the virtual GPU's step time follows from it. "
+            "Give a directory that has it, or download the model."
+        )
+    path = folder / "config.json"
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: no object, so no model's configuration: {json.dumps(config)[:80]}")
+    try:
+        return model_shape(config, str(path))
+    except ConfigError:
+        if needed:
+            raise
+        return None
+
+
+def _kv_element_bytes(engine: EngineConfig) -> int:
+    return 1 if str(engine.args.get("kv_cache_dtype") or "auto").startswith("fp8") else 2

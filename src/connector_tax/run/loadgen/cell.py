@@ -1,0 +1,79 @@
+"""Measure one cell against any OpenAI-compatible server."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.target import Target
+from connector_tax.run.loadgen.health import health
+from connector_tax.run.loadgen.observe import NOTHING, Observe, Queue, unseen
+from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.loadgen.result import SessionResult
+from connector_tax.run.loadgen.session import BenchmarkSession
+
+
+@dataclass(frozen=True, slots=True)
+class CellOutcome:
+    """A record for every arrival between T0 and T_stop, in order of ``seq``."""
+
+    window: CellWindow
+    requests: list[RequestRecord]
+    health: dict[str, Any]
+    session: SessionResult
+
+
+def measure_cell(
+    spec: CellSpec,
+    target: Target,
+    *,
+    pool: WorkerPool | None = None,
+    should_abort: Callable[[], str | None] = lambda: None,
+    observe: Observe = NOTHING,
+    should_stop: Callable[[], str | None] = lambda: None,
+    queue: Queue = unseen,
+) -> CellOutcome:
+    """Load ``target`` as ``spec`` says and return what came of it; blocks until drained.
+
+    Args:
+        pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
+        should_abort: asked a few times a second; a text (the engine's death, say) ends the cell and what is in flight.
+        should_stop: asked as often; a text ends sending, and what is in flight is waited for as at any end.
+        queue: samples of the requests that wait in the engine, see ``run.measure.queue``; a cell behind a growing queue ends
+            after ``duration_s`` and is flagged ``overloaded``.
+
+    Raises:
+        ConfigError: the load needs more file descriptors than there are.
+        EngineError: the workers would not start.
+    """
+    if pool is None:
+        with worker_pool(spec.workers or 1) as own:
+            return measure_cell(
+                spec,
+                target,
+                pool=own,
+                should_abort=should_abort,
+                observe=observe,
+                should_stop=should_stop,
+                queue=queue,
+            )
+    assert pool.n == (spec.workers or 1), "the pool is made for the campaign's number of workers"
+    session = BenchmarkSession.start(
+        spec,
+        target,
+        pool,
+        should_abort=should_abort,
+        should_stop=should_stop,
+        observe=observe,
+        queue=queue,
+    )
+    try:
+        session.wait_for_test_end()
+    except BaseException:
+        # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
+        session.abandon()
+        session.wait_for_test_end(5.0)
+        raise
+    result = session.result()
+    return CellOutcome(result.window, result.requests, health(spec, result, pool.placement), result)

@@ -1,0 +1,442 @@
+"""One keep-alive connection: bytes in, stamped before anything looks at them.
+
+``t_first_token`` and ``t_last_token`` are the time at which the loop handed over the bytes, taken at
+the top of ``data_received``: neither parsing nor queueing of ours is in them. Nearly every read of a stream is one
+HTTP chunk that holds one event with one token. Such a read is recognised by its frame and counted; the parsers
+never see it, and a token costs the client little more than the system call.
+"""
+
+import asyncio
+from time import monotonic_ns
+from typing import Protocol, TypeGuard, cast
+
+import httptools
+import msgspec
+
+from connector_tax.base.records.request import Status
+from connector_tax.base.redaction import excerpt
+from connector_tax.run.loadgen.events import SampleEventHandler
+from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.sse import EventScanner, MalformedStream, read_whole_answer
+
+MAX_ERROR_CHARS = 2000
+# Read so far, so that a secret at the end of what is kept is read whole, and known.
+MAX_ERROR_BODY = 8000
+# Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
+MAX_ANSWER = 1 << 26
+# Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not followed for ever.
+MOST_HEAD_BYTES = 1 << 21
+MOST_ANSWER_BYTES = 1 << 28
+# After a read of that length others have their turn: uvloop reads 256,000 bytes at once, and up to 32 times in a row.
+LONG_READ = 1 << 17
+# Longest read that may be recognised by its frame; an event with more in it is worth parsing.
+MAX_FRAME = 4096
+
+
+def _frames() -> dict[int, bytes]:
+    """Length of a read -> what it begins with, if it is one chunk that holds one event."""
+    heads = (b"%x\r\n" % n for n in range(1, MAX_FRAME))
+    return {len(head) + n + 2: head + b"data: {" for n, head in enumerate(heads, start=1)}
+
+
+FRAMES = _frames()
+# Begins no chunk.
+NO_FRAME = b"\n"
+# Answers that another one follows; 101 is followed by another protocol.
+INTERIM = frozenset({*range(100, 200)} - {101})
+# Of a body as it is, or in chunks.
+PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
+# Of one request; more is nonsense, and no 64-bit record may hold it.
+MOST_TOKENS = 2**31
+# Ends of a flight that leave something of its answer in the socket.
+UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
+
+
+class Owner(Protocol):
+    """What a connection tells the pool it belongs to."""
+
+    events: SampleEventHandler
+    collect_ids: bool
+    stream: bool
+
+    def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
+
+    def connection_free(self, connection: "Connection") -> None: ...
+
+    def connection_lost(self, connection: "Connection", flight: Flight | None, untouched: bool) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """Carries one flight at a time."""
+
+    # Without a dictionary, whose look-ups a cold cache makes slow.
+    __slots__ = (
+        "__weakref__",
+        "_answer_bytes",
+        "_answered",
+        "_bodies",
+        "_body",
+        "_coding",
+        "_event_stream",
+        "_flight",
+        "_framed",
+        "_in_head",
+        "_now_ns",
+        "_on_chunk",
+        "_owner",
+        "_parser",
+        "_scanner",
+        "_status_code",
+        "_transport",
+        "_untold_bytes",
+        "finishing",
+        "on_body",
+        "payload",
+        "was_idle",
+    )
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._flight: Flight | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._scanner = EventScanner()
+        # The flight, where the last read ended with a chunk and an event and more tokens may follow: frames are meaningful then.
+        self._framed: Flight | None = None
+        self._on_chunk = owner.events.non_first_chunk
+        self._bodies: list[bytes] = []
+        # Called by httptools for each chunk; a method of our own would take longer than all the rest.
+        self.on_body = self._bodies.append
+        self._status_code = 0
+        self._event_stream = False
+        self._body = b""
+        self._now_ns = 0
+        self._answered = False
+        self._in_head = False
+        self._coding = ""
+        # Bytes since the parser last told of something, and of the whole answer.
+        self._untold_bytes = self._answer_bytes = 0
+        # The answer is whole, and the end of its message is still to come.
+        self.finishing = False
+        # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
+        self.was_idle = False
+        # Of the flight under way or the last one: it may have to be sent again.
+        self.payload = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing() and not self.finishing
+
+    def send(self, flight: Flight, payload: bytes) -> None:
+        """Write one request; the stamp is taken just before the first byte goes to the socket."""
+        assert self._transport is not None
+        self._flight = flight
+        flight.carrier = self
+        self.payload = payload
+        self._parser = httptools.HttpResponseParser(self)
+        self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
+        self._body = b""
+        self._bodies.clear()
+        self._framed = None
+        self._answered = False
+        self._status_code = 0
+        self._coding = ""
+        self._untold_bytes = self._answer_bytes = 0
+        now_ns = monotonic_ns()
+        if flight.t_send_ns is None:
+            flight.t_send_ns = now_ns
+        self._transport.write(payload)
+        if self._owner.events.issued is not None:
+            self._owner.events.issued(flight, now_ns)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def take_flight(self) -> Flight | None:
+        """Give up the flight without reporting it."""
+        flight, self._flight = self._flight, None
+        self._framed = None
+        if flight is not None:
+            flight.carrier = None
+        return flight
+
+    # asyncio.Protocol
+
+    def data_received(self, data: bytes) -> None:
+        now_ns = monotonic_ns()
+        flight = self._framed
+        # Thousands of times a second, from a cache that is cold: each look-up that is left out counts.
+        if (
+            flight is not None
+            and data.startswith(FRAMES.get(len(data), NO_FRAME))
+            and self._scanner.take(data)
+        ):
+            flight.t_last_token_ns = now_ns
+            if flight.token_ns is not None:
+                flight.token_ns.append(now_ns)
+            if self._on_chunk is not None:
+                self._on_chunk(flight, now_ns)
+            return
+        self._now_ns = now_ns
+        if self._flight is None and not self.finishing:
+            self.close()  # a server that talks without being asked
+            return
+        self._answered = True
+        self._untold_bytes += len(data)
+        self._answer_bytes += len(data)
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            # Ours and not the server's; the loop's handler ends the cell and names it.
+            raise error.__context__ or error from None
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._end("malformed", f"not HTTP: {error}")
+            self.close()  # also where the flight had ended: what is left over is no answer to the next one
+        else:
+            self._take_bodies(data)
+            self._check_size()
+            if len(data) >= LONG_READ and self._transport is not None and not self._transport.is_closing():
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _check_size(self) -> None:
+        if self._untold_bytes > MOST_HEAD_BYTES:
+            self._end("malformed", f"a head or trailer without an end after {MOST_HEAD_BYTES >> 20} MiB")
+        elif self._status_code not in (0, 200) and self._answer_bytes > MOST_HEAD_BYTES:
+            self._end_unstreamed()
+        elif self._answer_bytes > MOST_ANSWER_BYTES:
+            self._end("malformed", f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
+        else:
+            return
+        self.close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._now_ns = monotonic_ns()
+        flight = self._flight
+        untouched = flight is not None and not self._answered
+        if flight is not None and self._answered:
+            self._end_with_connection(exc)
+            flight = None
+        self.take_flight()
+        self._transport = None
+        self._owner.connection_lost(self, flight, untouched)
+        # The parser holds methods of this connection: a ring, which nobody collects while a cell runs.
+        self._parser = None
+        self.payload = b""
+
+    def _end_with_connection(self, exc: Exception | None) -> None:
+        """An answer may end by closing: a stream that has said [DONE], and whatever is no stream."""
+        lost = f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
+        if self._status_code >= 200 and not self._streams:
+            self._end_unstreamed(lost)
+            return
+        if self._streams:
+            self._finish_stream(lost)
+        self._end("truncated", lost)
+
+    # httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer says nothing of what came before it
+        name = name.lower()
+        if name == b"content-type":
+            self._event_stream = value.lower().startswith(b"text/event-stream")
+        elif name in (b"content-encoding", b"transfer-encoding"):
+            codings = {coding.strip() for coding in value.lower().split(b",")}
+            self._coding = b", ".join(sorted(codings - PLAIN_CODINGS)).decode("latin-1") or self._coding
+
+    def on_message_begin(self) -> None:
+        self._event_stream = False
+        self._in_head = True
+        if self._flight is None:
+            self.close()  # a second answer to one request
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        self._status_code = self._parser.get_status_code()
+        self._in_head = False
+        if self._status_code not in INTERIM:
+            self._untold_bytes = 0
+
+    def on_message_complete(self) -> None:
+        if self._status_code in INTERIM:
+            return  # the answer itself is still to come
+        self._take_bodies(b"")
+        assert self._parser is not None
+        # Before the end is reported: what is closing takes no further request, and what is not yet written belongs to this one.
+        if not self._parser.should_keep_alive() or self._unwritten or self._status_code == 413:
+            self.close()
+        if self.finishing:
+            self.finishing = False
+            self._owner.connection_free(self)
+        if self._flight is None:
+            return
+        self._note_completed(self._flight)
+        if not self._streams:
+            self._end_unstreamed()
+        else:
+            self._finish_stream()
+
+    def _note_completed(self, flight: Flight) -> None:
+        if self._owner.events.response_completed is not None:
+            self._owner.events.response_completed(flight, self._now_ns)
+
+    @property
+    def _unwritten(self) -> bool:
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
+    @property
+    def _streams(self) -> bool:
+        return self._status_code == 200 and self._event_stream
+
+    def _end_unstreamed(self, lost: str | None = None) -> None:
+        """
+        Args:
+            lost: what became of the connection, where that has ended the answer.
+        """
+        if self._status_code != 200:
+            self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
+        elif self._owner.stream:
+            self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
+        else:
+            self._finish_whole(lost)
+
+    def _finish_whole(self, lost: str | None) -> None:
+        """An answer in one piece has a last token and no first one: when that came nobody can tell."""
+        flight = self._flight
+        assert flight is not None
+        if self._coding:
+            self._end("malformed", f"the answer is compressed ({self._coding}), which was not asked for")
+            return
+        try:
+            answer = read_whole_answer(self._body)
+        except MalformedStream as error:
+            cut = lost is not None and error.status == "malformed"
+            self._end("truncated" if cut else error.status, lost if cut else str(error))
+            return
+        flight.t_last_token_ns = self._now_ns
+        self._end_with_usage(flight, answer.get("usage"))
+
+    def _take_bodies(self, data: bytes) -> None:
+        """Look at what the parser has found in ``data`` and before, since the last time."""
+        flight = self._flight
+        if not self._bodies:
+            return
+        if flight is None:
+            self._bodies.clear()
+            self.close()  # more of an answer that was whole, or none of ours
+            return
+        self._untold_bytes = 0
+        last = self._bodies[-1]
+        body = b"".join(self._bodies)
+        self._bodies.clear()
+        if self._status_code != 200 or not self._event_stream or self._coding:
+            wanted = self._status_code == 200 and not self._owner.stream
+            self._body = (self._body + body)[: MAX_ANSWER if wanted else MAX_ERROR_BODY]
+            return
+        try:
+            tokens = self._scanner.feed(body)
+        except MalformedStream as error:
+            self._end(error.status, str(error))
+            return
+        if tokens:
+            self._note_tokens(flight, tokens)
+        if self._scanner.done and data:
+            # The end of the message may take its time, or never come; the answer is whole.
+            self.finishing = True
+            self._note_completed(flight)
+            self._finish_stream()
+            return
+        framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
+        self._framed = flight if framed else None
+
+    def _note_tokens(self, flight: Flight, tokens: int) -> None:
+        now_ns, events = self._now_ns, self._owner.events
+        if flight.token_ns is not None:
+            flight.token_ns.extend([now_ns] * tokens)
+        if flight.t_first_token_ns is None:
+            flight.t_first_token_ns = now_ns
+            tokens -= 1
+            if events.first_chunk is not None:
+                events.first_chunk(flight, now_ns)
+        flight.t_last_token_ns = now_ns
+        if events.non_first_chunk is not None:
+            for _ in range(tokens):
+                events.non_first_chunk(flight, now_ns)
+
+    def _finish_stream(self, without: str = "the stream ended without [DONE]") -> None:
+        """
+        Args:
+            without: what went wrong where it did not end as it should.
+        """
+        flight = self._flight
+        if flight is None:
+            return
+        if self._coding:
+            self._end("malformed", f"the answer is compressed ({self._coding}), which was not asked for")
+            return
+        try:
+            self._scanner.finish()
+        except MalformedStream as error:
+            self._end(error.status, str(error))
+            return
+        if not self._scanner.done:
+            self._end("truncated", without)
+            return
+        self._end_with_usage(flight, self._scanner.usage)
+
+    def _end_with_usage(self, flight: Flight, usage: object) -> None:
+        if not _has_counts(usage):
+            said = excerpt(msgspec.json.encode(usage)[:MAX_ERROR_BODY], 200)
+            self._end("malformed", f"no usage in the answer (usage: {said})")
+            return
+        flight.prompt_tokens = usage["prompt_tokens"]
+        flight.completion_tokens = usage["completion_tokens"]
+        if self._streams and flight.t_first_token_ns is None and flight.completion_tokens:
+            self._end(
+                "malformed", f"{flight.completion_tokens} tokens of usage, and none of them in the stream"
+            )
+            return
+        if self._scanner.output_ids is not None:
+            flight.output_ids = self._scanner.output_ids
+            if len(flight.output_ids) != flight.completion_tokens:
+                self._end(
+                    "malformed",
+                    f"{len(flight.output_ids)} token ids for {flight.completion_tokens} tokens; conversations need a "
+                    "server that honours return_token_ids (vLLM 0.10.2 or newer)",
+                )
+                return
+        self._end("ok", None)
+
+    def _end(self, status: Status, error: str | None) -> None:
+        flight = self.take_flight()
+        if flight is None:
+            return
+        flight.status = status
+        flight.error = error
+        flight.t_end_ns = self._now_ns
+        if status in UNFINISHED:
+            self.close()  # what else the socket holds belongs to no request
+        self._owner.flight_ended(self, flight)
+
+
+def _has_counts(usage: object) -> TypeGuard[dict[str, int]]:
+    """Whether both numbers of tokens are there, and are such as a record holds."""
+    counts = (
+        [usage.get(k) for k in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
+    )
+    return all(type(count) is int and 0 <= count < MOST_TOKENS for count in counts)

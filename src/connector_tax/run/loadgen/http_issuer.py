@@ -1,0 +1,298 @@
+"""Sends requests over a pool of keep-alive connections, all on one event loop.
+
+The most recently used idle connection is taken first, so the pool is as large as the load needs. A few
+spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
+kept-alive connection that the server closed while it was idle is no failure of a request: one that was
+written to such a connection goes out again on a fresh one, if the close came so soon that the server cannot
+have seen it, and its record counts that. Later than that the server may have worked on it: asking twice
+would double the load and hide the failure.
+"""
+
+import asyncio
+import errno
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import takewhile
+from time import monotonic_ns
+
+from connector_tax.base.records.request import Status
+from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.units import s_to_ns
+from connector_tax.run.loadgen.connection import Connection
+from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
+from connector_tax.run.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
+
+# The client's own want of descriptors, ports or memory; the server had no part in it.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as long as a host with busy cores lets this process wait.
+RESEND_WITHIN_NS = 10_000_000
+# For each request that took one: a server that closes what it accepts is not asked in a storm.
+SPARES_AT_ONCE = 2
+# What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
+FIRST_WITHIN_S = 5.0
+# How late a request may be given up for want of time.
+TIMEOUT_GRAIN_S = 0.05
+# What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
+FINISH_WITHIN_S = 0.25
+
+
+class HttpIssuer(SampleIssuer):
+    """OpenAI-compatible HTTP over loopback or a network, one flight per connection at a time."""
+
+    def __init__(
+        self,
+        target: Target,
+        form: RequestForm,
+        events: SampleEventHandler = SILENT,
+        *,
+        collect_ids: bool = False,
+        spare_connections: int = 8,
+        first_connections: int = 0,
+    ) -> None:
+        """
+        Args:
+            spare_connections: idle ones that are kept open beyond those that the load has opened.
+            first_connections: idle ones to begin with, where that is more.
+        """
+        self._named = self._address = (target.host, target.port)
+        self._tls = _tls(target)
+        # The name that the certificate has to have, also where the address is resolved already.
+        self._server_name = target.host if target.tls else None
+        self.stream = form.stream
+        self._timeout_s = form.timeout_s
+        # By ``seq``, in the order in which their time is over; of connections, when that of their message's end is.
+        self._timed: dict[int, tuple[int, Flight]] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        self._finishing: dict[Connection, int] = {}
+        self._finish: asyncio.TimerHandle | None = None
+        self.events = events
+        self.collect_ids = collect_ids
+        self._spare_connections = spare_connections
+        self._first_connections = max(first_connections, spare_connections)
+        self._opening: asyncio.Task[None] | None = None
+        # As a stack, out of which one that dies can be taken.
+        self._idle: dict[Connection, None] = {}
+        self._open: set[Connection] = set()
+        self._connecting: dict[asyncio.Task[None], Flight] = {}
+        self._on_end: Callable[[Flight], None] = _not_started
+
+    async def start(self, on_end: Callable[[Flight], None]) -> None:
+        """Open a few connections, so that the first requests do not pay for it.
+
+        A server that refuses them is not refused here: its requests will say so one by one.
+        """
+        self._on_end = on_end
+        opening = self._open_spares(self._first_connections, self._first_connections)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(opening, FIRST_WITHIN_S)
+
+    def issue(self, flight: Flight, payload: bytes) -> None:
+        while self._idle:
+            connection, _ = self._idle.popitem()
+            if connection.usable:
+                connection.send(flight, payload)
+                break
+        else:
+            self._issue_on_new(flight, payload)
+        if self._timeout_s is not None:
+            self._timed[flight.seq] = (monotonic_ns() + s_to_ns(self._timeout_s), flight)
+            if self._expiry is None:
+                self._expire_in(self._timeout_s)
+        if len(self._idle) < self._spare_connections and self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(
+                self._open_spares(SPARES_AT_ONCE, self._spare_connections)
+            )
+            self._opening.add_done_callback(self._opened)
+
+    def abandon(self, status: Status, reason: str) -> None:
+        now_ns = monotonic_ns()
+        for task, flight in list(self._connecting.items()):
+            task.cancel()
+            self._report(flight, status, reason, now_ns)
+        self._connecting.clear()
+        for connection in list(self._open):
+            abandoned = connection.take_flight()
+            connection.close()
+            if abandoned is not None:
+                self._report(abandoned, status, reason, now_ns)
+
+    def shutdown(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._finish is not None:
+            self._finish.cancel()
+        self._timed.clear()
+        for connection in list(self._open):
+            connection.close()
+        self._idle.clear()
+
+    # Called by connections.
+
+    def flight_ended(self, connection: Connection, flight: Flight) -> None:
+        if connection.usable:
+            self._put_by(connection)
+        elif connection.finishing:
+            self._finishing[connection] = monotonic_ns() + s_to_ns(FINISH_WITHIN_S)
+            if self._finish is None:
+                self._finish_in(FINISH_WITHIN_S)
+        self._end(flight)
+
+    def connection_free(self, connection: Connection) -> None:
+        self._finishing.pop(connection, None)
+        if connection.usable and connection in self._open:
+            self._put_by(connection)
+
+    def _put_by(self, connection: Connection) -> None:
+        connection.was_idle = True
+        self._idle[connection] = None
+
+    def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+        self._finishing.pop(connection, None)
+        if flight is None:
+            return
+        now_ns = monotonic_ns()
+        waited_ns = now_ns - (flight.t_send_ns or now_ns)
+        if untouched and connection.was_idle and waited_ns <= RESEND_WITHIN_NS:
+            flight.resends += 1
+            self._issue_on_new(flight, connection.payload)
+            return
+        error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
+        self._report(flight, "truncated", error, now_ns)
+
+    async def _open_spares(self, most: int, wanted: int) -> None:
+        """Tries are counted, not what is open: a server may close each at once, and would be asked without end."""
+        for _ in range(min(most, wanted - len(self._idle))):
+            try:
+                connection = await self._connect()
+            except OSError:
+                return  # the request that needs one will say so
+            self._put_by(connection)
+
+    def _expire_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """End the requests whose time is over, and look again when that of the next one is."""
+        self._expiry = None
+        now_ns = monotonic_ns()
+        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= now_ns, self._timed.values())]
+        for flight in over:
+            if flight.status is None:  # the end of one may have been the end of all
+                self._time_out(flight, now_ns)
+        if self._timed:
+            first_ns, _ = next(iter(self._timed.values()))
+            self._expire_in(max((first_ns - now_ns) / 1e9, TIMEOUT_GRAIN_S))
+
+    def _time_out(self, flight: Flight, now_ns: int) -> None:
+        if flight.carrier is not None:
+            carrier = flight.carrier
+            carrier.take_flight()
+            carrier.close()
+        else:
+            task = next(task for task, waiting in self._connecting.items() if waiting is flight)
+            del self._connecting[task]
+            task.cancel()
+        self._report(flight, "timeout", f"unfinished {self._timeout_s:g} s after it was sent", now_ns)
+
+    def _finish_in(self, seconds: float) -> None:
+        self._finish = asyncio.get_running_loop().call_later(seconds, self._finished)
+
+    def _finished(self) -> None:
+        """Close the connections whose message did not end in time."""
+        self._finish = None
+        now_ns = monotonic_ns()
+        for connection, _ in list(takewhile(lambda late: late[1] <= now_ns, self._finishing.items())):
+            del self._finishing[connection]
+            connection.close()
+        if self._finishing:
+            self._finish_in(FINISH_WITHIN_S)
+
+    def _opened(self, task: "asyncio.Task[None]") -> None:
+        self._opening = None
+
+    def _issue_on_new(self, flight: Flight, payload: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect_and_send(flight, payload))
+        self._connecting[task] = flight
+        task.add_done_callback(_raise)
+
+    async def _connect_and_send(self, flight: Flight, payload: bytes) -> None:
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            # In the same step as the end of the flight: whoever abandons looks here for what has not ended.
+            if self._connecting.pop(_own_task(), None) is not None:
+                self._report(flight, *_refusal(error), monotonic_ns())
+            return
+        if self._connecting.pop(_own_task(), None) is None:
+            connection.close()
+            return
+        connection.send(flight, payload)
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        try:
+            transport, connection = await loop.create_connection(
+                lambda: Connection(self), host, port, ssl=self._tls, server_hostname=self._server_name
+            )
+        except OSError as error:
+            # Another address of that name may answer; a client without files could not even look for one.
+            if error.errno not in EXHAUSTED:
+                self._address = self._named
+            raise
+        # A name is resolved once: each look-up takes a thread and a round trip. A peer that is gone already has no name.
+        peer = transport.get_extra_info("peername")
+        self._address = peer[:2] if peer else self._named
+        self._open.add(connection)
+        return connection
+
+    def _report(self, flight: Flight, status: Status, error: str, now_ns: int) -> None:
+        flight.status = status
+        flight.error = error
+        flight.t_end_ns = now_ns
+        self._end(flight)
+
+    def _end(self, flight: Flight) -> None:
+        self._timed.pop(flight.seq, None)
+        if self.events.complete is not None:
+            self.events.complete(flight, flight.t_end_ns or 0)
+        self._on_end(flight)
+
+
+def _tls(target: Target) -> ssl.SSLContext | None:
+    if not target.tls:
+        return None
+    context = ssl.create_default_context(cafile=target.ca_file)
+    if not target.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _refusal(error: OSError) -> tuple[Status, str]:
+    """Whose fault it is that no connection could be opened, and in what words."""
+    if error.errno in EXHAUSTED:
+        return "aborted", f"{NO_SOCKET}: {error}"
+    return "connect_error", str(error)
+
+
+def _own_task() -> "asyncio.Task[None]":
+    """Asked for where it is needed: kept by its own frame it would lie in a ring when it is cancelled, with its payload."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _raise(task: "asyncio.Task[None]") -> None:
+    """To the loop's exception handler at once; asyncio itself would speak of it when the task is collected."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+def _not_started(flight: Flight) -> None:
+    raise AssertionError(f"issued before start: {flight}")

@@ -1,0 +1,121 @@
+"""What coordinator and workers say to each other, as MessagePack arrays over ZeroMQ.
+
+Nothing here lies between a deadline and a socket: the job tells a worker everything it will send, and
+records come back in batches. Each message goes with the number of its cell, so that what comes late is taken for no other's.
+"""
+
+import msgspec
+
+from connector_tax.base.records.request import Status
+from connector_tax.base.records.target import Target
+
+
+class Job(msgspec.Struct, array_like=True, tag=1):
+    """One cell, to be begun at ``t0_ns``.
+
+    Attributes:
+        spec: ``CellSpec.to_json()``.
+        stop_at_ns: samples due from here on are not sent; ``Stop`` may bring it forward.
+        token_times: keep the time of every token of every request.
+        event_log: a file for this worker's sample events; None for none.
+    """
+
+    spec: dict[str, object]
+    target: Target
+    share_index: int
+    share_of: int
+    stop_at_ns: int
+    token_times: bool = False
+    event_log: str | None = None
+
+
+class Go(msgspec.Struct, array_like=True, tag=2):
+    """T0; sent when every worker is ready."""
+
+    t0_ns: int
+
+
+class Stop(msgspec.Struct, array_like=True, tag=3):
+    """Send nothing that is due at or after this time."""
+
+    at_ns: int
+
+
+class Abandon(msgspec.Struct, array_like=True, tag=4):
+    """End what is still in flight, and the cell."""
+
+    status: Status
+    reason: str
+
+
+class Hello(msgspec.Struct, array_like=True, tag=10):
+    """The worker is up and takes jobs."""
+
+
+class Ready(msgspec.Struct, array_like=True, tag=11):
+    """Connections are open and the first prompts rendered."""
+
+
+class Ended(msgspec.Struct, array_like=True):
+    """One request that ended; fields as in ``RequestRecord``, and token times as native 64-bit integers."""
+
+    seq: int
+    t_sched_ns: int
+    t_send_ns: int | None
+    t_first_token_ns: int | None
+    t_last_token_ns: int | None
+    t_end_ns: int | None
+    status: Status
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    inflight_at_send: int
+    error: str | None
+    token_ns: bytes | None = None
+    session: int | None = None
+    turn: int | None = None
+    resends: int = 0
+
+
+class Batch(msgspec.Struct, array_like=True, tag=12):
+    """Requests that ended since the last batch: a list of ``Ended``, left encoded, since it is kept so."""
+
+    ended: msgspec.Raw
+
+    @classmethod
+    def of(cls, ended: list[Ended]) -> "Batch":
+        return cls(msgspec.Raw(encode(ended)))
+
+
+class Stopped(msgspec.Struct, array_like=True, tag=13):
+    """Sending is over; nothing due at or after ``t_stop_ns`` was sent.
+
+    Attributes:
+        exhausted: all that this worker had to send was sent, so it stopped before anybody told it to.
+    """
+
+    t_stop_ns: int
+    exhausted: bool = False
+
+
+class Finished(msgspec.Struct, array_like=True, tag=14):
+    """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names.
+
+    Attributes:
+        failure: what of the worker's own broke and ended its share of the cell; None where nothing did.
+    """
+
+    stall_counts: list[int]
+    stall_max_us: float
+    cpu_s: float
+    rss_mib: float
+    failure: str | None = None
+
+
+ToWorker = Job | Go | Stop | Abandon
+ToCoordinator = Hello | Ready | Batch | Stopped | Finished
+
+encode = msgspec.msgpack.Encoder().encode
+# The number of the cell, and the message.
+decode_for_worker = msgspec.msgpack.Decoder(tuple[int, ToWorker]).decode
+decode_ended = msgspec.msgpack.Decoder(list[Ended]).decode
+decode_for_coordinator = msgspec.msgpack.Decoder(tuple[int, ToCoordinator]).decode

@@ -1,0 +1,104 @@
+"""What workers told, and what a dead one could not tell any more -> a record for every scheduled request."""
+
+from collections.abc import Collection, Mapping
+from itertools import count
+
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.run.loadgen.messages import Ended
+from connector_tax.run.workload.arrivals import OPEN_LOOP
+from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
+
+
+def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
+    """What a worker said of one request."""
+    return RequestRecord(
+        seq=ended.seq,
+        t_sched_ns=ended.t_sched_ns,
+        t_send_ns=ended.t_send_ns,
+        t_first_token_ns=ended.t_first_token_ns,
+        t_last_token_ns=ended.t_last_token_ns,
+        t_end_ns=ended.t_end_ns,
+        status=ended.status,
+        prompt_tokens=ended.prompt_tokens,
+        completion_tokens=ended.completion_tokens,
+        inflight_at_send=ended.inflight_at_send,
+        worker=worker,
+        phase=window.phase_of(ended.t_sched_ns),
+        error=ended.error,
+        session=ended.session,
+        turn=ended.turn,
+        resends=ended.resends,
+    )
+
+
+def lost_records(
+    spec: CellSpec,
+    share: Share,
+    window: CellWindow,
+    *,
+    taken: int,
+    known: Collection[int],
+    reason: str,
+) -> list[RequestRecord]:
+    """What a dead worker had sent or should have sent, and told nobody about; all of it ``aborted``.
+
+    Args:
+        taken: samples it took from its schedule before it died.
+        known: ``seq`` of every request that some worker did tell about.
+    """
+    if spec.sessions is None and spec.arrival in OPEN_LOOP:
+        due = _scheduled(scheduler_for(spec, share), window)
+    else:
+        # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
+        told = sum(seq % share.of == share.index for seq in known)
+        unknown = (seq for seq in count(share.index, share.of) if seq not in known)
+        due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
+    return [
+        RequestRecord(
+            seq=seq,
+            t_sched_ns=t_sched_ns,
+            t_send_ns=None,
+            t_first_token_ns=None,
+            t_last_token_ns=None,
+            t_end_ns=None,
+            status="aborted",
+            prompt_tokens=None,
+            completion_tokens=None,
+            inflight_at_send=0,
+            worker=share.index,
+            phase=window.phase_of(t_sched_ns),
+            error=reason,
+        )
+        for seq, t_sched_ns in due.items()
+        if seq not in known
+    ]
+
+
+def never_sent(
+    spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
+) -> list[RequestRecord]:
+    """Arrivals before the cell's end of workers that ended before it; all of them ``aborted``.
+
+    There are some only where workers were told the end too late for all to stop at the same time.
+
+    Args:
+        stopped: when each worker did; it has told of everything that was due before.
+    """
+    lost: list[RequestRecord] = []
+    for index, at_ns in stopped.items():
+        if spec.sessions is None and spec.arrival in OPEN_LOOP and at_ns < window.t_stop_ns:
+            early_ms = (window.t_stop_ns - at_ns) / 1e6
+            reason = f"not sent: worker {index} stopped {early_ms:.3f} ms before the last one"
+            lost += lost_records(spec, Share(index, of), window, taken=0, known=known, reason=reason)
+    return lost
+
+
+def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
+    due: dict[int, int] = {}
+    while scheduler.next_due_ns() is not None:
+        sample = scheduler.take()
+        if window.t0_ns + sample.offset_ns >= window.t_stop_ns:
+            break
+        due[sample.seq] = window.t0_ns + sample.offset_ns
+    return due

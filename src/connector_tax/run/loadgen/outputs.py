@@ -1,0 +1,59 @@
+"""What an engine answers to a fixed set of prompts: the guard against a connector that is fast because it is wrong.
+
+Sent one by one at temperature 0, so that batching changes nothing; a difference from plain's answers is then the
+connector's, unless plain differs from itself between two launches as well.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import numpy as np
+
+from connector_tax.base import direct
+from connector_tax.base.seeds import stream
+
+TIMEOUT_S = 120.0
+
+
+def collect_outputs(
+    base_url: str,
+    model: str,
+    *,
+    seed: int,
+    prompts: int,
+    input_tokens: int,
+    output_tokens: int,
+    token_ids: tuple[int, int],
+    headers: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """One entry per prompt: ``token_ids``; ``text`` where the server does not give ids; ``error`` where it failed.
+
+    Args:
+        token_ids: prompts are drawn from this range, the same ones for every configuration of a campaign.
+        headers: of every request, such as the key that the server asks for.
+    """
+    rng = stream(seed, "accuracy")
+    drawn = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
+    with direct.Client(base_url=base_url, timeout_s=TIMEOUT_S, headers=headers) as client:
+        return [_ask(client, model, prompt.tolist(), output_tokens) for prompt in drawn]
+
+
+def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: int) -> dict[str, Any]:
+    request = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": output_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        # vLLM's extension of the API, since 0.10.2; others ignore it.
+        "return_token_ids": True,
+    }
+    try:
+        answer = client.post("/v1/completions", json=request)
+        answer.raise_for_status()
+        choice = dict(answer.json()["choices"][0])
+        ids = choice.get("token_ids")
+        return {"token_ids": ids} if ids is not None else {"text": choice["text"]}
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}

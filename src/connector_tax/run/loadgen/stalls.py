@@ -1,0 +1,41 @@
+"""How long the event loop was away: a heartbeat every 50 ms, and how late each one came."""
+
+import asyncio
+from time import monotonic_ns
+
+from connector_tax.base.timer import DeadlineTimer
+
+PERIOD_NS = 50_000_000
+# Upper edges of the histogram, in microseconds; the last bucket is open.
+EDGES_US = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+
+
+class StallWatch:
+    """Lateness of heartbeats. A stamp taken during a stall is late by what is left of it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.counts = [0] * (len(EDGES_US) + 1)
+        self.max_us = 0.0
+        self._timer = DeadlineTimer(loop, self._beat)
+
+    def begin(self) -> None:
+        self._due_ns = monotonic_ns() + PERIOD_NS
+        self._timer.arm(self._due_ns)
+
+    def close(self) -> None:
+        self._timer.close()
+
+    def _beat(self) -> None:
+        now_ns = monotonic_ns()
+        late_us = (now_ns - self._due_ns) / 1e3
+        self.counts[sum(late_us > edge for edge in EDGES_US)] += 1
+        self.max_us = max(self.max_us, late_us)
+        # Skip beats that were missed; one stall is one entry.
+        self._due_ns += PERIOD_NS * (1 + max(0, (now_ns - self._due_ns) // PERIOD_NS))
+        self._timer.arm(self._due_ns)
+
+
+def histogram(counts: list[int]) -> dict[str, int]:
+    """``{"<=100us": n, ..., ">100000us": n}``"""
+    names = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
+    return dict(zip(names, counts, strict=True)) if counts else {}

@@ -1,0 +1,36 @@
+"""The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's."""
+
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.plan import outputs_hash
+from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.measure.standing import Run
+
+
+def outputs_collected(run: Run) -> bool:
+    """Whether this run's accuracy pass is done, or wanted by nobody."""
+    # Two launches of each configuration are enough to see what repeats; those of the other phases are the shortest.
+    if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
+        return True
+    wanted = outputs_hash(run.config, run.connector_id)
+    return run.run.outputs.exists() and read_json(run.run.outputs).get("spec_hash") == wanted
+
+
+def collect_run_outputs(run: Run, engine: RunningEngine) -> None:
+    if outputs_collected(run):
+        return
+    accuracy, cell = run.config.accuracy, run.config.cell
+    run.progress.say(f"accuracy pass: {accuracy.prompts} prompts")
+    outputs = collect_outputs(
+        engine.base_url,
+        engine.model,
+        seed=run.config.seed,
+        prompts=accuracy.prompts,
+        input_tokens=accuracy.input_tokens,
+        output_tokens=accuracy.output_tokens,
+        token_ids=(cell.token_id_low, cell.token_id_high),
+        headers=engine.headers,
+    )
+    document = {"schema": 1, "campaign": run.config.campaign, "connector": run.connector_id}
+    document |= {"spec_hash": outputs_hash(run.config, run.connector_id), "outputs": outputs}
+    write_json(run.run.outputs, document)

@@ -1,0 +1,152 @@
+"""A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the sampler."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.artifacts.launches import timed_launch
+from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.files import write_json, write_text
+from connector_tax.base.plan import launch_spec
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.run.engine.identity import engine_identity, env_text
+from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.patching import step_timing_of
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.engine.transports import transports_of
+from connector_tax.run.engine.usage import idle_use
+from connector_tax.run.loadgen.placement import Placement, discover, place
+from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.measure.code_version import code_version
+from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.warmup import warm_up
+from connector_tax.run.sampler.sampler import sampling
+
+SAMPLE_INTERVAL_S = 1.0
+# Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
+IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A launch whose engine has been started and need not be ready yet.
+
+    Attributes:
+        about: what each of its cells says of plan, engine and code; complete once the engine is ready.
+    """
+
+    run: Run
+    engine: RunningEngine
+    pool: WorkerPool
+    about: dict[str, Any]
+    pending: list[CellSpec]
+
+    def get_ready(self) -> None:
+        """Wait until the engine serves, and warm it up.
+
+        Raises:
+            LaunchError: it did not get ready.
+        """
+        self.engine.wait_ready()
+        _warm_up(self.run, self.engine, self.pending)
+        self.about["engine"] = {**self.about["engine"], **transports_of(self.engine.log_text())}
+
+
+@contextmanager
+def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine, WorkerPool, dict[str, Any]]]:
+    """An engine that is ready and warm, the load generator's processes, and what each cell says of both.
+
+    Raises:
+        LaunchError: it did not get ready.
+    """
+    with starting(run, pending) as launch:
+        launch.get_ready()
+        yield launch.engine, launch.pool, launch.about
+
+
+@contextmanager
+def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
+    """As ``launched``, without waiting for the engine."""
+    config, connector = run.config, run.config.connector(run.connector_id)
+    clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
+    attempt = archive_earlier_attempt(run.run)
+    identity = engine_identity(config.engine, run.cards)
+    if run.step_timing:
+        step_timing_of(
+            config.engine
+        )  # an earlier version may have been let loose on this vLLM since preflight
+    about: dict[str, Any] = {
+        "campaign": config.campaign,
+        "connector": connector.id,
+        "phase": run.run.phase,
+        "launch": launch_spec(config, connector.id),
+        "engine": identity,
+        "code": code_version(),
+    }
+    write_json(run.run.config, {**about, "cells": [c.to_json() for c in pending]})
+    write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
+    run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
+    step_log = run.run.step_log if run.step_timing else None
+    placement = _placement(config)
+    request = LaunchRequest(
+        engine=config.engine,
+        connector=connector,
+        folder=run.run.path,
+        step_log=step_log,
+        cpus=placement.engine if placement is not None else (),
+        cards=run.cards,
+    )
+    run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        timed_launch(run.run.launches, attempt),
+        running_engine(request) as engine,
+        worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
+    ):
+        yield Starting(run, engine, pool, {**about, "attempt": attempt}, pending)
+
+
+@contextmanager
+def sampled(run: Run, engine: RunningEngine) -> Iterator[dict[str, Any]]:
+    """The sampler at work; yields what the engine takes while nobody asks."""
+    with sampler(run, engine):
+        yield idle_use(engine, IDLE_SAMPLE_S[run.config.engine.kind])
+
+
+def sampler(run: Run, engine: RunningEngine) -> AbstractContextManager[None]:
+    """Samples of the engine and of the host go on into the launch's file while the body runs."""
+    return sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled)
+
+
+def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
+    """The first request of each length, outside every cell: what compiles then is nobody's latency.
+
+    Raises:
+        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count them.
+    """
+    lengths = tuple(cell.input_tokens for cell in pending if cell.sessions is None)
+    warm = warm_up(engine, run.config, lengths, timeout_s=run.config.engine.ready_timeout_s)
+    death = engine.death()
+    if death is not None:
+        raise LaunchError(f"{run.connector_id}: the engine died while it was warmed up: {death}")
+    run.progress.say(f"warm-up: {warm.words}")
+
+
+def _placement(config: CampaignConfig) -> Placement | None:
+    return place(discover(), config.cell.workers) if config.engine.pin_cpus else None
+
+
+def archive_earlier_attempt(run: RunFolder) -> int:
+    """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
+    attempts = len(list(run.path.glob("attempt_*"))) + 1
+    if run.launch_sh.exists() or run.stdout.exists():
+        keep = run.path / f"attempt_{attempts}"
+        keep.mkdir(parents=True)
+        for name in (*RUN_FILES, VIRTUAL_GPU):
+            if (run.path / name).exists():
+                shutil.move(run.path / name, keep / name)
+        attempts += 1
+    shutil.rmtree(run.step_log.parent, ignore_errors=True)
+    return attempts

@@ -1,0 +1,144 @@
+"""The cells of a run that are not there yet, measured against an engine that is up; and those of a guest after them."""
+
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from connector_tax.base.artifacts.cells import read_cell, reusable
+from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
+from connector_tax.base.plan import spec_hash, until_overload
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.steptime import recording
+from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.code_version import loadgen_sha256
+from connector_tax.run.measure.deaths import Death, count_death, deaths
+from connector_tax.run.measure.failure import blame_the_host
+from connector_tax.run.measure.launch import archive_earlier_attempt
+from connector_tax.run.measure.standing import Run
+
+# An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
+DEATHS_PER_CELL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Cells of another phase that a launch measures after its own.
+
+    Attributes:
+        run: in that phase's folder; deaths are those of the host's run.
+    """
+
+    run: Run
+    cells: tuple[CellSpec, ...]
+
+
+def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
+    """Cells without a finished folder of exactly their specification; says what is used again."""
+    pending = []
+    for cell in cells:
+        if not is_there(run, cell):
+            pending.append(cell)
+        elif read_cell(run.run.cell(cell.cell_id))["code"]["loadgen_sha256"] != loadgen_sha256():
+            run.progress.say(
+                f"cell {cell.cell_id} was measured by another version of the load generator; kept. "
+                f"Remove {run.run.cell(cell.cell_id).path} to have it measured again"
+            )
+    if len(pending) < len(cells):
+        run.progress.say(f"{len(cells) - len(pending)} of {len(cells)} cells are finished already")
+    return pending
+
+
+def is_there(run: Run, cell: CellSpec) -> bool:
+    """Whether a finished cell of exactly this specification lies in the run's folder, whatever its verdict."""
+    return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
+
+
+def planned(run: Run, cells: tuple[CellSpec, ...]) -> tuple[CellSpec, ...]:
+    """Without those of Phase A above the rate at which the sweep ends, as far as that is known by now."""
+    if run.run.phase != "a":
+        return cells
+    return until_overload(run.config, cells, lambda cell: is_there(run, cell) and _was_overloaded(run, cell))
+
+
+def _was_overloaded(run: Run, cell: CellSpec) -> bool:
+    return bool(read_cell(run.run.cell(cell.cell_id))["window"].get("overloaded"))
+
+
+def measure_guest(
+    run: Run,
+    guest: Guest,
+    pending: list[CellSpec],
+    engine: RunningEngine,
+    pool: WorkerPool,
+    about: dict[str, Any],
+    idle: dict[str, Any],
+) -> None:
+    """The guest's cells, in a launch of their own number; a death before the first of them is one in it."""
+    death = engine.death()
+    if death is not None:
+        run.deaths.append(Death(guest.run.run.phase, pending[0].cell_id, death))
+        return
+    guest.run.run.path.mkdir(parents=True, exist_ok=True)
+    attempt = archive_earlier_attempt(guest.run.run)
+    its_own = {**about, "phase": guest.run.run.phase, "attempt": attempt}
+    # Before its cells, so that none stands without them whatever ends the launch; and again with all of the log.
+    _copy_launch_files(run.run, guest.run.run)
+    measure_pending(guest.run, engine, pool, guest.cells, pending, its_own, idle, log=run.run)
+    _copy_launch_files(run.run, guest.run.run)
+
+
+def _copy_launch_files(source: RunFolder, target: RunFolder) -> None:
+    """What belongs to a launch lies beside its cells; of one that served two phases, in both folders."""
+    for name in (*RUN_FILES, VIRTUAL_GPU):
+        if (source.path / name).is_file():
+            shutil.copy2(source.path / name, target.path / name)
+
+
+def measure_pending(
+    run: Run,
+    engine: RunningEngine,
+    pool: WorkerPool,
+    cells: tuple[CellSpec, ...],
+    pending: list[CellSpec],
+    about: dict[str, Any],
+    idle: dict[str, Any],
+    *,
+    log: RunFolder,
+) -> list[CellSpec]:
+    """Cells in order; returns those still missing when the engine died, nothing otherwise.
+
+    Args:
+        log: of the run that launched the engine, where its step records and samples go.
+    """
+    for index, cell in enumerate(pending):
+        if cell not in planned(run, cells):
+            run.progress.say(f"cell {cell.cell_id} is left out: a lower rate was too much already")
+            continue
+        run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
+        folder = run.run.cell(cell.cell_id)
+        own_hash = spec_hash(run.config, run.connector_id, cell)
+        with recording(
+            log.step_log if run.step_timing else None,
+            wanted=cell.recorded is not False,
+            settle_s=2 * engine.step_flush_s,
+        ) as step_log:
+            death = measure_one_cell(
+                cell,
+                folder,
+                engine=engine,
+                pool=pool,
+                raw_metrics=log.raw_metrics,
+                step_log=step_log,
+                document={**about, "spec_hash": own_hash},
+                idle=idle,
+                last_try=deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
+            )
+        if death is not None:
+            run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
+            blame_the_host(death, run.connector_id)
+            count_death(run.run, cell)
+            run.deaths.append(Death(run.run.phase, cell.cell_id, death))
+            return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
+    return []

@@ -1,0 +1,395 @@
+"""Which configurations can be measured here, and for each of the others why not.
+
+A configuration that cannot run is a decision with a reason, never an error of the campaign; only
+``plain`` failing stops everything, since every tax is taken against it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
+from connector_tax.base.artifacts.layout import VIRTUAL_GPU, CampaignFolder
+from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.secrets import with_originals
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import hash_of, read_json, write_json, write_text
+from connector_tax.base.plan import config_of, launch_spec, read_campaign_file
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.run.engine.command import check_model, engine_environment, engine_python
+from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.engine.leftovers import end_all_leftovers
+from connector_tax.run.engine.marks import LOGS
+from connector_tax.run.engine.memory import too_large
+from connector_tax.run.engine.patching import step_timing_of
+from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.engine.settings import resolved_settings
+from connector_tax.run.engine.supervised import start_supervised, stop_supervised
+from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
+from connector_tax.run.measure import checks
+from connector_tax.run.measure.checks import Finding
+from connector_tax.run.measure.failure import blame_the_host
+from connector_tax.run.measure.has_model import identity_with_model
+from connector_tax.run.measure.host_notes import cpu_by_session
+from connector_tax.run.measure.locks import measuring_alone
+from connector_tax.run.measure.matched import engine_diff, matched_launch
+from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
+from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
+
+SCHEMA = 1
+BOOTSTRAP_GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One configuration's entry in ``preflight_status.json``.
+
+    Attributes:
+        launch: for a matched baseline, the ``extra_args`` and ``env`` that make plain vLLM like its connector.
+        prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
+        token_s: of plain: median seconds per further token there.
+    """
+
+    decision: str
+    reason: str | None
+    install: str | None
+    launch_hash: str
+    checked: tuple[Finding, ...]
+    launch: dict[str, Any] | None = None
+    prompt_s: dict[str, float] | None = None
+    token_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every configuration is tried on.
+
+    Attributes:
+        records: whether the engine writes step records.
+        launches: whether each is launched and asked; see ``run_preflight``.
+    """
+
+    config: CampaignConfig
+    folder: CampaignFolder
+    cards: Cards
+    identity: dict[str, Any]
+    records: bool
+    launches: bool = True
+
+
+def run_preflight(campaign_file: Path, only: str | None = None, *, launches: bool = True) -> None:
+    """Decide about every configuration and write ``preflight_status.json``.
+
+    Args:
+        only: verify just this one and print its log; the status file is left alone.
+        launches: False: only what can be known without launching is looked at, and its first measured launch is a configuration's
+            trial. Its engine's settings are not known from here then.
+
+    Raises:
+        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
+            ``max_model_len`` does not fit on the card, or a virtual GPU's step time cannot be worked out.
+        EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
+    """
+    config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
+    folder = CampaignFolder(campaign_file.parent)
+    folder.refuse_links()
+    check_model(config.engine)
+    cards = cards_of(config.engine)
+    identity = identity_with_model(config.engine, cards)
+    release = identity["versions"].get("vllm")
+    refuse_misfit(config.engine, release)
+    for note in filter(None, (cards.note, cpu_by_session(), note_on(config.engine, release))):
+        print(f"preflight: {note}")
+    refusal = too_large(config.engine, cards, longest_request_tokens(config))
+    if refusal is not None:
+        raise ConfigError(refusal)
+    with (
+        measuring_alone(folder.root, config.campaign, cards, config.engine.port),
+        # One that is verified by hand is no part of the campaign's time.
+        timed_launch(folder.preflight_launches) if only is None else nullcontext(),
+    ):
+        end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
+        timing = step_timing_of(config.engine)
+        bench = Bench(config, folder, cards, identity, timing.available, launches)
+        if only is not None:
+            _verify_only(replace(bench, records=False), only)
+            return
+        missing = missing_modules(config.engine, config.connectors)
+        decisions: dict[str, Decision] = {}
+        # Matched baselines last: what they are launched with is what the others ended up with.
+        for connector in sorted(config.connectors, key=lambda c: c.matches is not None):
+            if connector.matches is None:
+                decision = _decide(bench, connector, missing)
+            else:
+                decision = _decide_matched(bench, connector, decisions)
+            print(
+                f"preflight: {connector.id}: {decision.decision}"
+                + (f" - {decision.reason}" if decision.reason else "")
+            )
+            if connector.id == "plain" and decision.decision != "include":
+                raise EngineError(
+                    f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
+                )
+            decisions[connector.id] = decision
+    included = {i for i, d in decisions.items() if d.decision == "include"}
+    timing, silent = recorders_heard(folder, config, included, timing) if launches else (timing, {})
+    for connector_id, reason in silent.items():
+        print(f"preflight: {connector_id}: {reason}")
+    if timing.reason is not None:
+        print(f"preflight: no step records: {timing.reason}")
+    write_json(folder.engine_diff, engine_diff(config, folder))
+    write_json(
+        folder.preflight_status,
+        {
+            "schema": SCHEMA,
+            "step_timing_available": timing.available,
+            "step_timing_reason": timing.reason,
+            "hooks_unheard": silent,
+            "elapsed_s": elapsed_s(read_launches(folder.preflight_launches)),
+            "engine": identity["versions"],
+            "configs": {i: asdict(d) for i, d in decisions.items()},
+        },
+    )
+
+
+def _verify_only(bench: Bench, only: str) -> None:
+    """One configuration by hand.
+
+    Raises:
+        ConfigError: it is not part of the campaign.
+        EngineError: it cannot be measured here; the reason.
+    """
+    config = bench.config
+    if only not in config.connector_ids:
+        raise ConfigError(
+            f"{only!r} is not in this campaign. Its configurations: {', '.join(config.connector_ids)}."
+        )
+    connector = config.connector(only)
+    missing = missing_modules(config.engine, (connector,))
+    reason = _reason_before_launch(config.engine, connector, missing, bench.identity)
+    if reason is not None:
+        raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
+    findings, _ = _verify(bench, connector)
+    print((bench.folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
+    failed = next((f for f in findings if not f.ok), None)
+    if failed is not None:
+        raise EngineError(f"{only}: {failed.check}: {failed.detail}")
+
+
+def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...]) -> set[str]:
+    """Modules that the engine's interpreter cannot find; the embedded engine needs none."""
+    wanted = sorted({m.module for c in connectors for m in c.modules})
+    if engine.kind == "emulator" or not wanted:
+        return set()
+    code = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]))"
+    found = subprocess.run(
+        [engine_python(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(found.stdout))
+
+
+def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
+    identity = bench.identity
+    # The card as well: another one may be too small, and is another speed.
+    hashed: dict[str, Any] = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
+    launch_hash = hash_of({"launch": launch_spec(bench.config, connector.id), **hashed})
+    skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
+    if skip is not None:
+        return Decision("skip", skip[0], skip[1], launch_hash, ())
+    if not bench.launches:
+        return Decision("include", None, None, launch_hash, ())
+    remembered = bench.folder.preflight / connector.id / "decision.json"
+    if remembered.is_file():
+        earlier = read_json(remembered)
+        if _still_holds(earlier, launch_hash, bench.config, connector):
+            return replace(
+                Decision("include", None, None, launch_hash, tuple(Finding(**f) for f in earlier["checked"])),
+                prompt_s=earlier.get("prompt_s"),
+                token_s=earlier.get("token_s"),
+            )
+    findings, idle = _verify(bench, connector)
+    failed = next((f for f in findings if not f.ok), None)
+    decision = Decision(
+        "skip" if failed else "include",
+        f"{failed.check}: {failed.detail}" if failed else None,
+        None,
+        launch_hash,
+        findings,
+        prompt_s={str(length): s for length, s in idle.prompt_s.items()} if idle is not None else None,
+        token_s=idle.token_s if idle is not None else None,
+    )
+    write_json(remembered, asdict(decision))
+    return decision
+
+
+def _still_holds(
+    earlier: dict[str, Any], launch_hash: str, config: CampaignConfig, connector: ConnectorSpec
+) -> bool:
+    """Whether an earlier try says all that this one would: of plain also how long each length takes."""
+    if earlier["launch_hash"] != launch_hash or earlier["decision"] != "include":
+        return False
+    lengths = {str(length) for length in campaign_lengths(config)}
+    return connector.id != "plain" or lengths <= set(earlier.get("prompt_s") or ())
+
+
+def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str, Decision]) -> Decision:
+    """A baseline is launched like its connector, or left out with the reason."""
+    assert connector.matches is not None
+    target = decisions[connector.matches]
+    if target.decision != "include":
+        return Decision("skip", f"{connector.matches} was skipped: {target.reason}", None, "", ())
+    launched, words = matched_launch(bench.folder, connector)
+    if launched is None:
+        return Decision("skip", words, None, "", ())
+    connectors = tuple(launched if c.id == connector.id else c for c in bench.config.connectors)
+    own = replace(bench, config=replace(bench.config, connectors=connectors))
+    decision = _decide(own, launched, set())
+    return replace(
+        decision,
+        checked=(*decision.checked, Finding("matched", True, words)),
+        launch={"extra_args": list(launched.extra_args), "env": launched.env},
+    )
+
+
+def _reason_before_launch(
+    engine: EngineConfig, connector: ConnectorSpec, missing: set[str], identity: dict[str, Any]
+) -> tuple[str, str | None] | None:
+    """(reason, what to install) where launching is pointless."""
+    if engine.kind == "emulator":
+        return None
+    needed = [m for m in connector.modules if m.module in missing]
+    if needed:
+        names = " and ".join(m.module for m in needed)
+        reason = f"the engine's interpreter has no module {names}"
+        if connector.needs_gpu and not identity["gpu"] and engine.virtual_gpu is None:
+            reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
+        return reason, "; ".join(m.install_for(identity["cuda"]) for m in needed)
+    cores = len(os.sched_getaffinity(0))
+    if cores < connector.min_cores:
+        return f"needs {connector.min_cores} cores, this host has {cores}. {connector.note}".strip(), None
+    return None
+
+
+def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...], IdleTimes | None]:
+    """Launch, warm, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does. Plain is timed as well.
+
+    Raises:
+        EngineError: the host failed, and not the configuration.
+    """
+    config, folder = bench.config, bench.folder
+    findings: list[Finding] = []
+    idle = None
+    try:
+        own = folder.preflight / connector.id
+        with _bootstrap(config.engine, connector, bench.cards, own / "bootstrap") as beside:
+            step_log = own / STEP_LOG if bench.records else None
+            request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
+            _clear(own)
+            with running_engine(request) as engine:
+                engine.wait_ready()
+                findings.append(Finding("ready", True, f"/v1/models names {engine.model}"))
+                _ask(engine, config, connector, findings)
+                if connector.id == "plain" and findings[-1].ok:
+                    idle = _timed(engine, config, findings)
+                settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
+                write_json(folder.engine_settings(connector.id), {"schema": 1, "settings": settings})
+    except LaunchError as error:
+        cause = str(error).splitlines()[0]
+        blame_the_host(cause, connector.id)
+        findings.append(Finding("ready", False, cause))
+    log = [f"# {connector.id}: {connector.label}", json.dumps(bench.identity["versions"])]
+    log += [f"# {gpu}" for gpu in bench.identity["gpu"]]
+    log += [f"{'ok  ' if f.ok else 'FAIL'}  {f.check}: {f.detail}" for f in findings]
+    write_text(folder.preflight / f"verify_{connector.id}.log", "\n".join(log) + "\n")
+    return tuple(findings), idle
+
+
+def _ask(
+    engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, findings: list[Finding]
+) -> None:
+    """The checks in order, up to the first that fails."""
+    # Under the limit for getting ready: what compiles on a first request is part of starting.
+    lengths = (*campaign_lengths(config), *checks.verify_lengths(config))
+    warm = warm_up(engine, config, lengths, timeout_s=config.engine.ready_timeout_s)
+    findings.append(Finding("warm-up", warm.fault is None, warm.words))
+    if warm.fault is not None:
+        return
+    finding, short_s = checks.short_requests(engine, config, connector)
+    findings.append(finding)
+    rest: list[Callable[[], Finding]] = [
+        lambda: checks.long_prompt(engine, config, short_s),
+        lambda: checks.not_switched_off(engine),
+    ]
+    if connector.verify == "long_prompt":
+        rest.append(lambda: checks.cache_was_asked(engine))
+    if config.engine.virtual_gpu is not None:
+        rest.append(lambda: checks.clock_at_work(engine))
+    rest.append(lambda: checks.alive(engine))
+    for check in rest:
+        if not findings[-1].ok:
+            return
+        findings.append(check())
+
+
+def _timed(engine: RunningEngine, config: CampaignConfig, findings: list[Finding]) -> IdleTimes | None:
+    found = idle_times(engine, config)
+    if isinstance(found, str):
+        findings.append(Finding("idle times", False, found))
+        return None
+    words = ", ".join(f"{length} tokens {s:.3f} s" for length, s in found.prompt_s.items())
+    findings.append(Finding("idle times", True, f"prompts: {words}; each token {found.token_s:.4f} s"))
+    return found
+
+
+def _clear(folder: Path) -> None:
+    for name in (*LOGS, "launch.sh", VIRTUAL_GPU):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "steps", ignore_errors=True)
+
+
+@contextmanager
+def _bootstrap(
+    engine: EngineConfig, connector: ConnectorSpec, cards: Cards, folder: Path
+) -> Iterator[ConnectorSpec]:
+    """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
+
+    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
+    never asks it, and gets a free port, since several of its campaigns may run beside each other.
+
+    Args:
+        folder: gets the record by which a later start finds what was left of it.
+
+    Raises:
+        EngineError: somebody listens there already.
+    """
+    side = next((p for p in connector.side_ports if not p.listens), None)
+    if connector.verify != "kv_consumer" or side is None:
+        yield connector
+        return
+    if engine.is_vllm:
+        environment = engine_environment(engine, connector, cards)
+        port = first_port(side, environment, cards.side_port_slot)
+        if is_taken(port):
+            raise EngineError(taken_words(connector, side, port))
+    else:
+        port = free_port()
+    script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
+    server = start_supervised(
+        [sys.executable, str(script), str(port)],
+        folder=folder,
+        environment=dict(os.environ),
+        grace_s=BOOTSTRAP_GRACE_S,
+    )
+    try:
+        yield replace(connector, env={**connector.env, side.env: str(port)})
+    finally:
+        stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)

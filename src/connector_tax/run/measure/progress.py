@@ -1,0 +1,52 @@
+"""One line per event of a long campaign, on stderr and in ``logs/progress.log``."""
+
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.files import read_json
+from connector_tax.base.plan.duration import expected_run_s, guessed_rates
+from connector_tax.base.records.cell import Phase, phase_label
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.redaction import published_text
+from connector_tax.base.units import duration_text
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tells where the campaign stands; holds no state beside what is on disk."""
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    date: str
+    connector_id: str
+    phase: Phase
+
+    def say(self, event: str) -> None:
+        """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
+        done, left_s = self._standing()
+        total = sum(len(self.config.members(p)) for p in self.config.phases)
+        line = (
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_label(self.phase)} {self.connector_id} "
+            f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
+        )
+        line = published_text(line)
+        print(line, file=sys.stderr, flush=True)
+        self.folder.progress_log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.folder.progress_log, "a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(line + "\n")
+
+    def _standing(self) -> tuple[int, float]:
+        # Until Phase A has ended the reference rates are a guess.
+        known = self.folder.reference_rates
+        rates = ReferenceRates.of_document(read_json(known)) if known.exists() else guessed_rates(self.config)
+        done, left_s = 0, 0.0
+        for phase in self.config.phases:
+            for connector_id in self.config.members(phase):
+                if self.folder.run(self.date, connector_id, phase).receipt.is_file():
+                    done += 1
+                else:
+                    left_s += expected_run_s(self.config, connector_id, phase, rates)
+        return done, left_s

@@ -1,0 +1,262 @@
+"""One (configuration, phase): launch a fresh engine, measure the cells still missing, write a receipt.
+
+Whatever ends it, finished cells stay: they are folders renamed into place one by one. A run whose
+cells are all there launches nothing. A configuration that will not launch, or whose engine dies in every cell, ends as a
+receipt too, ``failed`` with the reason; see ``failure.py``.
+"""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.secrets import with_originals
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.plan import (
+    cells_of,
+    config_of,
+    read_campaign_file,
+)
+from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.run.engine.gpus import cards_of
+from connector_tax.run.engine.leftovers import end_all_leftovers
+from connector_tax.run.engine.process import LaunchError
+from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
+from connector_tax.run.measure.deaths import Death, deaths_file
+from connector_tax.run.measure.failure import (
+    PLAINS,
+    ConfigurationFailed,
+    blame_the_host,
+    earlier_failure,
+    how_to_try_again,
+    plain_failed,
+)
+from connector_tax.run.measure.launch import launched, sampled
+from connector_tax.run.measure.locks import measuring_alone
+from connector_tax.run.measure.matched import with_matched_launches
+from connector_tax.run.measure.pending import (
+    DEATHS_PER_CELL,
+    Guest,
+    is_there,
+    measure_guest,
+    measure_pending,
+    pending_cells,
+    planned,
+)
+from connector_tax.run.measure.progress import Progress
+from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.verdict import death_of
+
+LAUNCH_TRIES = 2
+# Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest up, so whoever dies
+# in the first two dies in all, and each costs two launches.
+DEAD_CELLS = 2
+
+
+def measure_run(
+    campaign_file: Path, connector_id: str, phase: Phase, *, then: Phase | None = None
+) -> tuple[Death, ...]:
+    """Bring ``receipt.json`` of one (configuration, phase) into being.
+
+    Args:
+        then: a phase whose cells the same launch measures after its own. They lie in that phase's folder; its receipt is written
+            when it is measured itself, which launches for what is missing by then.
+
+    Returns:
+        Every death of its engine in a cell, those after which the cell was measured after all among them.
+
+    Raises:
+        EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
+        ArtifactError: something on disk cannot be read or written.
+    """
+    document = read_campaign_file(campaign_file)
+    config = config_of(with_originals(document, os.environ))
+    folder = CampaignFolder(campaign_file.parent)
+    folder.refuse_links()
+    run_folder = folder.run(document["date"], connector_id, phase)
+    progress = Progress(folder, config, document["date"], connector_id, phase)
+
+    preflight = read_json(folder.preflight_status)
+    config = with_matched_launches(config, preflight)
+    decision = preflight["configs"]["plain" if connector_id == PLAIN_AGAIN else connector_id]
+    if decision["decision"] != "include":
+        progress.say(f"skipped: {decision['reason']}")
+        write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
+        return ()
+
+    failed_before = earlier_failure(folder, document["date"], connector_id, phase)
+    if failed_before is not None:
+        progress.say(f"not launched: {failed_before}")
+        write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=failed_before)
+        return ()
+
+    cells = _cells(folder, config, connector_id, phase)
+    if not cells:
+        reason = _why_not_needed(folder, config, connector_id)
+        progress.say(f"not needed: {reason}")
+        write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
+        return ()
+
+    cards = cards_of(config.engine)
+    if cards.note:
+        progress.say(cards.note)
+    run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
+    guest = None
+    if then is not None:
+        its_folder = folder.run(document["date"], connector_id, then)
+        guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, then))
+    with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
+        end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
+        _begin_anew(run, cells)
+        try:
+            _measure(run, cells, guest)
+        except ConfigurationFailed as failure:
+            _fail(run, cells, str(failure))
+        else:
+            finish(run, planned(run, cells))
+    return tuple(run.deaths)
+
+
+def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None:
+    """Launch until every cell is there and the accuracy pass is done.
+
+    An engine that has died is launched again without the guest: what is missing of it is measured with its own phase.
+
+    Raises:
+        ConfigurationFailed: it will not launch, or dies in every cell.
+        HostFailed: so it does, and the host is to blame.
+    """
+    pending = pending_cells(run, planned(run, cells))
+    failed_launches = 0
+    while pending or not outputs_collected(run):
+        try:
+            pending = _one_launch(run, cells, pending, guest)
+        except LaunchError as error:
+            cause = str(error).splitlines()[0]
+            blame_the_host(cause, run.connector_id)
+            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start. Or the guest's prompts, with which a launch is
+            # warmed up as well.
+            failed_launches += 1
+            guest = None
+            # Cells may have been finished before the port was taken from the engine.
+            pending = pending_cells(run, planned(run, cells))
+            if failed_launches == LAUNCH_TRIES:
+                raise ConfigurationFailed(
+                    f"did not launch in {LAUNCH_TRIES} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
+                ) from error
+            run.progress.say(f"launch failed, trying once more: {error}")
+        else:
+            failed_launches = 0
+            guest = None if run.deaths else guest
+            _give_up_if_it_always_dies(run, cells)
+
+
+def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
+    """
+    Raises:
+        ConfigurationFailed: no cell of the run was survived, and as many were tried as are needed to say so.
+    """
+    deaths = _deaths_in_finished(run, cells)
+    causes = [d for d in deaths if d is not None]
+    if len(causes) == len(deaths) and len(causes) >= min(DEAD_CELLS, len(cells)):
+        many = f"each of the {len(causes)} cells" if len(causes) > 1 else "the one cell"
+        raise ConfigurationFailed(
+            f"its engine died in {many} that it was asked for, {DEATHS_PER_CELL} times in each: {causes[-1]}"
+        )
+
+
+def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | None]:
+    """Of each cell of the plan that is there: the root cause of the engine's death in it, None if it lived."""
+    return [death_of(read_cell(run.run.cell(c.cell_id))) for c in cells if is_there(run, c)]
+
+
+def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
+    """A run without one cell that its engine survived starts from nothing: it failed, or was on its way there."""
+    there = [c for c in cells if is_there(run, c)]
+    if all(death is not None for death in _deaths_in_finished(run, cells)):
+        for cell in there:
+            shutil.rmtree(run.run.cell(cell.cell_id).path)
+            deaths_file(run.run, cell).unlink(missing_ok=True)
+
+
+def _cells(
+    folder: CampaignFolder, config: CampaignConfig, connector_id: str, phase: Phase
+) -> tuple[CellSpec, ...]:
+    if phase == "a":
+        return cells_of(config, connector_id, phase)
+    rates = read_json(folder.reference_rates)
+    if phase == "b_prime" and not rates["b_prime_needed"]:
+        return ()
+    return cells_of(config, connector_id, phase, ReferenceRates.of_document(rates))
+
+
+def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id: str) -> str:
+    if connector_id == PLAIN_AGAIN:
+        return "Phase A's shape is not among Phase B's, so this is no block"
+    if connector_id not in config.phase_b_prime.configs:
+        return "not among phase_b_prime.configs"
+    rate = read_json(folder.reference_rates)["ref_load_per_s"]
+    return f"ref_load equals ref_safe ({rate:g} req/s)"
+
+
+def _one_launch(
+    run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], guest: Guest | None
+) -> list[CellSpec]:
+    """Launch once and measure until done or until the engine dies; returns what is still missing."""
+    last = pending_cells(guest.run, guest.cells) if guest is not None else []
+    with launched(run, [*pending, *last]) as (engine, pool, about):
+        with sampled(run, engine) as idle:
+            missing = measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
+            if guest is not None and last and not missing:
+                measure_guest(run, guest, last, engine, pool, about, idle)
+        # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
+        if not missing and (not pending or engine.death() is None):
+            collect_run_outputs(run, engine)
+        return missing
+
+
+def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
+    """The end of a run that cannot be finished: a receipt with the reason and the cells there are; of plain, an error.
+
+    Raises:
+        EngineError: it is plain; its run stays open, so that a later start tries again.
+    """
+    if run.connector_id in PLAINS:
+        _remove_leftovers(run)
+        raise plain_failed(run.connector_id, run.run.phase, reason)
+    finish(run, tuple(c for c in cells if is_there(run, c)), failure=reason)
+    run.progress.say(f"failed: {reason}. {how_to_try_again(run.run.receipt)}")
+
+
+def _remove_leftovers(run: Run) -> None:
+    for leftover in run.run.cells.glob(".*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    shutil.rmtree(run.run.step_log.parent, ignore_errors=True)
+
+
+def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
+    """Write what stands beside the finished ``cells``, the receipt last."""
+    documents: list[dict[str, Any]] = [read_cell(run.run.cell(c.cell_id)) for c in cells]
+    write_json(run.run.summary, {"cells": {d["cell_id"]: d["summary"] for d in documents}})
+    _remove_leftovers(run)
+    recorded = [d for d in documents if d["spec"].get("recorded") is not False]
+    write_receipt(
+        run.run,
+        campaign=run.config.campaign,
+        status="measured" if failure is None else "failed",
+        reason=failure,
+        cell_ids=[c.cell_id for c in cells],
+        step_timing_available=bool(documents)
+        and all("engine_step_" in " ".join(d["files"]) for d in recorded),
+        engine=documents[-1]["engine"] if documents else None,
+    )
+    if failure is None:
+        valid = sum(d["verdict"] == "valid" for d in documents)
+        run.progress.say(f"done: {valid} of {len(cells)} cells valid")

@@ -1,0 +1,55 @@
+"""What the steps of one (configuration, phase) share."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.secrets import with_originals
+from connector_tax.base.files import read_json
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.records.cell import Phase
+from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.measure.deaths import Death
+from connector_tax.run.measure.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that the steps of one run share.
+
+    Attributes:
+        deaths: of its engine while this process measured; grows.
+    """
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    run: RunFolder
+    progress: Progress
+    step_timing: bool
+    cards: Cards
+    deaths: list[Death] = field(default_factory=list)
+
+    @property
+    def connector_id(self) -> str:
+        return self.run.connector_id
+
+
+def open_run(campaign_file: Path, connector_id: str, phase: Phase) -> Run:
+    """Of a campaign whose preflight has been made.
+
+    Raises:
+        ArtifactError: the campaign or its preflight cannot be read.
+    """
+    document = read_campaign_file(campaign_file)
+    config = config_of(with_originals(document, os.environ))
+    folder = CampaignFolder(campaign_file.parent)
+    return Run(
+        folder,
+        config,
+        folder.run(document["date"], connector_id, phase),
+        Progress(folder, config, document["date"], connector_id, phase),
+        bool(read_json(folder.preflight_status)["step_timing_available"]),
+        cards_of(config.engine),
+    )

@@ -1,0 +1,227 @@
+"""The whole campaign in virtual time, two configurations at once."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import AnalysisError
+from connector_tax.base.files import read_json, write_json
+from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
+from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s, guessed_rates
+from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.seeds import derive_seed
+from connector_tax.base.units import NS_PER_S, s_to_ns
+from connector_tax.base.vllm_model.costs import load_costs
+from connector_tax.base.vllm_model.model import EngineModel, idle_request_s
+from connector_tax.run.rehearsal.artifacts import batched_tokens, write_not_needed, write_preflight, write_run
+from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
+from connector_tax.run.rehearsal.clocked import clocked_model
+
+DEFAULT_MODEL = "config/engine_model.yaml"
+DATE = "2000-01-01"
+# Between cells: the engine is idle, and a cell's step records are cut out by time.
+GAP_NS = NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """How long one phase would take on the real engine, launches and releases included.
+
+    Attributes:
+        phase: ``preflight`` is one, too.
+        cells_s: of cells, their drains, the accuracy pass, and preflight's requests.
+        overloaded_s: of that, in cells that ended behind a growing queue.
+    """
+
+    phase: Phase
+    runs: int
+    cells_s: float
+    overhead_s: float
+    overloaded_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.cells_s + self.overhead_s
+
+
+def rehearse(
+    config: CampaignConfig, results: Path, *, seed: int = 0, processes: int | None = None
+) -> tuple[Path, list[PhaseTime]]:
+    """Simulate every run of ``config`` and write its artifacts under ``<campaign>-rehearsed``.
+
+    Args:
+        seed: another one gives another day: other step jitter, the same schedules.
+        processes: runs that are simulated side by side; 1 stays in this process, None is one per core.
+
+    Returns:
+        The campaign's folder, and what each phase would take for real.
+    """
+    real_kind = config.engine.kind
+    folder = CampaignFolder(results / f"{config.campaign}-rehearsed")
+    shutil.rmtree(folder.root, ignore_errors=True)
+    model_file = config.engine.model_file or DEFAULT_MODEL
+    if config.engine.virtual_gpu is not None:
+        model_file = str(clocked_model(config.engine, PROJECT_ROOT / model_file, folder.root).absolute())
+    engine = replace(config.engine, kind="emulator", model_file=model_file, virtual_gpu=None)
+    virtual = replace(config, campaign=folder.root.name, engine=engine)
+    write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
+    plain = load_costs(PROJECT_ROOT / str(engine.model_file), None)
+    write_preflight(folder, virtual, plain)
+    times = [_preflight_time(virtual, real_kind)]
+    start_ns = 0
+    with _executor(processes) as pool:
+        for phase in config.phases:
+            if phase in ("c", "d"):
+                times.append(_planned_only(virtual, folder, phase, real_kind))
+                continue
+            # Runs are simulated side by side; their clocks say that they came one after the other.
+            slots = run_order(virtual, phase)
+            slot_ns = s_to_ns(
+                max(expected_run_s(virtual, c, phase, _rates(virtual, folder), most=True) for c in slots)
+            )
+            jobs = [
+                pool.submit(_rehearse_run, virtual, folder, c, phase, seed, start_ns + k * slot_ns)
+                for k, c in enumerate(slots)
+            ]
+            start_ns += len(slots) * slot_ns
+            spent = [s for s in (job.result() for job in jobs) if s.cells_s > 0]
+            times.append(
+                PhaseTime(
+                    phase,
+                    len(spent),
+                    sum(s.cells_s for s in spent),
+                    len(spent) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind]),
+                    sum(s.overloaded_s for s in spent),
+                )
+            )
+            if phase == "a":
+                _door("select_reference_rates.py", folder)
+    return folder.root, times
+
+
+def _executor(processes: int | None) -> Executor:
+    if processes == 1:
+        return ThreadPoolExecutor(1)
+    # Spawn, not fork: the parent may hold threads of numpy's libraries.
+    return ProcessPoolExecutor(processes or os.cpu_count(), multiprocessing.get_context("spawn"))
+
+
+def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
+    """The real ones once Phase A was rehearsed."""
+    if not folder.reference_rates.exists():
+        return guessed_rates(config)
+    return ReferenceRates.of_document(read_json(folder.reference_rates))
+
+
+def _preflight_time(config: CampaignConfig, kind: str) -> PhaseTime:
+    """Every configuration is launched once, warmed with a prompt of each length, and asked a few times."""
+    requests_s = 0.0
+    for connector in config.connectors:
+        costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
+        batched = batched_tokens(config)
+        for length in {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}:
+            # Plain is timed with three more of each.
+            times = 4 if connector.id == "plain" else 1
+            requests_s += times * idle_request_s(
+                *costs, prompt=length, max_tokens=1, max_num_batched_tokens=batched
+            )
+        short_s = idle_request_s(*costs, prompt=32, max_tokens=32, max_num_batched_tokens=batched)
+        requests_s += connector.verify_requests * short_s
+    n = len(config.connectors)
+    return PhaseTime("preflight", n, requests_s, n * (LAUNCH_S[kind] + RELEASE_S[kind]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Virtual seconds of one run."""
+
+    cells_s: float
+    overloaded_s: float
+
+
+def _rehearse_run(
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    connector_id: str,
+    phase: Phase,
+    seed: int,
+    start_ns: int,
+) -> _Spent:
+    """One (configuration, phase); returns how long it took, without launch and release."""
+    run = folder.run(DATE, connector_id, phase)
+    document = read_json(folder.reference_rates) if phase != "a" else {}
+    rates = ReferenceRates.of_document(document) if document else None
+    cells = cells_of(config, connector_id, phase, rates)
+    if not cells or (phase == "b_prime" and not document["b_prime_needed"]):
+        write_not_needed(run, config.campaign, "no cells in this phase")
+        return _Spent(0.0, 0.0)
+    connector = config.connector(connector_id)
+    costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
+    model = EngineModel(
+        *costs,
+        max_num_batched_tokens=batched_tokens(config),
+        seed=derive_seed(seed, "engine", connector_id, phase),
+    )
+    now_ns = start_ns
+    overloaded: dict[str, float] = {}
+
+    def simulated() -> Iterator[tuple[CellSpec, SimulatedCell]]:
+        nonlocal now_ns
+        for spec in cells:
+            if phase == "a" and spec not in until_overload(config, cells, lambda c: c.cell_id in overloaded):
+                continue
+            cell = simulate_cell(spec, model, now_ns)
+            now_ns = cell.window.drained_ns + GAP_NS
+            if cell.window.overloaded:
+                overloaded[spec.cell_id] = (cell.window.drained_ns - cell.window.t0_ns) / NS_PER_S
+            yield spec, cell
+
+    write_run(run, config, costs, simulated())
+    answers_s = 0.0
+    if phase in ("a", "b"):
+        accuracy = config.accuracy
+        one_s = idle_request_s(
+            *costs,
+            prompt=accuracy.input_tokens,
+            max_tokens=accuracy.output_tokens,
+            max_num_batched_tokens=batched_tokens(config),
+        )
+        answers_s = accuracy.prompts * one_s
+    return _Spent((now_ns - start_ns) / NS_PER_S + answers_s, sum(overloaded.values()))
+
+
+def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
+    """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told so."""
+    rates = ReferenceRates.of_document(read_json(folder.reference_rates))
+    overhead_s = LAUNCH_S[kind] + RELEASE_S[kind]
+    own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
+    cells_s = 0.0
+    for connector_id in config.connector_ids:
+        cells_s += expected_run_s(config, connector_id, phase, rates) - own_s
+        run = folder.run(DATE, connector_id, phase)
+        write_not_needed(run, config.campaign, "neither conversations nor closed loops are simulated")
+    n = len(config.connector_ids)
+    return PhaseTime(phase, n, cells_s, n * overhead_s)
+
+
+def analyse(root: Path) -> None:
+    """Run the analysis on a rehearsed campaign, through its own door."""
+    _door("analyze.py", CampaignFolder(root))
+
+
+def _door(script: str, folder: CampaignFolder) -> None:
+    """The reading wing is another program: it is asked as one, exactly as the workflow does."""
+    command = [sys.executable, str(PROJECT_ROOT / "scripts" / script), "--root", str(folder.root)]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode != 0:
+        raise AnalysisError(f"{script} on the rehearsed campaign: {found.stderr.strip()}")

@@ -1,0 +1,194 @@
+"""One cell in virtual time: arrivals and steps as events, no clock, no socket."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord, Status
+from connector_tax.base.units import NS_PER_S, s_to_ns
+from connector_tax.base.vllm_model.model import EngineModel, StepResult
+from connector_tax.run.workload.arrivals import Schedule
+from connector_tax.run.workload.protocol import CellProtocol, rule_of
+
+
+@dataclass(slots=True)
+class Arrival:
+    """One scheduled request on its way through the model."""
+
+    seq: int
+    t_sched_ns: int
+    inflight: int
+    t_first_token_ns: int | None = None
+    t_last_token_ns: int | None = None
+    status: Status | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCell:
+    """What a cell left behind; times are virtual nanoseconds.
+
+    Attributes:
+        steps: (start, result) of every step.
+        samples: (time, running, waiting) once a second.
+    """
+
+    window: CellWindow
+    requests: list[RequestRecord]
+    steps: list[tuple[int, StepResult]]
+    samples: list[tuple[int, int, int]]
+
+
+def simulate_cell(spec: CellSpec, model: EngineModel, start_ns: int) -> SimulatedCell:
+    """Run ``spec`` against ``model``, which must be idle; it is idle again afterwards.
+
+    The client is perfect: it sends on time and sees a token when its step ends.
+    """
+    simulation = _Simulation(spec, model, start_ns)
+    simulation.send()
+    simulation.drain()
+    window = simulation.protocol.window(simulation.now_ns)
+    return SimulatedCell(
+        window,
+        [_record(a, spec, window) for a in simulation.arrivals],
+        simulation.steps,
+        list(_second_by_second(simulation.queue, start_ns, simulation.now_ns)),
+    )
+
+
+class _Simulation:
+    """The state of a running cell. ``now_ns`` only grows."""
+
+    def __init__(self, spec: CellSpec, model: EngineModel, start_ns: int) -> None:
+        self.spec = spec
+        self.model = model
+        self.rule = rule_of(spec)
+        self.protocol = CellProtocol(spec, start_ns, self.rule)
+        self.now_ns = start_ns
+        self.arrivals: list[Arrival] = []
+        self.steps: list[tuple[int, StepResult]] = []
+        # (time, running, waiting) whenever a step begins or ends.
+        self.queue: list[tuple[int, int, int]] = []
+        self._flying: dict[int, Arrival] = {}
+        self._before_first: set[int] = set()
+        self._step: StepResult | None = None
+        self._step_end_ns = start_ns
+        self._sample_ns = start_ns
+
+    def send(self) -> None:
+        """Arrivals and steps in time order until the protocol ends sending."""
+        schedule = Schedule(
+            self.spec.arrival, self.spec.rate_per_s, self.spec.seed, shape=self.spec.gamma_shape
+        )
+        while not self._stopped():
+            due_ns = self.protocol.t0_ns + schedule[len(self.arrivals)]
+            decision_ns = self.protocol.next_decision_ns()
+            if self._step is not None and self._step_end_ns <= due_ns:
+                self._end_step()
+            elif self.now_ns < decision_ns <= due_ns:
+                self.now_ns = decision_ns
+            else:
+                self._arrive(due_ns)
+
+    def _stopped(self) -> bool:
+        """Asks the protocol, after the samples that were due by now."""
+        while self._sample_ns <= self.now_ns:
+            waiting = self.queue[-1][2] if self.queue else 0
+            self.protocol.sampled(self._sample_ns, waiting)
+            self._sample_ns += NS_PER_S
+        return self.protocol.stopped(self.now_ns)
+
+    def drain(self) -> None:
+        """Steps until nothing is in flight or time is up; what is left then is a timeout. An overloaded cell drains nothing."""
+        assert self.protocol.t_stop_ns is not None
+        if self.protocol.gives_up(self.now_ns) is not None:
+            for arrival in self._flying.values():
+                arrival.status = "aborted"
+                self.model.cancel(arrival.seq)
+            return
+        deadline_ns = self.protocol.t_stop_ns + s_to_ns(self.spec.drain_timeout_s)
+        while self._flying and self._step is not None and self._step_end_ns <= deadline_ns:
+            self._end_step()
+        if self._flying:
+            self.now_ns = deadline_ns
+        for arrival in self._flying.values():
+            arrival.status = "timeout"
+            self.model.cancel(arrival.seq)
+
+    def _note(self, arrival: Arrival) -> None:
+        if self.rule is not None:
+            self.rule.note(arrival)
+
+    def _arrive(self, due_ns: int) -> None:
+        self.now_ns = due_ns
+        arrival = Arrival(len(self.arrivals), due_ns, len(self._flying))
+        self.arrivals.append(arrival)
+        if not self.protocol.may_send(len(self._flying)):
+            arrival.status = "dropped"
+            self._note(arrival)
+            self.protocol.dropped(due_ns)
+            return
+        self._flying[arrival.seq] = arrival
+        self._before_first.add(arrival.seq)
+        self.model.add(arrival.seq, self.spec.input_tokens, self.spec.output_tokens)
+        if self._step is None:
+            self._begin_step()
+
+    def _begin_step(self) -> None:
+        self._step = self.model.step()
+        self.steps.append((self.now_ns, self._step))
+        self.queue.append((self.now_ns, self._step.num_running, self._step.num_waiting))
+        self._step_end_ns = self.now_ns + self._step.duration_ns
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        assert step is not None
+        self.now_ns = self._step_end_ns
+        if self._before_first:
+            for seq in self._before_first.intersection(step.tokens):
+                self._flying[seq].t_first_token_ns = self.now_ns
+            self._before_first.difference_update(step.tokens)
+        for seq in step.finished:
+            arrival = self._flying.pop(seq)
+            arrival.t_last_token_ns = self.now_ns
+            arrival.status = "ok"
+            arrival.completion_tokens = self.spec.output_tokens
+            self._note(arrival)
+            self.protocol.ended(arrival.t_sched_ns, True, self.now_ns)
+        if self.model.has_work:
+            self._begin_step()
+        else:
+            self.queue.append((self.now_ns, 0, 0))
+
+
+def _second_by_second(
+    queue: list[tuple[int, int, int]], start_ns: int, end_ns: int
+) -> Iterator[tuple[int, int, int]]:
+    """What a sampler sees at each full second: the state since the last change."""
+    index = -1
+    for at_ns in range(start_ns, end_ns, NS_PER_S):
+        while index + 1 < len(queue) and queue[index + 1][0] <= at_ns:
+            index += 1
+        running, waiting = queue[index][1:] if index >= 0 else (0, 0)
+        yield at_ns, running, waiting
+
+
+def _record(arrival: Arrival, spec: CellSpec, window: CellWindow) -> RequestRecord:
+    assert arrival.status is not None
+    ok = arrival.status == "ok"
+    dropped = arrival.status == "dropped"
+    return RequestRecord(
+        seq=arrival.seq,
+        t_sched_ns=arrival.t_sched_ns,
+        t_send_ns=None if dropped else arrival.t_sched_ns,
+        t_first_token_ns=arrival.t_first_token_ns,
+        t_last_token_ns=arrival.t_last_token_ns,
+        t_end_ns=arrival.t_last_token_ns if ok else arrival.t_sched_ns if dropped else window.drained_ns,
+        status=arrival.status,
+        prompt_tokens=spec.input_tokens if ok else None,
+        completion_tokens=arrival.completion_tokens,
+        inflight_at_send=arrival.inflight,
+        worker=0,
+        phase=window.phase_of(arrival.t_sched_ns),
+        error=None if ok else arrival.status,
+    )

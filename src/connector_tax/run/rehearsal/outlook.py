@@ -1,0 +1,210 @@
+"""What a rehearsal tells: duration by phase, and the width of each tax's interval."""
+
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.files import read_json
+from connector_tax.base.opening import printable
+from connector_tax.base.plan import cells_of, config_of, read_campaign_file
+from connector_tax.base.plan.duration import expected_cell_s
+from connector_tax.base.records.cell import CellSpec, is_repeat, phase_label
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.units import duration_text
+from connector_tax.run.rehearsal.campaign import PhaseTime
+from connector_tax.run.rehearsal.earlier import WORDS, read_aggregate
+from connector_tax.run.rehearsal.split import Costs, proposal, spreads_of
+
+
+def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> str:
+    """Lines for a person. A tax smaller than the half-width printed would be lost in the interval.
+
+    Args:
+        hours: also how these are best divided between blocks of launches and requests.
+    """
+    folder = CampaignFolder(root)
+    rates = read_json(folder.reference_rates)
+    lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
+    lines += _time_lines(
+        times, float(read_campaign_file(folder.campaign_file)["config"]["analysis"]["time_budget_h"])
+    )
+    if not rates["b_prime_needed"]:
+        lines.append("Phase B' is not needed: ref_load equals ref_safe")
+    lines.append(f"ref_safe {rates['ref_safe_per_s']:g} req/s, ref_load {rates['ref_load_per_s']:g} req/s")
+    lower = {k: e["rate_per_s"] for k, e in rates.get("shapes", {}).items() if e["not_held_by"]}
+    if lower:
+        shown = ", ".join(f"{shape} at {rate:g}" for shape, rate in lower.items())
+        lines.append(f"shapes of Phase B below ref_safe, since the engine does not hold it: {shown} req/s")
+    if folder.aggregate.exists():
+        aggregate = read_json(folder.aggregate)
+        lines += [
+            "",
+            *_answers(aggregate),
+            "",
+            f"{'headline tax at ref_safe':<28} {'TTFT p90':>36} {'TPOT p90':>36}",
+        ]
+        lines += _taxes(aggregate)
+        lines += ["", *power_lines(folder.aggregate)]
+        if hours is not None:
+            config = config_of(read_campaign_file(folder.campaign_file))
+            lines += ["", *hours_lines(aggregate, config, ReferenceRates.of_document(rates), times, hours)]
+    size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
+    lines += [
+        "",
+        f"{root} holds {size_mib:.0f} MiB of simulated results; remove it when you have seen enough",
+    ]
+    return "\n".join(lines)
+
+
+def _time_lines(times: list[PhaseTime], budget_h: float) -> list[str]:
+    lines = []
+    for t in times:
+        name = t.phase if t.phase == "preflight" else f"phase {phase_label(t.phase)}"
+        lines.append(
+            f"{name:<9} {t.runs} launches, {duration_text(t.cells_s)} of requests and about "
+            f"{duration_text(t.overhead_s)} of launches and releases"
+        )
+    together_s = sum(t.total_s for t in times)
+    overloaded_s = sum(t.overloaded_s for t in times)
+    lines.append(f"together about {duration_text(together_s)}")
+    lines.append(
+        f"of that in cells behind a growing queue: {duration_text(overloaded_s)} ({overloaded_s / together_s:.1%})"
+    )
+    if together_s > budget_h * 3600:
+        lines.append(
+            f"That is more than analysis.time_budget_h ({budget_h:g} h). Fewer repeats, fewer or shorter shapes, a lower "
+            "cell.max_completed or a wider cell.stop_half_width make it shorter; --hours says what is best given up."
+        )
+    return lines
+
+
+def _answers(aggregate: dict[str, Any]) -> list[str]:
+    """What each hypothesis comes to, and cells that would lack a percentile."""
+    lines = [
+        f"{h['id']} {h['subject']}: {h['outcome']}"
+        + (f", {h['kind']}" if h["kind"] else "")
+        + (f" ({h['label']})" if h["label"] else "")
+        for h in aggregate["hypotheses"]
+    ]
+    lost = [
+        f"{c['config']} {phase_label(c['phase'])} {c['cell_id']}"
+        for c in aggregate["cells"]
+        if "overloaded" not in c["flags"]
+        and any(c.get(name, {}).get("p90", {}).get("point") is None for name in ("ttft_ms", "tpot_ms"))
+    ]
+    overloaded = sum("overloaded" in c["flags"] for c in aggregate["cells"])
+    lines.append(
+        f"{len(aggregate['cells'])} cells, {overloaded} overloaded; without a p90 beside those: {', '.join(lost) or 'none'}"
+    )
+    return lines
+
+
+def hours_lines(
+    aggregate: dict[str, Any],
+    config: CampaignConfig,
+    rates: ReferenceRates,
+    times: list[PhaseTime],
+    hours: float,
+) -> list[str]:
+    """How to divide ``hours``, by the spreads of a campaign with blocks, rehearsed or measured.
+
+    Args:
+        times: of the plan, as rehearsed.
+    """
+    blocks = [t for t in times if is_repeat(t.phase)]
+    fixed_s = sum(t.total_s for t in times) - sum(t.total_s for t in blocks)
+    launch_s = sum(t.overhead_s for t in times) / max(1, sum(t.runs for t in times))
+    swept = cells_of(config, PLAIN_AGAIN, "b", rates)
+    if not config.repeats:
+        # What is proposed makes Phases A and B blocks, in which plain is launched once more.
+        fixed_s += _plain_again_s(times, swept, launch_s)
+    at = list(dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s)))
+    # Requests are still on their way when sending ends: as long as one takes, at most, which is in the rehearsed drain.
+    drain_s = _drain_s(config, rates, blocks) if blocks else _longest_requests_s(aggregate, at)
+    costs = Costs(
+        fixed_s=fixed_s,
+        launch_s=launch_s + len(at) * config.cell.warmup_s + drain_s,
+        request_s=sum(1 / rate for rate in at),
+        launches=len(config.connector_ids) + 1,
+        # Phase B is a block of ref_safe; where ref_load is another rate, that has one block less.
+        blocks_beside=1 + (len(at) == 1 and bool(swept)),
+        requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
+    )
+    return proposal(spreads_of(aggregate), costs, hours, config.analysis.confidence)
+
+
+def _plain_again_s(times: list[PhaseTime], swept: tuple[CellSpec, ...], launch_s: float) -> float:
+    """What plain's second launches in Phases A and B take where the rehearsed plan has none.
+
+    Args:
+        swept: its cells in Phase B.
+    """
+    sweep = next(t for t in times if t.phase == "a")
+    again_s = sweep.total_s / max(1, sweep.runs)
+    if swept:
+        again_s += launch_s + sum(expected_cell_s(cell, cell.rate_per_s, most=True) for cell in swept)
+    return again_s
+
+
+def _drain_s(config: CampaignConfig, rates: ReferenceRates, blocks: list[PhaseTime]) -> float:
+    """Seconds of a block's launch beyond warm-ups and windows, as rehearsed."""
+    block = next(p for p in config.phases if is_repeat(p))
+    planned_s = sum(
+        cell.warmup_s + max(cell.duration_s, cell.min_completed / cell.rate_per_s)
+        for cell in cells_of(config, "plain", block, rates)
+    )
+    return max(0.0, sum(t.cells_s for t in blocks) / sum(t.runs for t in blocks) - planned_s)
+
+
+def _longest_requests_s(aggregate: dict[str, Any], at: list[float]) -> float:
+    """Of Phase A's cells at each of the rates, p90 of the slowest configuration; what is not told counts nothing."""
+    slowest: dict[float, float] = {}
+    for cell in aggregate["cells"]:
+        e2e_ms = cell.get("e2e_ms", {}).get("p90", {}).get("point")
+        if cell["phase"] == "a" and cell["rate_per_s"] in at and e2e_ms is not None:
+            slowest[cell["rate_per_s"]] = max(slowest.get(cell["rate_per_s"], 0.0), e2e_ms / 1000)
+    return sum(slowest.values())
+
+
+def power_lines(aggregate: Path) -> list[str]:
+    """The smallest taxes that would be found, of a rehearsed campaign or of an earlier one that was measured."""
+    found = read_aggregate(aggregate).get("power", [])
+    if not found:
+        return [f"{aggregate}: no tax at ref_safe, so nothing is known of what could be found"]
+    blocks = next((list(row["by_blocks"]) for row in found if row["by_blocks"]), [])
+    heads = "".join(f"{printable(n, 20) + ' blocks':>22}" for n in blocks)
+    lines = [f"{'smallest tax found 4 times of 5':<38} {'one launch':>12}{heads}"]
+    for row in found:
+        once = "unknown" if row["one_launch"] is None else f"{row['one_launch']:.1%}"
+        shown = "".join(f"{_between(v):>22}" for v in (row["by_blocks"] or dict.fromkeys(blocks)).values())
+        lines.append(f"{printable(row['config'], 80):<28} {WORDS[row['metric']]:<9} {once:>12}{shown}")
+    if not blocks:
+        lines.append(
+            "With repeats (config) it is also known what differs between launches, and what blocks would find"
+        )
+    return lines
+
+
+def _between(found: dict[str, float] | None) -> str:
+    """``3.1% (1.9% to 8.9%)``: few blocks hardly know what launches differ by."""
+    return "unknown" if found is None else f"{found['point']:.1%} ({found['low']:.1%} to {found['high']:.1%})"
+
+
+def _taxes(aggregate: dict[str, Any]) -> list[str]:
+    """Over blocks where there are enough, else of one launch, which is said."""
+    rows: dict[str, dict[str, str]] = {}
+    kinds = set()
+    for tax in aggregate["main_taxes"]:
+        if tax["reference"] == "ref_safe" and tax["metric"] in ("ttft_p90", "tpot_p90"):
+            shown = "unavailable"
+            if None not in (tax["point"], tax["low"], tax["high"]):
+                kinds.add(tax["kind"])
+                shown = f"{tax['point']:+.1%} +- {(tax['high'] - tax['low']) / 2:.1%}, {tax['kind']}"
+            rows.setdefault(tax["config"], {})[tax["metric"]] = shown
+    lines = [f"{c:<28} {r.get('ttft_p90', ''):>36} {r.get('tpot_p90', ''):>36}" for c, r in rows.items()]
+    lines.append(f"+- is half of the {aggregate['provenance']['confidence'] * 100:g} % interval")
+    if "of one launch" in kinds:
+        lines.append("Where it is of one launch, what differs between launches comes on top (repeats)")
+    return lines

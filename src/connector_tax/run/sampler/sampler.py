@@ -1,0 +1,204 @@
+"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases, and the host's state.
+
+Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which the
+load generator's loop must not feel. A sample that could not be taken is a line that says so; the host's state stands in
+every line.
+"""
+
+import argparse
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from connector_tax.base import direct
+from connector_tax.base.units import s_to_ns
+from connector_tax.run.sampler.host_state import HostReader
+
+# Canonical name -> the names it has had; read off vLLM 0.11 to 0.32. Counters appear both with
+# and without `_total`, depending on where the parser puts the suffix.
+NAMES: dict[str, tuple[str, ...]] = {
+    "num_requests_running": ("vllm:num_requests_running",),
+    "num_requests_waiting": ("vllm:num_requests_waiting",),
+    "kv_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    "prefix_cache_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "prefix_cache_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "external_prefix_cache_queries": ("vllm:external_prefix_cache_queries_total",),
+    "external_prefix_cache_hits": ("vllm:external_prefix_cache_hits_total",),
+    "num_preemptions": ("vllm:num_preemptions_total",),
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "generation_tokens": ("vllm:generation_tokens_total",),
+    # How often an iteration was observed, not what was in it.
+    "iterations": ("vllm:iteration_tokens_total_count",),
+    "engine_core_failed": ("vllm:engine_core_failed_total",),
+}
+_CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
+TIMEOUT_S = 2.0
+# Of one question that must be answered: a busy engine answers late once in a while, so each next try waits longer.
+PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
+PAUSE_S = 0.5
+START_TIMEOUT_S = 10.0
+# The host's speed changes within seconds, so it is looked at more often than the engine.
+WORK_INTERVAL_S = 0.25
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is no number.
+
+    Raises:
+        ValueError: that is not Prometheus text.
+    """
+    by_name: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in _CANONICAL:
+                by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
+    out: dict[str, float] = {}
+    for canonical, names in NAMES.items():
+        # A release in transition exports a metric under both names; the newer one counts.
+        for name in names:
+            if math.isfinite(by_name.get(name, math.nan)):  # JSON has no word for the others
+                out[canonical] = by_name[name]
+                break
+    return out
+
+
+def scrape_once(base_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, float]:
+    """Canonical values right now.
+
+    Raises:
+        OSError: the server cannot be asked, or answers with something that is not metrics.
+    """
+    try:
+        answer = direct.get(f"{base_url}/metrics", timeout_s=timeout_s)
+        answer.raise_for_status()
+        return parse_metrics(answer.text)
+    except (httpx.HTTPError, ValueError) as error:
+        raise OSError(f"{base_url}/metrics: {error or type(error).__name__}") from error
+
+
+def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) -> dict[str, float]:
+    """As ``scrape_once``, but asked again, and given longer, where one answer is slow or fails.
+
+    Args:
+        gone: whether there is nobody left who could answer; asked before each next try.
+
+    Raises:
+        OSError: of the last try.
+    """
+    for timeout_s in PATIENT_TIMEOUTS_S[:-1]:
+        try:
+            return scrape_once(base_url, timeout_s)
+        except OSError:
+            if gone():
+                raise
+            time.sleep(PAUSE_S)
+    return scrape_once(base_url, PATIENT_TIMEOUTS_S[-1])
+
+
+@contextmanager
+def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> Iterator[None]:
+    """Sample into ``out`` for the time of the body, in a process of its own that dies with this one.
+
+    Args:
+        gpu: UUID of the engine's card; None: it has none.
+    """
+    command = [sys.executable, "-m", "connector_tax.run.sampler.sampler"]
+    arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]
+    if gpu is not None:
+        arguments += ["--gpu", gpu]
+    # Standard input is the lifeline: it ends when this process does, however that happens.
+    before = _size(out)  # an earlier sampler of this launch may have written there
+    # A group, for Ctrl-C to reach us alone.
+    process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, process_group=0)
+    try:
+        _wait_for_first_sample(out, before)  # its imports take a core for half a second; not in the cell
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for_first_sample(out: Path, before: int) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and _size(out) <= before:
+        time.sleep(0.01)
+
+
+def _size(out: Path) -> int:
+    return out.stat().st_size if out.exists() else 0
+
+
+def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> None:
+    """One line per interval on an absolute grid, until SIGTERM or the end of standard input."""
+    signal.signal(signal.SIGTERM, _exit)
+    host = HostReader(gpu)
+    start_ns = time.monotonic_ns()
+    with open(out, "a", encoding="utf-8") as stream, direct.Client(timeout_s=TIMEOUT_S) as client:
+        beat = 0
+        while True:
+            row = _sample(client, base_url) | {"host": msgspec.to_builtins(host.read())}
+            stream.write(json.dumps(row, separators=(",", ":")) + "\n")
+            stream.flush()
+            now_ns = time.monotonic_ns()
+            beat = max(beat + 1, (now_ns - start_ns) // s_to_ns(interval_s))
+            if _work_until(start_ns + beat * s_to_ns(interval_s), host):
+                return
+
+
+def _sample(client: direct.Client, base_url: str) -> dict[str, Any]:
+    try:
+        answer = client.get(f"{base_url}/metrics")
+        answer.raise_for_status()
+        return {"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)}
+    except (httpx.HTTPError, ValueError) as error:
+        return {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def _work_until(until_ns: int, host: HostReader) -> bool:
+    """Time the host's speed until then; whether the parent is gone."""
+    while (left_s := (until_ns - time.monotonic_ns()) / 1e9) > WORK_INTERVAL_S:
+        host.time_work()
+        if _parent_gone_within(WORK_INTERVAL_S):
+            return True
+    host.time_work()
+    return _parent_gone_within(left_s)
+
+
+def _parent_gone_within(seconds: float) -> bool:
+    if sys.stdin.isatty():
+        time.sleep(max(seconds, 0))
+        return False
+    ready, _, _ = select.select([sys.stdin], [], [], max(seconds, 0))
+    return bool(ready) and not os.read(sys.stdin.fileno(), 1)
+
+
+def _exit(signum: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--base-url", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--interval-s", type=float, default=1.0)
+    parser.add_argument("--gpu", help="whose state is read as well, a number or a UUID; none: no GPU's")
+    args = parser.parse_args()
+    sample_until_told(args.base_url, args.out, args.interval_s, args.gpu)
+
+
+if __name__ == "__main__":
+    main()

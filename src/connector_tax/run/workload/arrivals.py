@@ -1,0 +1,145 @@
+"""Arrival processes: (rate, seed) -> intended send times, known before the run and never recomputed.
+
+Times are integer nanoseconds from the start of the cell, non-decreasing. Latency is counted from
+them, so an engine that is slow, or a client that is, cannot hide by slowing the load down.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.seeds import stream
+from connector_tax.base.units import NS_PER_S, s_to_ns
+
+# Gaps are drawn in blocks of this size, always from the start, so that reading one more arrival never
+# changes an earlier one.
+BLOCK = 1024
+OPEN_LOOP = ("fixed", "poisson", "gamma")
+
+Offsets = NDArray[np.int64]
+
+
+def fixed(rate_per_s: float, first: int, count: int) -> Offsets:
+    """Arrival k at k / rate exactly; no error adds up over a long cell."""
+    k = np.arange(first, first + count, dtype=np.float64)
+    return np.round(k * (NS_PER_S / rate_per_s)).astype(np.int64)
+
+
+def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offsets:
+    """Gaps of one block, gamma distributed with mean 1 / rate; the first arrival comes one gap after the start.
+
+    ``shape`` 1 is a Poisson process, above 1 more regular, below 1 more bursty (CV = shape ** -0.5).
+    """
+    rng = stream(seed, "arrivals", block)
+    if shape == 1.0:
+        return np.round(rng.exponential(NS_PER_S / rate_per_s, BLOCK)).astype(np.int64)
+    return np.round(rng.gamma(shape, NS_PER_S / (rate_per_s * shape), BLOCK)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A rate that goes linearly from one value to another, and stays there: a clock that runs at another speed.
+
+    Attributes:
+        from_per_s, to_per_s: requests per second, above 0.
+        over_ns: how long it takes.
+    """
+
+    from_per_s: float
+    to_per_s: float
+    over_ns: int
+
+    def warped(self, offsets: Offsets) -> Offsets:
+        """Arrivals of a process at ``to_per_s`` to those of one whose rate follows the ramp; shape (n,), ns.
+
+        Arrival k of the steady process comes when ``to_per_s * t`` arrivals are expected. The ramp's comes when as many are
+        expected of it (the inverse of its integrated rate; Cinlar 1975, time change of a Poisson process).
+        """
+        expected = offsets.astype(np.float64) * (self.to_per_s / NS_PER_S)
+        over_s = self.over_ns / NS_PER_S
+        slope = (self.to_per_s - self.from_per_s) / over_s
+        in_ramp = (self.from_per_s + self.to_per_s) / 2 * over_s
+        within = np.minimum(expected, in_ramp)
+        # The root of from * t + slope * t^2 / 2 = expected, in the form that stays exact where the slope is nearly 0.
+        root = np.sqrt(np.maximum(self.from_per_s**2 + 2 * slope * within, 0.0))
+        seconds = 2 * within / (self.from_per_s + root) + (expected - within) / self.to_per_s
+        return np.round(seconds * NS_PER_S).astype(np.int64)
+
+
+class Schedule:
+    """Intended send times of one cell, drawn block by block and kept two blocks at a time.
+
+    ``schedule[k]`` is the offset of arrival k in nanoseconds; the same for a given (arrival, rate,
+    seed), however far and in whatever order it is read. Of a block that was passed only its end is kept.
+    """
+
+    def __init__(
+        self,
+        arrival: str,
+        rate_per_s: float,
+        seed: int,
+        *,
+        shape: float | None = None,
+        ramp: Ramp | None = None,
+    ) -> None:
+        draw: dict[str, Callable[[int], Offsets]] = {
+            "fixed": self._fixed,
+            "poisson": self._gamma,
+            "gamma": self._gamma,
+        }
+        self._draw = draw[arrival]
+        self._rate_per_s = rate_per_s
+        self._seed = seed
+        self._shape = shape if arrival == "gamma" and shape is not None else 1.0
+        self._ramp = ramp
+        # Last offset of each block so far: of the steady process, and as the ramp has it.
+        self._steady_ends: list[int] = []
+        self._ends: list[int] = []
+        # The two blocks read last: workers read ahead of what they send.
+        self._kept: dict[int, Offsets] = {}
+
+    def __getitem__(self, k: int) -> int:
+        block, row = divmod(k, BLOCK)
+        return int(self._block(block)[row])
+
+    def count_before(self, offset_ns: int) -> int:
+        """How many arrivals are due before ``offset_ns``."""
+        while not self._ends or self._ends[-1] < offset_ns:
+            self._block(len(self._ends))
+        block = bisect_left(self._ends, offset_ns)
+        return block * BLOCK + int(np.searchsorted(self._block(block), offset_ns))
+
+    def _block(self, block: int) -> Offsets:
+        found = self._kept.get(block)
+        if found is not None:
+            return found
+        for b in range(min(block, len(self._ends)), block + 1):
+            steady = self._draw(b)
+            found = steady if self._ramp is None else self._ramp.warped(steady)
+            if b == len(self._ends):
+                self._steady_ends.append(int(steady[-1]))
+                self._ends.append(int(found[-1]))
+        assert found is not None
+        if len(self._kept) > 1:
+            del self._kept[next(iter(self._kept))]
+        self._kept[block] = found
+        return found
+
+    def _fixed(self, block: int) -> Offsets:
+        return fixed(self._rate_per_s, block * BLOCK, BLOCK)
+
+    def _gamma(self, block: int) -> Offsets:
+        start = self._steady_ends[block - 1] if block else 0
+        return start + np.cumsum(gamma_gaps(self._rate_per_s, self._shape, block, self._seed))
+
+
+def schedule_of(spec: CellSpec) -> Schedule:
+    """The arrivals of an open loop's cell."""
+    ramp = None
+    if spec.ramp_from_per_s is not None:
+        ramp = Ramp(spec.ramp_from_per_s, spec.rate_per_s, s_to_ns(spec.ramp_up_s or 0.0))
+    return Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape, ramp=ramp)

@@ -1,0 +1,237 @@
+"""(cell, arrival index) -> the bytes of one HTTP request.
+
+Prompts are lists of token ids, so their length is exact without a tokenizer. Ids are drawn anew for
+each request: no two prompts share a first block, and prefix caching never hits. Chat endpoints take no token ids:
+their prompts are random words, as many as make the wanted number of tokens at this server.
+"""
+
+import json
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
+from connector_tax.run.workload.lengths import Lengths, parse_lengths
+
+# So many different ids a cell uses: their texts stay in a core's first cache, where all 100,000 would not.
+VOCABULARY = 4096
+# A number, its comma and blanks in front, which JSON allows: one machine word, so that joining is a table look-up.
+WORD_BYTES = 8
+# Drawn at a time, where prompts are shorter; takes some 30 us.
+SHEET_TOKENS = 2048
+
+Ids = NDArray[np.int64]
+
+
+class TokenSource:
+    """Seeded token ids out of ``low <= id < high``, any of them without the ones before, and their decimal text.
+
+    A cell uses ``VOCABULARY`` ids, drawn from the range. Philox is a function of (key, counter), so every item of
+    every stream is drawn by itself; the bias of scaling 16 random bits is below 2 %.
+    """
+
+    def __init__(self, seed: int, low: int, high: int) -> None:
+        n = min(VOCABULARY, high - low)
+        self._n = np.uint32(n)
+        self._ids = np.random.default_rng(seed).choice(high - low, n, replace=False).astype(np.int64) + low
+        self._words = _words(high)[self._ids]
+        self._every_word = _words(high)
+        self._philox = np.random.Philox(key=seed)
+        self._state = self._philox.state
+        # Its buffer is marked as used up, so that a new counter takes effect with the first draw.
+        self._state["buffer_pos"] = 4
+        self._counter = self._state["state"]["counter"]
+
+    def ids(self, stream: int, item: int, count: int) -> Ids:
+        """``count`` ids; the same for the same arguments."""
+        return self._ids[self._draw(stream, item, count)]
+
+    def drawn_text(self, stream: int, item: int, count: int) -> bytes:
+        """``text(ids(...))``, in a fraction of the time."""
+        return self._words[self._draw(stream, item, count)].tobytes()
+
+    def text(self, ids: Ids) -> bytes:
+        """Decimal numbers, each padded with blanks and with a comma behind it; ids may lie beyond the range."""
+        if ids.size and ids.min() >= 0 and ids.max() < self._every_word.size:
+            return self._every_word[ids].tobytes()
+        return b"".join(b"%d," % i for i in ids)
+
+    def _draw(self, stream: int, item: int, count: int) -> NDArray[np.uint32]:
+        self._counter[1:4] = 0, item, stream
+        self._philox.state = self._state
+        rows = self._philox.random_raw((count + 3) // 4).view(np.uint16)[:count].astype(np.uint32)
+        rows *= self._n
+        rows >>= np.uint32(16)
+        return rows
+
+
+class Wire:
+    """What all requests of one cell have in common, made once.
+
+    Args:
+        options: members of the body beside the prompt, the same for all.
+    """
+
+    def __init__(self, spec: CellSpec, target: Target, options: dict[str, Any] | None = None) -> None:
+        form = spec.asked
+        body: dict[str, Any] = {"model": target.model, "temperature": 0}
+        if not form.honor_eos:
+            body["ignore_eos"] = True
+        body["stream"] = form.stream
+        if form.stream:
+            body["stream_options"] = {"include_usage": True}
+        body |= {**(options or {}), **form.body}
+        accepted = "text/event-stream" if form.stream else "application/json"
+        headers = "".join(f"{name}: {value}\r\n" for name, value in target.headers)
+        self._head = (
+            f"POST {target.prefix}{ENDPOINTS[form.api]} HTTP/1.1\r\nHost: {target.authority}\r\n{headers}"
+            f"Content-Type: application/json\r\nAccept: {accepted}\r\nX-Request-Id: {spec.prompt_seed:x}-"
+        ).encode()
+        self._options = json.dumps(body, separators=(",", ":")).encode()[:-1]
+        self._prompt_key = b"messages" if form.api == "chat" else b"prompt"
+        self._honor_eos = form.honor_eos
+
+    def wanted(self, output_tokens: int) -> int | None:
+        """How many tokens an answer has to have; None where the model may end it."""
+        return None if self._honor_eos else output_tokens
+
+    def request(self, seq: int, prompt: bytes, output_tokens: int) -> bytes:
+        """Head and body; ``prompt`` is JSON, of a chat endpoint the list of messages."""
+        before = b'%b,"max_tokens":%d,"%b":' % (self._options, output_tokens, self._prompt_key)
+        length = len(before) + len(prompt) + 1
+        return b"%b%d\r\nContent-Length: %d\r\n\r\n%b%b}" % (self._head, seq, length, before, prompt)
+
+
+class Prompts(Protocol):
+    """Synthetic prompts of any length, as JSON."""
+
+    def prompt(self, seq: int, tokens: int) -> bytes: ...
+
+
+class IdPrompts:
+    """Lists of token ids. Those of one length are drawn several at a time where they are short: to place the generator costs
+    as much as to draw a thousand ids.
+
+    Args:
+        alike: the length of all of them; None where lengths differ.
+    """
+
+    def __init__(self, spec: CellSpec, alike: int | None) -> None:
+        self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
+        self._rows = 1 if alike is None else max(1, SHEET_TOKENS // alike)
+        self._sheet_index, self._sheet = -1, b""
+
+    def ids(self, seq: int, tokens: int) -> Ids:
+        """The prompt of arrival ``seq``; shape (tokens,)."""
+        sheet, row = divmod(seq, self._rows)
+        return self._source.ids(0, sheet, self._rows * tokens)[row * tokens : (row + 1) * tokens]
+
+    def prompt(self, seq: int, tokens: int) -> bytes:
+        sheet, row = divmod(seq, self._rows)
+        if sheet != self._sheet_index:
+            self._sheet_index = sheet
+            self._sheet = self._source.drawn_text(0, sheet, self._rows * tokens)
+        start = row * tokens * WORD_BYTES
+        return b"[%b]" % self._sheet[start : start + tokens * WORD_BYTES - 1]
+
+
+class WordPrompts:
+    """Random words; how many make a token, and what the server's template adds, was measured beforehand."""
+
+    def __init__(self, spec: CellSpec) -> None:
+        form = spec.asked
+        self._seed = spec.prompt_seed
+        self._tokens_per_word, self._template = form.tokens_per_word, form.template_tokens
+        self._before, self._after = (
+            (b'[{"role":"user","content":"', b'"}]') if form.api == "chat" else (b'"', b'"')
+        )
+
+    def prompt(self, seq: int, tokens: int) -> bytes:
+        n = max(1, round((tokens - self._template) / self._tokens_per_word))
+        return b"%b%b%b" % (self._before, words(self._seed, seq, n), self._after)
+
+
+def prompts_of(spec: CellSpec) -> Prompts:
+    """Token ids wherever the endpoint takes them."""
+    if takes_ids(spec.asked):
+        return IdPrompts(spec, spec.input_tokens if spec.input_lengths is None else None)
+    return WordPrompts(spec)
+
+
+def takes_ids(form: RequestForm) -> bool:
+    return form.api == "completions" and not form.words
+
+
+class RequestRenderer:
+    """Renders the requests of one cell: independent and synthetic."""
+
+    collects_ids = False
+
+    def __init__(self, spec: CellSpec, target: Target) -> None:
+        self._shape = (spec.input_tokens, spec.output_tokens)
+        self._drawn = tuple(
+            None if text is None else Lengths(parse_lengths(text), spec.seed, name)
+            for name, text in (("input", spec.input_lengths), ("output", spec.output_lengths))
+        )
+        self._prompts = prompts_of(spec)
+        self._exact = takes_ids(spec.asked)
+        self._wire = Wire(spec, target)
+
+    def render(self, seq: int) -> bytes:
+        """Head and body of arrival ``seq``; the same bytes for the same cell and index, always."""
+        input_tokens, output_tokens = self._asked(seq)
+        return self._wire.request(seq, self._prompts.prompt(seq, input_tokens), output_tokens)
+
+    def _asked(self, seq: int) -> tuple[int, int]:
+        drawn_in, drawn_out = self._drawn
+        n_in, n_out = self._shape
+        return n_in if drawn_in is None else drawn_in.of(seq), n_out if drawn_out is None else drawn_out.of(
+            seq
+        )
+
+    # What a workload of independent requests has to say about itself; see ``run.loadgen.generator.Workload``.
+
+    def lengths(self, seq: int) -> tuple[int | None, int | None]:
+        input_tokens, output_tokens = self._asked(seq)
+        return input_tokens if self._exact else None, self._wire.wanted(output_tokens)
+
+    def place(self, seq: int) -> tuple[int, int] | None:
+        return None
+
+    def answered(self, seq: int, output_ids: list[int]) -> None: ...
+
+    def ended(self, seq: int) -> None: ...
+
+
+def words(seed: int, item: int, n: int) -> bytes:
+    """``n`` random English words, a blank between two: each is one token of most vocabularies."""
+    rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, item, 0, 0]))
+    return _WORDS[rng.integers(0, _WORDS.size, n)].tobytes()[:-1]
+
+
+_WORDS = np.frombuffer(
+    (
+        b"able also area away baby back ball bank base bear beat been best bill bird blue boat body book born both call came card care "
+        b"case city cold come cook cool cost dark data date days dead deal deep desk door down draw drop each east easy edge even ever "
+        b"face fact fall farm fast feel feet felt fill film find fine fire fish five food foot form four free full game gave girl give "
+        b"glad goal goes gold gone good gray grew grow hair half hall hand hang hard have head hear heat held help here high hill hold "
+        b"home hope hour huge idea inch into iron item join jump just keep kept kind king knew know lack lady lake land last late lead "
+        b"left less life like line list live long look loss lost love made mail main make many mark mean meet mile milk mind mine miss "
+        b"moon more most move much must name near neck need news next nice nine none nose note once only open over page pain pair park "
+        b"part pass past path plan play poor post pull push race rain rate read real rest rice rich ride ring rise road rock role room "
+        b"root rule safe said sale salt same sand save seat seed seek seem self sell send ship shop show side sign sing site size skin "
+    ),
+    dtype="S5",
+)
+
+
+@cache
+def _words(high: int) -> NDArray[np.uint64]:
+    """Row i is the decimal text of ``i`` and a comma as ``WORD_BYTES`` bytes, blanks on the left."""
+    if high > 10 ** (WORD_BYTES - 1):
+        raise ValueError(f"token ids up to {high}: more than {WORD_BYTES - 1} digits are not provided for")
+    texts = [b"%*d," % (WORD_BYTES - 1, i) for i in range(high)]
+    return np.frombuffer(b"".join(texts), dtype=np.uint64)

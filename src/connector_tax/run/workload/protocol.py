@@ -1,0 +1,242 @@
+"""When a cell's warm-up ends, when its window ends, and what may be sent; no clock, no socket.
+
+The load generator and the rehearsal both ask this class, so they cannot disagree about what a cell is.
+All times are CLOCK_MONOTONIC (or virtual) nanoseconds that the caller hands in.
+"""
+
+from typing import Protocol
+
+from connector_tax.base.records.cell import CellSpec, CellWindow, Look
+from connector_tax.base.records.request import Answered
+from connector_tax.base.statistics.overload import (
+    FEWEST_RANDOM,
+    MIN_THROUGHPUT_RATIO,
+    queue_grows,
+    queue_not_told,
+    queue_stands,
+)
+from connector_tax.base.units import NS_PER_S, s_to_ns
+from connector_tax.run.workload.arrivals import OPEN_LOOP, schedule_of
+from connector_tax.run.workload.inflight import may_send
+
+# Failures in a window without one completion.
+HOPELESS = 10
+# Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the drain, which is
+# how long a request may take; a block of few requests has a window much shorter than that.
+SILENT_WINDOWS = 2
+# Failures in a row that end a cell of a closed loop: so many, or so many for each request in flight if that is more. With the
+# waits of ``schedulers.Backoff`` they take 2 s and more.
+FAILED_IN_A_ROW = 20
+FAILED_PER_SLOT = 10
+
+
+class Rule(Protocol):
+    """``StoppingRule``, which brings a library that takes seconds to import."""
+
+    taken: list[Look]
+
+    def note(self, request: Answered) -> None: ...
+
+    def enough(self, window_start_ns: int) -> bool: ...
+
+
+def rule_of(spec: CellSpec) -> Rule | None:
+    """None where the cell's length was fixed beforehand."""
+    if spec.stop_half_width is None:
+        return None
+    # Two seconds and 190 MB that a cell without a rule does without.
+    from connector_tax.run.workload.stopping import StoppingRule
+
+    return StoppingRule(spec)
+
+
+class CellProtocol:
+    """One cell from its first arrival to its last decision to send."""
+
+    def __init__(self, spec: CellSpec, t0_ns: int, rule: Rule | None = None) -> None:
+        self.spec = spec
+        self.rule = rule
+        self.t0_ns = t0_ns
+        self.t_stop_ns: int | None = None
+        self._window_start_ns: int | None = None
+        self._first_end_ns: int | None = None
+        self._completed_in_window = 0
+        self._failed_in_window = 0
+        self._failed_in_a_row = 0
+        self._last_failure = ""
+        self._queue = _Queue(spec)
+        self._overloaded = False
+        self._unjudged = False
+        self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
+        # Of a number of requests that is fixed, those before the first completion are a share that must not be lost.
+        self._finite = spec.num_requests is not None
+        if self._finite:
+            self._window_start_ns = self._warmup_end_ns
+        self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
+
+    @property
+    def window_start_ns(self) -> int | None:
+        """None until the first request has ended; may lie ahead."""
+        return self._window_start_ns
+
+    def may_send(self, inflight: int) -> bool:
+        """False: the arrival is dropped and logged. The schedule does not shift."""
+        return may_send(inflight, self.spec.inflight_cap)
+
+    def ended(self, t_sched_ns: int, ok: bool, now_ns: int, failure: str = "") -> None:
+        """A request ended, well or not. Any first end closes warm-up: an engine that fails every
+        request must not keep its cell in warm-up for ever.
+
+        Args:
+            failure: how it failed, for the words in which the cell is given up.
+        """
+        self._failed_in_a_row = 0 if ok else self._failed_in_a_row + 1
+        self._last_failure = failure
+        if self._first_end_ns is None:
+            self._first_end_ns = now_ns
+            if self._window_start_ns is None:
+                self._window_start_ns = max(self._warmup_end_ns, now_ns)
+        if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
+            self._failed_in_window += not ok
+        if ok and self._window_start_ns is not None:
+            self._completed_in_window += t_sched_ns >= self._window_start_ns
+            self._queue.done += now_ns >= self._window_start_ns
+
+    def dropped(self, t_sched_ns: int) -> None:
+        """An arrival found the in-flight cap reached."""
+        if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
+            self._queue.dropped += 1
+
+    def sampled(self, t_ns: int, waiting: float) -> None:
+        """So many requests waited in the engine at ``t_ns``."""
+        if self._window_start_ns is not None and t_ns >= self._window_start_ns:
+            self._queue.waiting.append(waiting)
+
+    def overloaded(self, now_ns: int) -> bool:
+        """Whether the cell may end since the engine does not keep up: asked once ``duration_s`` is over.
+
+        Waiting for more completions behind a growing queue buys nothing: how long they take depends on how long one waits.
+        """
+        start_ns = self._window_start_ns
+        over = self.t_stop_ns is not None or self._finite
+        if over or start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
+            return self._overloaded
+        self._overloaded = self._overloaded or self._queue.overloaded(self.t0_ns, start_ns, now_ns)
+        return self._overloaded
+
+    def end_ns(self) -> int | None:
+        """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
+        completed ones, or before the last of a fixed number is sent."""
+        if self._finite or self._window_start_ns is None or not self._knows_enough():
+            return None
+        return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
+
+    def _knows_enough(self) -> bool:
+        if self._failed_in_window >= HOPELESS and not self._completed_in_window:
+            return True  # what fails every request of a window will not complete any in the time after it
+        if self._window_start_ns is None or self._completed_in_window < self.spec.min_completed:
+            return False
+        return self.rule is None or self.rule.enough(self._window_start_ns)
+
+    def refused(self) -> bool:
+        """Whether a closed loop met nothing but failures: what it sends next depends on them, so it measures nothing any more."""
+        if self.spec.arrival in OPEN_LOOP:
+            return False
+        slots = self.spec.inflight_cap if self.spec.concurrency is None else self.spec.concurrency
+        return self._failed_in_a_row >= max(FAILED_IN_A_ROW, FAILED_PER_SLOT * slots)
+
+    def gives_up(self, now_ns: int) -> str | None:
+        """Why the cell ends now and leaves what is in flight; None where it does not."""
+        if self.overloaded(now_ns):
+            return "the cell ended behind a growing queue"
+        if self.refused():
+            last = f", the last as {self._last_failure}" if self._last_failure else ""
+            return f"{self._failed_in_a_row} requests failed in a row{last}"
+        silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
+        if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
+            return f"no request ended in {self.spec.warmup_s + silent_s:g} s"
+        return None
+
+    def stopped(self, now_ns: int) -> bool:
+        """Whether sending is over; the first True fixes ``t_stop_ns``."""
+        if self.t_stop_ns is not None:
+            return True
+        start_ns = self._window_start_ns
+        # Asked before its time is up as well, so that looks are taken when they are due.
+        enough = self._knows_enough()
+        done = (
+            enough
+            and not self._finite
+            and start_ns is not None
+            and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
+        )
+        if self.gives_up(now_ns) is not None or done or now_ns >= self.give_up_ns:
+            self._unjudged = start_ns is not None and self._queue.unjudged(self.t0_ns, start_ns, now_ns)
+            self.t_stop_ns = now_ns
+            return True
+        return False
+
+    def stop(self, now_ns: int) -> None:
+        """End sending now, whatever the plan says: the engine is gone or someone interrupts."""
+        if self.t_stop_ns is None:
+            self.t_stop_ns = now_ns
+
+    def next_decision_ns(self) -> int:
+        """The earliest time at which ``stopped`` can change without another request ending."""
+        if self._window_start_ns is None:
+            return min(self._warmup_end_ns, self.give_up_ns)
+        return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
+
+    def window(self, drained_ns: int) -> CellWindow:
+        """The cell's times, once sending has stopped and the last request has ended."""
+        assert self.t_stop_ns is not None, "the cell is still sending"
+        start_ns = self._window_start_ns if self._window_start_ns is not None else self.t_stop_ns
+        return CellWindow(
+            t0_ns=self.t0_ns,
+            window_start_ns=min(start_ns, self.t_stop_ns),
+            t_stop_ns=self.t_stop_ns,
+            drained_ns=max(drained_ns, self.t_stop_ns),
+            min_completed_reached=self._finite or self._completed_in_window >= self.spec.min_completed,
+            looks=None if self.rule is None else tuple(self.rule.taken),
+            overloaded=self._overloaded,
+            overload_unjudged=self._unjudged,
+        )
+
+
+class _Queue:
+    """What is known of the engine's queue in the window so far."""
+
+    def __init__(self, spec: CellSpec) -> None:
+        self.done = 0
+        self.dropped = 0
+        self.waiting: list[float] = []
+        self._rate_per_s = spec.rate_per_s
+        self._judged_ns = 0
+        # Sessions have a rate, their requests have none; closed loops have no rate to fall behind.
+        self._judged = spec.arrival in OPEN_LOOP and spec.sessions is None
+        # Chance puts more arrivals into a window than its rate says, or fewer, and a ramp does; at fixed arrivals it is the rate itself.
+        random = self._judged and (spec.arrival != "fixed" or spec.ramp_from_per_s is not None)
+        self._schedule = schedule_of(spec) if random else None
+
+    def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
+        """Fewer completions than were sent, and a queue that grows or stands at the in-flight cap."""
+        if not self._judged or now_ns < self._judged_ns + NS_PER_S:
+            return False
+        self._judged_ns = now_ns
+        sent = self._sent(t0_ns, start_ns, now_ns)
+        # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
+        waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
+        return self._behind(sent) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
+
+    def unjudged(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
+        """Fewer completions than were sent, something that waits, and a window too short to say whether it grows."""
+        behind = self._judged and self._behind(self._sent(t0_ns, start_ns, now_ns))
+        return behind and not self.dropped and queue_not_told(self.waiting)
+
+    def _behind(self, sent: float) -> bool:
+        return self.done < MIN_THROUGHPUT_RATIO * sent
+
+    def _sent(self, t0_ns: int, start_ns: int, now_ns: int) -> float:
+        if self._schedule is None:
+            return self._rate_per_s * (now_ns - start_ns) / NS_PER_S
+        return self._schedule.count_before(now_ns - t0_ns) - self._schedule.count_before(start_ns - t0_ns)

@@ -1,0 +1,228 @@
+"""Load patterns: what may be sent next, and when; no clock, no socket.
+
+Every pattern is a heap of samples by the time they become due, filled ahead of need. Open loops fill it from
+an arrival process that knows nothing of the server, closed loops from the ends of requests. A pattern
+registers itself by name; ``scheduler_for`` looks it up.
+
+Times are integer nanoseconds from T0, the start of the cell. Several workers divide one cell: of the
+samples ``seq`` each takes those with ``seq % of == index``, so nothing has to pass between them while it runs.
+"""
+
+import heapq
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.units import s_to_ns
+from connector_tax.run.workload.arrivals import OPEN_LOOP, schedule_of
+
+# How many samples are known ahead, so that their prompts can be rendered before they are due.
+AHEAD = 4
+# What a slot of a closed loop waits after a failure: nothing in the first round of failures, so long in the second, twice as
+# long in each further one, and no longer than that.
+FIRST_WAIT_NS = 10_000_000
+LONGEST_WAIT_NS = 1_000_000_000
+# Rounds of failures that are remembered; the wait is longest in the eighth.
+MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Worker ``index`` of ``of``."""
+
+    index: int = 0
+    of: int = 1
+
+
+WHOLE = Share()
+
+
+class Due(NamedTuple):
+    """A sample and when it is due; ordered by time, then by ``seq``."""
+
+    offset_ns: int
+    seq: int
+
+
+class Backoff:
+    """Keeps a closed loop from asking a server that refuses as fast as it can refuse."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = max(slots, 1)
+        self._failed = 0
+
+    def wait_ns(self, ok: bool) -> int:
+        """Until the slot opens again whose request has ended, well or not.
+
+        A success takes one failure back: a server that refuses more than it answers is asked ever slower, one that has recovered
+        at full speed, since nobody waits after a success.
+        """
+        if ok:
+            self._failed = max(self._failed - 1, 0)
+            return 0
+        rounds = self._failed // self._slots
+        self._failed = min(self._failed + 1, MOST_ROUNDS * self._slots)
+        return min(FIRST_WAIT_NS << (rounds - 1), LONGEST_WAIT_NS) if rounds else 0
+
+
+class Scheduler(ABC):
+    """Samples of one worker's share in the order in which they become due.
+
+    Attributes:
+        on_cancelled: called with each sample that was announced as coming and then was not to be sent.
+        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise the cap counts for
+            nothing, since the pattern itself bounds what is in flight.
+    """
+
+    patterns: ClassVar[dict[str, type["Scheduler"]]] = {}
+    drops: bool
+
+    def __init_subclass__(cls, *, load_pattern: Iterable[str] = (), **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in load_pattern:
+            Scheduler.patterns[name] = cls
+
+    def __init__(self, spec: CellSpec, share: Share) -> None:
+        self._spec = spec
+        self._share = share
+        self._heap: list[Due] = []
+        # ``seq`` from here on there is none.
+        self._end_seq = sys.maxsize if spec.num_requests is None else spec.num_requests
+        self._next_seq = share.index
+        self.on_cancelled: Callable[[int], None] = lambda seq: None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to send and nothing in flight can change that; never of a cell that ends by time."""
+        return not self._heap and self._next_seq >= self._end_seq
+
+    @abstractmethod
+    def _refill(self) -> None:
+        """Push what is known to come, so that up to ``AHEAD`` samples are in the heap."""
+
+    @abstractmethod
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        """Sample ``seq`` ended, well or not, at ``offset_ns``."""
+
+    def next_due_ns(self) -> int | None:
+        """When the next sample is due; None: not before one in flight has ended."""
+        self._refill()
+        return self._heap[0].offset_ns if self._heap else None
+
+    def take(self) -> Due:
+        """The next sample; it counts as sent."""
+        return heapq.heappop(self._heap)
+
+    def upcoming(self) -> list[int]:
+        """``seq`` of the next few samples, soonest first."""
+        self._refill()
+        return _soonest(self._heap)
+
+    def starting(self, within_ns: int) -> list[int]:
+        """``seq`` of the samples that are known by now and due before ``within_ns``, soonest first."""
+        self._refill()
+        return [due.seq for due in sorted(d for d in self._heap if d.offset_ns < within_ns)]
+
+
+def _soonest(heap: list[Due]) -> list[int]:
+    """``seq`` of the first ``AHEAD`` of a heap, in order. Looks at a dozen entries, however many there are."""
+    found: list[int] = []
+    # Whoever is next is a child of one that was.
+    front = [(heap[0], 0)] if heap else []
+    while front and len(found) < AHEAD:
+        due, index = heapq.heappop(front)
+        found.append(due.seq)
+        for child in (2 * index + 1, 2 * index + 2):
+            if child < len(heap):
+                heapq.heappush(front, (heap[child], child))
+    return found
+
+
+class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
+    """Arrivals of a process drawn before the run; the server's answers change nothing."""
+
+    drops = True
+
+    def __init__(self, spec: CellSpec, share: Share) -> None:
+        super().__init__(spec, share)
+        self._schedule = schedule_of(spec)
+
+    def _refill(self) -> None:
+        while len(self._heap) < AHEAD and self._next_seq < self._end_seq:
+            # Offsets never go back, so the heap stays ordered and a push costs nothing.
+            heapq.heappush(self._heap, Due(self._schedule[self._next_seq], self._next_seq))
+            self._next_seq += self._share.of
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        pass
+
+
+class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
+    """A fixed number of requests in flight; the end of one is the arrival of the next.
+
+    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it. A slot whose request failed
+    opens again after a while (``Backoff``).
+    """
+
+    drops = False
+
+    def __init__(self, spec: CellSpec, share: Share) -> None:
+        super().__init__(spec, share)
+        target, ramp_ns = self._target(spec), s_to_ns(spec.ramp_up_s or 0.0)
+        slots = range(share.index, target, share.of)
+        self._backoff = Backoff(len(slots))
+        for slot in slots:
+            self._open_slot((slot + 1) * ramp_ns // target)
+
+    @staticmethod
+    def _target(spec: CellSpec) -> int:
+        assert spec.concurrency is not None, "checked where the specification is made"
+        return spec.concurrency
+
+    def _open_slot(self, offset_ns: int) -> None:
+        if self._next_seq >= self._end_seq:
+            return
+        heapq.heappush(self._heap, Due(offset_ns, self._next_seq))
+        self._next_seq += self._share.of
+
+    def _refill(self) -> None:
+        pass
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        self._open_slot(offset_ns + self._backoff.wait_ns(ok))
+
+    def upcoming(self) -> list[int]:
+        # When the next slot opens is not known, which sample it sends is.
+        end = min(self._next_seq + AHEAD * self._share.of, self._end_seq)
+        next_ones = range(self._next_seq, end, self._share.of)
+        return [*super().upcoming(), *next_ones][:AHEAD]
+
+
+class MaxThroughput(ClosedLoop, load_pattern=("max_throughput",)):
+    """As fast as the in-flight cap allows, for as long as the cell lasts."""
+
+    @staticmethod
+    def _target(spec: CellSpec) -> int:
+        return spec.inflight_cap
+
+
+class Offline(Scheduler, load_pattern=("offline",)):
+    """A finite batch, all of it due at T0; whoever waits, waits in the server."""
+
+    drops = False
+
+    def _refill(self) -> None:
+        while len(self._heap) < AHEAD and self._next_seq < self._end_seq:
+            heapq.heappush(self._heap, Due(0, self._next_seq))
+            self._next_seq += self._share.of
+
+    def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
+        pass
+
+
+def scheduler_for(spec: CellSpec, share: Share = WHOLE) -> Scheduler:
+    """The scheduler of ``spec.arrival`` for one worker's share."""
+    return Scheduler.patterns[spec.arrival](spec, share)

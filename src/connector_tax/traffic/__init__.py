@@ -1,1 +1,0 @@
-"""Who may go when: arrival processes, and the protocol that turns arrivals into a cell."""
