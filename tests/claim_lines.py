@@ -181,7 +181,7 @@ class Lines(Sentences):
             return said(["Saturation begins"], [v for e in ends for v in the(e, "rate")])
         limit, connectors = knees.get("plain"), [c for c in self.configs if not c.startswith(PLAINS)]
         head = the(limit if limit is not None else tops["plain"], "rate")
-        words = ["plain saturates at" if limit is not None else "plain stays unsaturated up to"]
+        words = ["Plain saturates at" if limit is not None else "Plain stays unsaturated up to"]
         rates = {c: {cell["rate_per_s"] for cell, _ in points} for c, points in lines.items()}
         every = set().union(*rates.values())
         if any(r < (tops["plain"] if limit is None else limit) for r in every - rates["plain"]):

@@ -205,7 +205,7 @@ def test_figure_9_says_how_much_is_spent_in_hooks(example: dict[str, Any]) -> No
 
 def test_figure_3_names_the_knee(example: dict[str, Any]) -> None:
     """Where nothing saturates it says so instead."""
-    assert title("fig3_throughput", example).startswith("plain saturates at 8 req/s; 3 of 7")
+    assert title("fig3_throughput", example).startswith("Plain saturates at 8 req/s; 3 of 7")
     aggregate = copy.deepcopy(example)
     for entry in aggregate["saturation"].values():
         entry["saturation_rate_per_s"] = None

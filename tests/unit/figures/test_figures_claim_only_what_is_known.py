@@ -70,37 +70,37 @@ def swept(
 def test_all_that_saturate_first_are_named(aggregate: dict[str, Any]) -> None:
     swept(aggregate, {"mooncake_both": 2.0, "nixl_both": 4.0, "lmcache_only": 2.0})
     assert title("fig3", aggregate) == (
-        "plain saturates at 8 req/s; 3 of 4 connectors saturate earlier, Mooncake (both) and LMCache first at 2 req/s"
+        "Plain saturates at 8 req/s; 3 of 4 connectors saturate earlier, Mooncake (both) and LMCache first at 2 req/s"
     )
 
 
 def test_of_a_lost_cell_nothing_is_known(aggregate: dict[str, Any]) -> None:
     swept(aggregate, {}, lost=(("nixl_both", 4.0),))
     assert title("fig3", aggregate) == (
-        "plain saturates at 8 req/s; whether NIXL (both) saturates earlier is not known, and no other connector does"
+        "Plain saturates at 8 req/s; whether NIXL (both) saturates earlier is not known, and no other connector does"
     )
     swept(aggregate, {"mooncake_both": 4.0}, lost=(("nixl_both", 4.0), ("lmcache_only", 2.0)))
     assert title("fig3", aggregate) == (
-        "plain saturates at 8 req/s; 1 of 4 connectors saturates earlier, Mooncake (both) first at 4 req/s, and whether "
+        "Plain saturates at 8 req/s; 1 of 4 connectors saturates earlier, Mooncake (both) first at 4 req/s, and whether "
         "NIXL (both) and LMCache saturate earlier is not known"
     )
 
 
 def test_a_cell_that_is_lost_above_plains_rate_leaves_nothing_open(aggregate: dict[str, Any]) -> None:
     swept(aggregate, {"plain": 4.0}, lost=(("nixl_both", 8.0),))
-    assert title("fig3", aggregate) == "plain saturates at 4 req/s, and no connector saturates earlier"
+    assert title("fig3", aggregate) == "Plain saturates at 4 req/s, and no connector saturates earlier"
 
 
 def test_below_the_lowest_rate_nothing_is_known(aggregate: dict[str, Any]) -> None:
     swept(aggregate, dict.fromkeys(("plain", *CONNECTORS), 2.0))
     assert title("fig3", aggregate) == (
-        "plain saturates at 2 req/s, the lowest rate that was measured, so whether a connector saturates earlier is not known"
+        "Plain saturates at 2 req/s, the lowest rate that was measured, so whether a connector saturates earlier is not known"
     )
 
 
 def test_plains_own_gap_is_said(aggregate: dict[str, Any]) -> None:
     swept(aggregate, {}, lost=(("plain", 4.0),))
-    assert title("fig3", aggregate).startswith("plain saturates at 8 req/s, as far as measured, and no ")
+    assert title("fig3", aggregate).startswith("Plain saturates at 8 req/s, as far as measured, and no ")
 
 
 def test_plain_with_a_connectors_settings_does_not_count(aggregate: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def test_plain_with_a_connectors_settings_does_not_count(aggregate: dict[str, An
     aggregate["configs"]["plain_matched_nixl_both"] = {"label": "plain, NIXL's", "status": "measured"}
     aggregate["cells"].append({**one, "config": "plain_matched_nixl_both"})
     aggregate["saturation"]["plain_matched_nixl_both"] = {"saturation_rate_per_s": 2.0}
-    assert title("fig3", aggregate) == "plain saturates at 8 req/s, and no connector saturates earlier"
+    assert title("fig3", aggregate) == "Plain saturates at 8 req/s, and no connector saturates earlier"
 
 
 # Figures 1 and 2.

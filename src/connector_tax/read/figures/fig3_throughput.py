@@ -118,9 +118,9 @@ def _title(aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: di
     own = {float(cell["rate_per_s"]) for cell, _ in lines[plain]}
     gaps = any(r < (limit if limit is not None else tops[plain]) for r in every - own)
     head = (
-        f"plain saturates at {rate(limit)}"
+        f"Plain saturates at {rate(limit)}"
         if limit is not None
-        else f"plain stays unsaturated up to {rate(tops[plain])}"
+        else f"Plain stays unsaturated up to {rate(tops[plain])}"
     ) + (", as far as measured" if gaps else "")
     connectors = [c for c in configs(aggregate) if is_connector(c.id)]
     return head + (_of_connectors(connectors, lines, knees, limit, tops[plain]) if connectors else "")
