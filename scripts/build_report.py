@@ -1,18 +1,6 @@
-"""Write report.html of a campaign from its aggregate.json and figures/."""
+"""Write report.html of a campaign from its aggregate.json and figures/. The same as ``connector-tax report``."""
 
-import argparse
-from pathlib import Path
-
-from connector_tax.base.door import run_door
-from connector_tax.read.report.page import build_report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
-    args = parser.parse_args()
-    print(f"wrote {build_report(args.root)}")
-
+from connector_tax.commands.report import COMMAND
 
 if __name__ == "__main__":
-    run_door(main)
+    COMMAND.main()

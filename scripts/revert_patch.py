@@ -1,32 +1,6 @@
-"""See that the engine's vLLM holds nothing of connector-tax, and take out what an earlier version wrote into its files.
+"""See that the engine's vLLM holds nothing of this project. The same as ``connector-tax revert-patch``."""
 
-Step timing is applied in memory today, so there is usually nothing to take out. Declines while somebody records steps with that vLLM.
-"""
-
-import argparse
-import os
-from pathlib import Path
-
-from connector_tax.base.door import run_door
-from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.run.engine.patching import revert
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
-    args = parser.parse_args()
-    if not args.campaign_file.exists():
-        print("nothing was started, nothing to revert")
-        return
-    engine = config_of(read_campaign_file(args.campaign_file)).engine
-    if engine.is_vllm and not os.access(engine.python or "", os.X_OK):
-        print(f"no engine at {engine.python} to look at; this campaign wrote nothing into its vLLM")
-        return
-    print(revert(engine))
-
+from connector_tax.commands.revert_patch import COMMAND
 
 if __name__ == "__main__":
-    run_door(main)
+    COMMAND.main()

@@ -1,16 +1,13 @@
 """A campaign that tests damage, and what the workflow's own scripts make of it."""
 
 import html
-import importlib.util
 import json
 import re
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from builders import DATE, ROOT, SMALL, Behaviour
+from builders import DATE, SMALL, Behaviour
 
 SECTIONS: dict[str, Any] = {
     **SMALL,
@@ -24,7 +21,7 @@ BEHAVIOURS = {
     "noop_connector": PLAIN.taxed(0.05, hooks_us=(2.0, 1.0, 1.0)),
     "mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0),
 }
-STAGES = ("analyze", "plot_connector_tax", "build_report", "build_manifest")
+STAGES = ("analyze", "figures", "report", "manifest")
 # The cell that most tests damage: the no-op connector's at ref_safe.
 CONFIG, CELL = "noop_connector", "r2_256x16"
 RUN = f"{DATE}_{CONFIG}/phase_a"
@@ -77,18 +74,13 @@ def _without_ends(value: Any) -> Any:
     return value
 
 
-def read(root: Path, monkeypatch: pytest.MonkeyPatch, *, draw: bool = True) -> Result:
+def read(root: Path, *, draw: bool = True) -> Result:
     """``draw``: the figures anew, which takes most of the time; else those that lie there are on the page."""
     for name in STAGES:
-        if name == "plot_connector_tax" and not draw:
+        if name == "figures" and not draw:
             continue
-        spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
-        more = ["--manifest", str(root / "MANIFEST.md")] if name == "build_manifest" else []
-        monkeypatch.setattr(sys, "argv", [name, "--root", str(root), *more])
-        script.main()
+        more = ["--manifest", str(root / "MANIFEST.md")] if name == "manifest" else []
+        command(name).call(["--root", str(root), *more])
     page = (root / "report.html").read_text()
     section = page.split('<h2 id="problems">')[1].split("<h2 ")[0]
     found = re.findall(r"<tr><td[^>]*><code>(.*?)</code></td><td[^>]*>(.*?)</td></tr>", section)

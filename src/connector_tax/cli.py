@@ -1,67 +1,103 @@
 """``connector-tax``: one command, its subcommands by name."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from importlib import import_module
 
 from connector_tax import __version__
+from connector_tax.base.command import Command
 from connector_tax.base.door import run_door
-from connector_tax.load.arguments import EXAMPLES, add_arguments
+
+# Name -> what it does; its module is commands/<name>.py. Only the one that is called is imported.
+MEASURING = {
+    "load": "load any OpenAI-compatible server and say how it answers, with intervals",
+    "load import": "put results of vllm bench serve, guidellm and aiperf side by side",
+    "check": "what one connector does to vLLM on a virtual GPU, in minutes",
+    "rehearse": "a campaign in virtual time: how long it takes, how small a tax it finds",
+    "run": "measure a campaign, or go on with one (Snakemake)",
+    "status": "what is done, running, skipped and left of a campaign",
+    "revert-patch": "see that the engine's vLLM holds nothing of this project",
+}
+READING = {
+    "analyze": "raw results to aggregate.json and aggregate.csv",
+    "figures": "aggregate.json to figures",
+    "report": "aggregate.json and figures to report.html",
+    "manifest": "list a campaign's files with their checksums",
+    "compare": "two campaigns: which taxes changed, and did one rise too far",
+    "tax-table": "the taxes of a campaign as a Markdown table",
+    "thin": "make a finished campaign small enough to publish",
+    "fleet": "many instances behind a gateway, from a campaign's step records",
+    "fit-gpu": "step records of a GPU to a profile of the virtual GPU",
+}
+COMMANDS = MEASURING | READING
+
+EXAMPLES = """\
+examples:
+  connector-tax load --base-url http://127.0.0.1:8000 --rates 1,2,4 --shape 2048,128 --out out/
+  connector-tax check --connector nixl_both --engine-python ~/vllm/bin/python
+  connector-tax run --configfile config/demo.yaml
+  connector-tax report --root results/demo
+  connector-tax NAME --help
+  eval "$(connector-tax completion bash)"        or zsh, fish
+"""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, for help and completion as well."""
-    whole = argparse.ArgumentParser(prog="connector-tax", description=__doc__)
-    whole.add_argument("--version", action="version", version=f"connector-tax {__version__}")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    load = commands.add_parser(
-        "load",
-        help="load any OpenAI-compatible server and say how it answers",
-        description="Load any OpenAI-compatible server, open or closed loop, and say how it answers, with intervals.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def command(name: str) -> Command:
+    """The command of that name; imports its module."""
+    module = import_module(f"connector_tax.commands.{name.replace('-', '_').replace(' ', '_')}")
+    found: Command = module.COMMAND
+    return found
+
+
+def help_text() -> str:
+    """All commands, a line each, and examples."""
+
+    def lines(title: str, of: dict[str, str]) -> list[str]:
+        return [f"{title}:", *(f"  {name:<14}{about}" for name, about in of.items()), ""]
+
+    return "\n".join(
+        [
+            "usage: connector-tax [--help] [--version] COMMAND ...",
+            "",
+            "What switching on a KV connector costs a vLLM server, before a block is transferred.",
+            "",
+            *lines("measure", MEASURING),
+            *lines("read", READING),
+            EXAMPLES,
+        ]
     )
-    add_arguments(load)
-    load.set_defaults(run=_load)
-    return whole
-
-
-# A command imports what it needs when it is called: help and completion come at once, and Ctrl-C meanwhile is no traceback.
-def _load(args: argparse.Namespace) -> int:
-    from connector_tax.load.choices import load_of
-    from connector_tax.load.run import run
-
-    return run(load_of(args))
-
-
-def _import(args: argparse.Namespace) -> int:
-    from connector_tax.load.comparing import compare_files
-
-    print(compare_files(args.files))
-    return 0
-
-
-def import_parser() -> argparse.ArgumentParser:
-    """Of ``connector-tax load import``."""
-    reading = argparse.ArgumentParser(
-        prog="connector-tax load import",
-        description="Put results of vllm bench serve, guidellm, aiperf and connector-tax load side by side.",
-    )
-    reading.add_argument("files", nargs="+", type=Path, help="result files (JSON)")
-    return reading
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script; exits."""
-    arguments = sys.argv[1:] if argv is None else argv
-    run_door(partial(_main, arguments), interrupted="what was measured is in --out")
+    run_door(partial(_main, list(sys.argv[1:] if argv is None else argv)))
 
 
-def _main(argv: Sequence[str]) -> None:
-    # What is imported needs no server, so it has a command line of its own.
-    if list(argv[:2]) == ["load", "import"]:
-        sys.exit(_import(import_parser().parse_args(argv[2:])))
-    args = parser().parse_args(argv)
-    sys.exit(args.run(args))
+def _main(arguments: list[str]) -> None:
+    match arguments:
+        case [] | ["-h" | "--help", *_]:
+            print(help_text())
+            sys.exit(0 if arguments else 2)
+        case ["--version"]:
+            print(f"connector-tax {__version__}")
+        case ["completion", *words]:
+            from connector_tax.completion import script, shell_of
+
+            shell = shell_of(words)
+            # Two words are no name of a subparser: `load import` is completed as `load`.
+            known = {name: command(name) for name in COMMANDS if " " not in name}
+            print(script(shell, known, COMMANDS))
+        case [first, second, *rest] if f"{first} {second}" in COMMANDS:
+            _run(f"{first} {second}", rest)
+        case [name, *rest] if name in COMMANDS:
+            _run(name, rest)
+        case [name, *_]:
+            print(
+                f"connector-tax: {name!r} is no command. `connector-tax --help` lists them.", file=sys.stderr
+            )
+            sys.exit(2)
+
+
+def _run(name: str, arguments: list[str]) -> None:
+    command(name).main(arguments, prog=f"connector-tax {name}")

@@ -4,18 +4,27 @@ Measuring scripts write their log themselves, since a pipe through ``tee`` would
 and Snakemake, and the shell would not die with it.
 """
 
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.redaction import published_text
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
 BUG = 70
+
+
+def nobody_reads() -> NoReturn:
+    """End as a process does that SIGPIPE ends: what it was piped into (``head``) has read enough."""
+    # What is still buffered would fail once more while the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    sys.exit(128 + signal.SIGPIPE)
 
 
 class _Words:
@@ -28,18 +37,24 @@ class _Words:
     def write(self, text: str) -> int:
         # A path or variable may hold what is no text.
         text = published_text(text).encode(errors="backslashreplace").decode()
-        self._stream.write(text)
+        try:
+            self._stream.write(text)
+        except BrokenPipeError:
+            nobody_reads()
         if self._log is not None:
             try:
                 self._log.write(text.encode())
             except OSError as error:
                 log, self._log = self._log, None
                 self._stream.write(f"{log.name}: log ends here, it cannot be written ({error})\n")
-        self._stream.flush()
+        self.flush()
         return len(text)
 
     def flush(self) -> None:
-        self._stream.flush()
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            nobody_reads()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -1,4 +1,4 @@
-"""The command line of ``scripts/check.py``."""
+"""The command line of ``connector-tax check``."""
 
 import argparse
 import os
@@ -38,8 +38,8 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=description, epilog=CODES)
+def add_arguments(found: argparse.ArgumentParser) -> None:
+    """All of them."""
     add = found.add_argument
     what = found.add_mutually_exclusive_group(required=True)
     what.add_argument("--kv-transfer-config", metavar="JSON", help="as vLLM takes it")
@@ -72,7 +72,6 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     add("--json", action="store_true", help="one JSON object instead of text")
     add("--root", type=Path, help="keep the raw artifacts in this new folder")
-    return found
 
 
 def request_of(args: argparse.Namespace) -> CheckRequest:

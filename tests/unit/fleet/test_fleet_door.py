@@ -1,9 +1,7 @@
 """``simulate_fleet.py``: what it writes, and what it says of a study that cannot be."""
 
 import csv
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import yaml
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
+from connector_tax.commands.fleet import COMMAND
 from connector_tax.fleet.outcome import METRICS
 from connector_tax.fleet.study import load_study
 
@@ -37,22 +36,11 @@ def study_file(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
-def run_script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    spec = importlib.util.spec_from_file_location(
-        "simulate_fleet", PROJECT_ROOT / "scripts" / "simulate_fleet.py"
-    )
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    monkeypatch.setattr(sys, "argv", ["simulate_fleet", "--processes", "1", *arguments])
-    script.main()
-
-
 def test_given_profiles_give_all_files_and_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    run_script(monkeypatch, "--fleet", str(study_file(tmp_path)), "--out", str(out))
+    COMMAND.call(["--processes", "1", "--fleet", str(study_file(tmp_path)), "--out", str(out)])
     value = json.loads((out / "fleet.json").read_text())
     assert (value["schema_version"], value["campaign"], value["engines"], value["taxes"]) == (1, None, [], [])
     [profile] = value["profiles"]
@@ -71,9 +59,11 @@ def test_given_profiles_give_all_files_and_a_table(
     assert "does not keep up" in said and "2 instances, binpack_pull, by_pattern" in said
 
 
-def test_the_same_study_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        run_script(monkeypatch, "--fleet", str(study_file(tmp_path)), "--out", str(tmp_path / name))
+        COMMAND.call(
+            ["--processes", "1", "--fleet", str(study_file(tmp_path)), "--out", str(tmp_path / name)]
+        )
     for file in ("fleet.json", "fleet.csv", "fleet.svg", "fleet.png"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -103,29 +93,27 @@ def test_a_bad_study_is_one_message(tmp_path: Path, changes: dict[str, Any], mes
 
 
 def test_a_pattern_that_hardly_ever_comes_is_no_number_and_no_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = study_file(tmp_path, patterns=[GIVEN, {**GIVEN, "name": "rare", "weight": 1e-6}])
-    run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "out"))
+    COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "out")])
     value = json.loads((tmp_path / "out" / "fleet.json").read_text())
     assert {r["violations_by_pattern"]["rare"] for r in value["fleets"]} == {None}
     path = study_file(tmp_path, loads=[1e-6])
-    run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "none"))
+    COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "none")])
     assert "no request" in capsys.readouterr().out
 
 
-def test_a_profile_that_misses_its_own_slo_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_that_misses_its_own_slo_is_refused(tmp_path: Path) -> None:
     path = study_file(tmp_path, patterns=[{**GIVEN, "slo_s": 0.4}])
     with pytest.raises(ConfigError, match=r"'p' takes 0\.5 s by its profile, and its slo_s is 0\.4"):
-        run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "out"))
+        COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "out")])
 
 
-def test_a_study_without_profiles_wants_a_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_without_profiles_wants_a_campaign(tmp_path: Path) -> None:
     path = study_file(tmp_path, patterns=[PATTERN])
     with pytest.raises(ConfigError, match="'p' has no profile or no slo_s"):
-        run_script(monkeypatch, "--fleet", str(path), "--out", str(tmp_path / "out"))
+        COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 

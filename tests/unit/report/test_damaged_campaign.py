@@ -236,12 +236,10 @@ DRAWN = ("cell removed", "torn line", "a seq twice", "NaN in the summary", "NaN 
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_cell_is_named_and_enters_no_tax(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_damaged_cell_is_named_and_enters_no_tax(campaign: Campaign, sound: Result, name: str) -> None:
     damage, where, what = DAMAGES[name]
     damage(campaign, campaign.run(CONFIG, "a").cell(CELL))
-    found = read(campaign.root, monkeypatch, draw=name in DRAWN)
+    found = read(campaign.root, draw=name in DRAWN)
     assert_named_and_kept_out(found, sound, where, what)
 
 
@@ -256,7 +254,6 @@ FAILED = "p90 falls on requests that failed or did not finish"
 def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
     campaign: Campaign,
     sound: Result,
-    monkeypatch: pytest.MonkeyPatch,
     change: Callable[[list[RequestRecord]], list[RequestRecord]],
     reason: str,
 ) -> None:
@@ -265,7 +262,7 @@ def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
     spec = next(c for c in cells_of(campaign.config, CONFIG, "a") if c.cell_id == CELL)
     campaign.cell(CONFIG, spec, change=change)
     campaign.receipt(CONFIG, "a")
-    found = read(campaign.root, monkeypatch)
+    found = read(campaign.root)
     assert found.says(FOLDER, "no request completed")
     for metric in ("ttft_p90", "tpot_p90"):
         tax = found.taxes(CONFIG, "a", CELL)[CONFIG, "a", CELL, "ref_safe", metric]
@@ -280,12 +277,10 @@ def test_a_cell_in_which_nothing_completed_has_no_latency_tax(
     assert found.drawn == sound.drawn - 1
 
 
-def test_a_mean_over_lengths_is_not_one_over_those_that_are_left(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mean_over_lengths_is_not_one_over_those_that_are_left(campaign: Campaign, sound: Result) -> None:
     """H5 averages over output lengths; one that an input length lacks is in no mean, and the verdict says so."""
     shutil.rmtree(campaign.run("mooncake_both", "b").cell("r2_64x8").path)
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     before, after = (
         next(h for h in r.aggregate["hypotheses"] if (h["id"], h["subject"]) == ("H5", "mooncake_both"))
         for r in (sound, found)
@@ -296,16 +291,14 @@ def test_a_mean_over_lengths_is_not_one_over_those_that_are_left(
     assert after["sentence"] in found.page
 
 
-def test_runs_of_another_date_are_named_and_change_nothing(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_another_date_are_named_and_change_nothing(campaign: Campaign, sound: Result) -> None:
     """Two campaigns of one name lie in one folder: another day's runs, with other numbers."""
     slow = {c: replace(b, ttft_ms=500.0) for c, b in BEHAVIOURS.items()}
     other = Campaign(campaign.root.parent / "other", campaign.config, slow, max_steps=60, seed=2)
     for connector in BEHAVIOURS:
         other.measure(connector, "a")
         shutil.copytree(other.run(connector, "a").path, campaign.root / f"2026-11-19_{connector}" / "phase_a")
-    found = read(campaign.root, monkeypatch)
+    found = read(campaign.root)
     for connector in BEHAVIOURS:
         assert found.says(f"2026-11-19_{connector}/phase_a", "of another date than this campaign")
     assert found.taxes() == sound.taxes()
@@ -313,9 +306,7 @@ def test_runs_of_another_date_are_named_and_change_nothing(
     assert found.drawn == sound.drawn
 
 
-def test_a_run_of_another_campaign_is_left_out_whole(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_another_campaign_is_left_out_whole(campaign: Campaign, sound: Result) -> None:
     """Every cell of it, receipt included; the configuration has no taxes there and the page says why."""
     shutil.rmtree(campaign.run(CONFIG, "a").path)
     other = Campaign(
@@ -327,7 +318,7 @@ def test_a_run_of_another_campaign_is_left_out_whole(
     )
     other.measure(CONFIG, "a")
     shutil.copytree(other.run(CONFIG, "a").path, campaign.run(CONFIG, "a").path)
-    found = read(campaign.root, monkeypatch)
+    found = read(campaign.root)
     assert found.says(f"{RUN}/receipt.json", f"is of yesterday {CONFIG} a")
     for cell_id in ("r2_256x16", "r4_256x16", "r8_256x16"):
         assert found.says(f"{RUN}/cells/{cell_id}", f"belongs to yesterday {CONFIG} a {cell_id}, not here")
@@ -338,15 +329,13 @@ def test_a_run_of_another_campaign_is_left_out_whole(
 
 
 @pytest.mark.parametrize("text", ["NaN", "null", '"many"'])
-def test_a_sample_that_is_no_number_is_not_averaged(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_sample_that_is_no_number_is_not_averaged(campaign: Campaign, sound: Result, text: str) -> None:
     """JSON knows no NaN, so that line is a missed sample; a word for a number is a file that cannot be trusted."""
     change = _first("num_requests_waiting", text)
     _sealed(lambda lines: [*lines[:5], *change(lines[5:])], "metrics")(
         campaign, campaign.run(CONFIG, "a").cell(CELL)
     )
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     if text == "NaN":
         assert "1 samples of /metrics were missed or could not be read" in found.page
         assert found.taxes() == sound.taxes()
@@ -363,11 +352,11 @@ def test_a_sample_that_is_no_number_is_not_averaged(
     ],
 )
 def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
-    campaign: Campaign, sound: Result, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+    campaign: Campaign, sound: Result, text: str, message: str
 ) -> None:
     """Its cells carry their own checksums, so they count."""
     campaign.run(CONFIG, "a").receipt.write_text(text)
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.says(f"{RUN}/receipt.json", message)
     assert f"{DATE}\tA\t{CONFIG}\tunreadable\tits receipt cannot be read" in found.manifest
     assert found.taxes() == sound.taxes()
@@ -385,7 +374,6 @@ def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
 def test_damage_beside_the_runs_is_named(
     campaign: Campaign,
     sound: Result,
-    monkeypatch: pytest.MonkeyPatch,
     name: str,
     old: str,
     new: str,
@@ -395,6 +383,6 @@ def test_damage_beside_the_runs_is_named(
     path = campaign.root / name
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.says(name, message)
     assert found.taxes() == sound.taxes()

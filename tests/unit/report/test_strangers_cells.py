@@ -37,9 +37,7 @@ from strangers import (  # noqa: F401 - fixtures
     "name", ["/dev/zero", "/etc/passwd", "../../../../../../secret", "..", ".", "", "cell.json\n"]
 )
 @pytest.mark.parametrize("document", ["receipt", "cell"])
-def test_a_listed_file_is_one_of_the_cell(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, document: str, name: str
-) -> None:
+def test_a_listed_file_is_one_of_the_cell(campaign: Campaign, watch: Watch, document: str, name: str) -> None:
     """/dev/zero has no end; a checksum of somebody's file would say whether a guess at its content is right."""
     path = campaign.root / (f"{RUN}/receipt.json" if document == "receipt" else f"{FOLDER}/cell.json")
 
@@ -50,7 +48,7 @@ def test_a_listed_file_is_one_of_the_cell(
     change_json(path, listed)
     if document == "cell":
         (campaign.root / RUN / "receipt.json").unlink()
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.says(FOLDER, "is no bare name")
     assert others(found) == ALL - {(CONFIG, "a", CELL)}
 
@@ -58,25 +56,23 @@ def test_a_listed_file_is_one_of_the_cell(
 @pytest.mark.parametrize("kind", IRREGULAR)
 @pytest.mark.parametrize("name", ["requests_A"])
 def test_a_file_of_a_cell_that_is_none_costs_the_cell(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+    campaign: Campaign, watch: Watch, name: str, kind: str
 ) -> None:
     (path,) = (campaign.root / FOLDER).glob(f"{name}*")
     put(path, kind, campaign.root.parents[2] / "secret")
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.says(FOLDER, f"{path.name}: cannot be read: it is"), found.problems
     assert others(found) == ALL - {(CONFIG, "a", CELL)}
     assert SECRET not in (campaign.root / "report.html").read_text()
 
 
 @pytest.mark.parametrize("place", [f"{DATE}_{CONFIG}", f"{RUN}/cells", FOLDER])
-def test_a_linked_folder_is_named_and_not_followed(
-    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_linked_folder_is_named_and_not_followed(campaign: Campaign, tmp_path: Path, place: str) -> None:
     """Its own content would count otherwise, from wherever it lies."""
     shutil.move(campaign.root / place, tmp_path / "elsewhere")
     (campaign.root / place).symlink_to(tmp_path / "elsewhere")
     with watched(tmp_path, campaign.root.parent) as watch:
-        found = read(campaign.root, monkeypatch, draw=False)
+        found = read(campaign.root, draw=False)
     assert watch.opened == []
     assert found.says(place, "is a link, not followed")
     assert (CONFIG, "a", CELL) not in others(found)
@@ -98,7 +94,7 @@ def test_a_linked_folder_is_named_and_not_followed(
     ],
 )
 def test_a_cell_that_stops_a_reader_costs_itself(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+    campaign: Campaign, watch: Watch, old: str, new: str, message: str
 ) -> None:
     """A list of 200,000 lists ends a recursive reader; half of a surrogate pair cannot be written on."""
     path = campaign.root / FOLDER / "cell.json"
@@ -106,7 +102,7 @@ def test_a_cell_that_stops_a_reader_costs_itself(
     assert old in text
     path.write_text(text.replace(old, new, 1))
     (campaign.root / RUN / "receipt.json").unlink()
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.says(FOLDER, message), found.problems
     assert others(found) == ALL - {(CONFIG, "a", CELL)}
 
@@ -132,14 +128,12 @@ def _requests(change: Callable[[list[str]], list[str]]) -> Callable[[Campaign], 
     return apply
 
 
-def test_a_line_separator_inside_a_text_tears_no_line(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_separator_inside_a_text_tears_no_line(campaign: Campaign, watch: Watch) -> None:
     """U+2028 may stand in JSON as it is; Python's splitlines cuts there."""
     _requests(
         lambda lines: [lines[0].replace('"error":null', '"error":"one\u2028two\x85three"'), *lines[1:]]
     )(campaign)
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.problems == []
     assert others(found) == ALL
 
@@ -157,13 +151,13 @@ def test_a_line_separator_inside_a_text_tears_no_line(
     ],
 )
 def test_a_request_of_another_form_costs_its_cell(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+    campaign: Campaign, watch: Watch, old: str, new: str
 ) -> None:
     def change(lines: list[str]) -> list[str]:
         assert old in lines[0]
         return [lines[0].replace(old, new), *lines[1:]]
 
     _requests(change)(campaign)
-    found = read(campaign.root, monkeypatch, draw=False)
+    found = read(campaign.root, draw=False)
     assert found.says(FOLDER, f"requests_A_{CELL}.jsonl: line 1 ")
     assert others(found) == ALL - {(CONFIG, "a", CELL)}

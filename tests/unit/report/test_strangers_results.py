@@ -78,14 +78,12 @@ def test_an_index_of_another_form_is_one_message(campaign: Campaign, index: Any)
 @pytest.mark.parametrize(
     "date", ["../../..", "/tmp", "2026-11-20/../../..", "2026-11-20\n", "2026-13-40", "", None, 7, ["x"]]
 )
-def test_no_date_leads_out_of_the_results(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, date: object
-) -> None:
+def test_no_date_leads_out_of_the_results(campaign: Campaign, watch: Watch, date: object) -> None:
     """Measuring, reading and asking how far it is alike."""
     change_json(campaign.root / "campaign.json", lambda d: d.update(date=date))
     for act in (
         lambda: measure_run(campaign.root / "campaign.json", "plain", "a"),
-        lambda: read(campaign.root, monkeypatch),
+        lambda: read(campaign.root),
         lambda: build_manifest(campaign.root),
         lambda: status_text(campaign.config, campaign.root.parent, Path("demo.yaml")),
     ):
@@ -97,18 +95,18 @@ def test_no_date_leads_out_of_the_results(
     "name", ["../x", "/etc", "a/b", "demo\n", "<script>", "x](javascript:y)", "", None, 7]
 )
 def test_no_campaign_and_no_configuration_has_such_a_name(
-    campaign: Campaign, watch: Watch, monkeypatch: pytest.MonkeyPatch, name: object
+    campaign: Campaign, watch: Watch, name: object
 ) -> None:
     file = campaign.root / "campaign.json"
     before = file.read_text()
     change_json(file, lambda d: d.update(campaign=name))
     with pytest.raises(ArtifactError, match=r"campaign.json: campaign is no name of a campaign"):
-        read(campaign.root, monkeypatch)
+        read(campaign.root)
     if name not in ("<script>", "x](javascript:y)"):  # what is a bare name and no id is no path
         file.write_text(before)
         change_json(file, lambda d: d["config"]["connectors"][1].update(id=name))
         with pytest.raises(ArtifactError, match=r"campaign.json: config.connectors\[1\].id is no bare name"):
-            read(campaign.root, monkeypatch)
+            read(campaign.root)
 
 
 @pytest.mark.parametrize("connector", ["../../../outside", "/tmp/outside", "a/b", ".."])
@@ -138,7 +136,7 @@ def test_nothing_is_written_through_a_link(
     path.unlink(missing_ok=True)
     path.symlink_to(outside)
     with pytest.raises(ArtifactError, match=r": is a link .*What is written there\s+would lie elsewhere"):
-        read(campaign.root, monkeypatch)
+        read(campaign.root)
     monkeypatch.chdir(campaign.root.parents[1])
     monkeypatch.setattr(os, "_exit", _raise_exit)
     for measuring in (True, False):

@@ -18,7 +18,11 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.redaction import BLANKED, redacted
 
-PROJECT_ROOT = Path(__file__).resolve().parents[4]
+_HERE = Path(__file__).resolve()
+# The checkout. A wheel has no more of it than setup.py puts into the package.
+PROJECT_ROOT = (
+    _HERE.parents[4] if (_HERE.parents[4] / "Snakefile").is_file() else _HERE.parents[2] / "project"
+)
 SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 # A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
 _UNFIT = re.compile("[\x00\ud800-\udfff]")

@@ -1,0 +1,17 @@
+"""Load any OpenAI-compatible server, open or closed loop, and say how it answers, with intervals."""
+
+import argparse
+
+from connector_tax.base.command import Command
+from connector_tax.load.arguments import EXAMPLES, add_arguments
+
+
+# It imports what it needs when it is called, so that help comes at once.
+def _run(args: argparse.Namespace) -> int:
+    from connector_tax.load.choices import load_of
+    from connector_tax.load.run import run
+
+    return run(load_of(args))
+
+
+COMMAND = Command(__doc__, add_arguments, _run, epilog=EXAMPLES, interrupted="what was measured is in --out")

@@ -1,0 +1,56 @@
+"""Simulate a campaign in virtual time: how long it would take, and how small a tax it would find."""
+
+import argparse
+from pathlib import Path
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.command import Command
+from connector_tax.base.config import load_campaign
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import read_json
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.run.rehearsal.campaign import analyse, rehearse
+from connector_tax.run.rehearsal.earlier import read_aggregate
+from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_lines
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configfile", type=Path, required=True)
+    parser.add_argument("--root", type=Path, default=Path("results"))
+    parser.add_argument("--seed", type=int, default=0, help="another seed is another day")
+    parser.add_argument("--analyze", action="store_true", help="also analyse it and print detectable taxes")
+    parser.add_argument(
+        "--earlier", type=Path, help="a measured campaign's folder: what its variance would find"
+    )
+    parser.add_argument(
+        "--hours",
+        type=float,
+        help="how these are best divided between blocks of launches and requests; wants --analyze",
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.hours is not None and not args.analyze:
+        raise ConfigError(
+            "--hours wants --analyze: what launches differ by is taken from the analysed rehearsal"
+        )
+    root, times = rehearse(load_campaign(args.configfile), args.root, seed=args.seed)
+    if args.analyze:
+        analyse(root)
+    print(outlook(root, times, args.hours))
+    if args.earlier is not None:
+        lines = [
+            "",
+            f"by the variance of {args.earlier}:",
+            *power_lines(CampaignFolder(args.earlier).aggregate),
+        ]
+        if args.hours is not None:
+            earlier = read_aggregate(CampaignFolder(args.earlier).aggregate)
+            rates = ReferenceRates.of_document(read_json(CampaignFolder(root).reference_rates))
+            config = load_campaign(args.configfile)
+            lines += ["", *hours_lines(earlier, config, rates, times, args.hours)]
+        print("\n".join(lines))
+    return 0
+
+
+COMMAND = Command(__doc__, _arguments, _run)

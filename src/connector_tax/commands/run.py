@@ -1,0 +1,40 @@
+"""Measure a campaign, or go on with one that was interrupted: Snakemake with this project's Snakefile."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from connector_tax.base.command import Command
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
+
+EPILOG = """
+examples:
+  connector-tax run --configfile config/demo.yaml
+  connector-tax run --configfile config/demo.yaml figures          from results on disk; never measures
+  connector-tax run --configfile config/h20.yaml -- --dry-run      everything after -- is Snakemake's
+"""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configfile", type=Path, help="the campaign; default config/config.yaml")
+    parser.add_argument("--cores", type=int, default=1, help="default %(default)s: one engine at a time")
+    parser.add_argument("targets", nargs="*", help="stages or files, and further arguments of Snakemake")
+
+
+def _run(args: argparse.Namespace) -> int:
+    snakefile = PROJECT_ROOT / "Snakefile"
+    if not snakefile.is_file():
+        raise ConfigError(
+            f"{snakefile}: not there. Campaigns are measured in a checkout of the project, not from an "
+            "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
+        )
+    chosen = [] if args.configfile is None else ["--configfile", str(args.configfile.absolute())]
+    os.chdir(PROJECT_ROOT)
+    snakemake = [sys.executable, "-m", "snakemake", "--cores", str(args.cores), *args.targets, *chosen]
+    sys.stdout.flush()
+    os.execv(sys.executable, snakemake)  # nosec B606 - a list of arguments, quoted by nobody
+
+
+COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)
