@@ -7,7 +7,9 @@ from typing import Any
 from builders import ROOT
 from page_statements import Page, Statement
 
-TEMPLATE = (ROOT / "src" / "connector_tax" / "read" / "report" / "report.html.j2").read_text().partition("<body>")[2]
+TEMPLATE = (
+    (ROOT / "src" / "connector_tax" / "read" / "report" / "report.html.j2").read_text().partition("<body>")[2]
+)
 # Headings whose section a page may lack, since there is nothing to put into it.
 MAY_LACK = ("Flags",)
 REPRODUCE = (

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from connector_tax.base.records.target import target_of
-from connector_tax.run.loadgen import selftest
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.descriptors import raise_limit
+from connector_tax.run.selftest import __main__ as selftest
 
 # Stated beforehand. A client that takes 14 us a token is busy for 28 % of a core; memory is connections (some 15 KB each) and records.
 MOST_TTFT_ERROR_P99_MS = 20.0

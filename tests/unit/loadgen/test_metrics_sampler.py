@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.run.loadgen import sampler
+from connector_tax.run.sampler import sampler
 from connector_tax.run.sampler.sampler import parse_metrics, sampling, scrape_once, scrape_patiently
 
 NEW = """
