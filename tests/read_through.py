@@ -9,6 +9,8 @@ from typing import Any
 
 from builders import DATE, SMALL, Behaviour
 
+from connector_tax.cli import command
+
 SECTIONS: dict[str, Any] = {
     **SMALL,
     "connectors": ["plain", "noop_connector", "mooncake_both"],

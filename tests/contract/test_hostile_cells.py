@@ -200,22 +200,21 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
         campaign.receipt(connector, "a")
     folders = campaign.run("noop_connector", "a")
     cells = [folders.cell(spec.cell_id) for spec in cells_of(campaign.config, "noop_connector", "a")]
-    with pytest.MonkeyPatch.context() as patch:
-        # What cannot be otherwise in a campaign without damage is asked of the two first cells alone.
-        few = around / "few" / "demo"
-        shutil.copytree(
-            campaign.root, few, ignore=shutil.ignore_patterns(*(c.cell_id for c in cells[UNDAMAGED:]))
-        )
-        ids = [c.cell_id for c in cells[:UNDAMAGED]]
-        receipt_of(CampaignFolder(few), "noop_connector", ids)
-        draw_nothing(few)
-        sound = read(few, patch, draw=False)
-        for (damage, _), cell in zip(CELLS.values(), cells[UNDAMAGED:], strict=True):
-            damage(cell, around / "secret")
-        folders.receipt.unlink()
-        draw_nothing(campaign.root)
-        with watched(around, around / "results") as watch:
-            found = read(campaign.root, patch, draw=False)
+    # What cannot be otherwise in a campaign without damage is asked of the two first cells alone.
+    few = around / "few" / "demo"
+    shutil.copytree(
+        campaign.root, few, ignore=shutil.ignore_patterns(*(c.cell_id for c in cells[UNDAMAGED:]))
+    )
+    ids = [c.cell_id for c in cells[:UNDAMAGED]]
+    receipt_of(CampaignFolder(few), "noop_connector", ids)
+    draw_nothing(few)
+    sound = read(few, draw=False)
+    for (damage, _), cell in zip(CELLS.values(), cells[UNDAMAGED:], strict=True):
+        damage(cell, around / "secret")
+    folders.receipt.unlink()
+    draw_nothing(campaign.root)
+    with watched(around, around / "results") as watch:
+        found = read(campaign.root, draw=False)
     place = {name: cell.cell_id for name, cell in zip(CELLS, cells[UNDAMAGED:], strict=True)}
     return Damaged(campaign, place, sound, found, watch)
 

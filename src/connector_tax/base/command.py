@@ -45,4 +45,9 @@ class Command:
     def main(self, argv: Sequence[str] | None = None, prog: str | None = None) -> None:
         """Do it as a process's own work and exit: 2 for what a person can mend, 70 for a bug, else as ``run`` says."""
         arguments = sys.argv[1:] if argv is None else argv
-        run_door(lambda: sys.exit(self.call(arguments, prog)), interrupted=self.interrupted)
+
+        def do() -> None:
+            if code := self.call(arguments, prog):
+                sys.exit(code)
+
+        run_door(do, interrupted=self.interrupted)

@@ -32,8 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Campaign, Result]:
     )
     rates = campaign.measure_everything()
     assert (rates["ref_safe_per_s"], rates["ref_load_per_s"]) == (2.0, 4.0)
-    with pytest.MonkeyPatch.context() as patch:
-        return campaign, read(campaign.root, patch)
+    return campaign, read(campaign.root)
 
 
 @pytest.fixture
