@@ -47,12 +47,12 @@ demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two 
 	@echo "report: $$PWD/results/vllm-cpu/report.html"
 
 rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
-	$(BIN)/python scripts/rehearse.py --configfile $(CONFIG) --analyze
+	$(BIN)/connector-tax rehearse --configfile $(CONFIG) --analyze
 
 ROOT ?= results/demo
 FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet.yaml)
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
-	$(BIN)/python scripts/simulate_fleet.py --root $(ROOT) --fleet $(FLEET)
+	$(BIN)/connector-tax fleet --root $(ROOT) --fleet $(FLEET)
 
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
 TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/vllm
@@ -83,7 +83,7 @@ figures: env  ## make the analysis, figures and report of CONFIG anew from its r
 status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.
 	@test -e .venv/.complete || { echo "error: nothing is installed yet, or it is being installed: make env" >&2; exit 2; }
-	@$(BIN)/python scripts/status.py --configfile $(CONFIG)
+	@$(BIN)/connector-tax status --configfile $(CONFIG)
 
 revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM
 	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }

@@ -18,7 +18,7 @@ REPRODUCE = (
     "One server, exactly as it was launched:",
 )
 COMMANDS = (
-    " ".join(f".venv/bin/python scripts/{s}.py --root {{root}}" for s in ("analyze", "plot_connector_tax", "build_report")),
+    " ".join(f".venv/bin/connector-tax {s} --root {{root}}" for s in ("analyze", "figures", "report")),
     ".venv/bin/snakemake --cores 1 --configfile config/<file>.yaml",
     "bash {root}/<date>_<configuration>/phase_a/launch.sh",
 )  # fmt: skip

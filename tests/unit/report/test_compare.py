@@ -344,7 +344,7 @@ def _no_confidence(b: Aggregate) -> None:
     [
         (_another_shape, NotComparable, r"4096 prompt and 256 output tokens in a and 512 prompt and 256"),
         (_another_confidence, NotComparable, r"confidence is 0\.95 in a and 0\.9 in b\. Analyse"),
-        (_no_confidence, ArtifactError, r"b: provenance\.confidence is None.*scripts/analyze\.py"),
+        (_no_confidence, ArtifactError, r"b: provenance\.confidence is None.*connector-tax analyze"),
     ],
 )
 def test_campaigns_that_answer_other_questions_are_refused(

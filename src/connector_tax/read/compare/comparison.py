@@ -260,7 +260,7 @@ def _one_confidence(a: Side, b: Side) -> float:
         if value is None or not 0 < value < 1:
             raise ArtifactError(
                 f"{side.path}: provenance.confidence is {value}, so its intervals cannot be compared. "
-                "Make the aggregate again with scripts/analyze.py."
+                "Make the aggregate again with connector-tax analyze."
             )
         found.append(value)
     if found[0] != found[1]:

@@ -61,7 +61,7 @@ def read_aggregate_file(path: Path) -> Aggregate:
         found = value.get("schema_version") if isinstance(value, dict) else None
         raise ArtifactError(
             f"{path}: schema {found!r}, this version reads {AGGREGATE_SCHEMA}. "
-            "Make it again with scripts/analyze.py."
+            "Make it again with connector-tax analyze."
         )
     return value
 

@@ -37,7 +37,7 @@ def reading(aggregate: Aggregate, path: Path) -> Iterator[None]:
         fault = fault_of_aggregate(aggregate)
         if fault is None:
             raise
-        raise ArtifactError(f"{path}: {fault}. Make it again with scripts/analyze.py.") from error
+        raise ArtifactError(f"{path}: {fault}. Make it again with connector-tax analyze.") from error
 
 
 def fault_of_aggregate(aggregate: Aggregate) -> str | None:

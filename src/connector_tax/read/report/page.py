@@ -72,7 +72,7 @@ def figures_view(folder: CampaignFolder) -> list[dict[str, Any]]:
     for k, entry in enumerate(index["figures"] if fault is None else ()):
         fault = fault or misfit(entry, DRAWN if entry["drawn"] else OMITTED, f"figures[{k}]")
     if fault is not None:
-        raise ArtifactError(f"{path}: {fault}. Draw the figures again with scripts/plot_connector_tax.py.")
+        raise ArtifactError(f"{path}: {fault}. Draw the figures again with connector-tax figures.")
     return [_figure(folder, entry) for entry in index["figures"]]
 
 
@@ -84,7 +84,5 @@ def _figure(folder: CampaignFolder, entry: dict[str, Any]) -> dict[str, Any]:
     try:
         data = read_whole(path)
     except FileNotFoundError as error:
-        raise ArtifactError(
-            f"{path}: no such file. Draw it again with scripts/plot_connector_tax.py."
-        ) from error
+        raise ArtifactError(f"{path}: no such file. Draw it again with connector-tax figures.") from error
     return {**entry, "uri": "data:image/svg+xml;base64," + base64.b64encode(data).decode("ascii")}

@@ -222,9 +222,9 @@ def _reproduce(aggregate: Aggregate) -> list[Text]:
         {
             "what": "Numbers, figures and this page from the raw artifacts, on any machine (no GPU, no vLLM):",
             "commands": [
-                f".venv/bin/python scripts/analyze.py --root {root}",
-                f".venv/bin/python scripts/plot_connector_tax.py --root {root}",
-                f".venv/bin/python scripts/build_report.py --root {root}",
+                f".venv/bin/connector-tax analyze --root {root}",
+                f".venv/bin/connector-tax figures --root {root}",
+                f".venv/bin/connector-tax report --root {root}",
             ],
         },
         {

@@ -49,5 +49,5 @@ def read_aggregate(path: Path) -> dict[str, Any]:
     fault = misfit(aggregate, {})
     fault = fault or misfit(aggregate, {part: form for part, form in _PARTS.items() if part in aggregate})
     if fault:
-        raise ArtifactError(f"{path}: cannot be read: {fault}. Make it again with scripts/analyze.py.")
+        raise ArtifactError(f"{path}: cannot be read: {fault}. Make it again with connector-tax analyze.")
     return aggregate
