@@ -8,6 +8,16 @@ from pathlib import Path
 # Of a server's key, where no other variable is named.
 DEFAULT_KEY = "OPENAI_API_KEY"
 AUTO = None
+# Beyond these nothing is a load: gaps of eleven days, and more than sixteen workers can send.
+LEAST_RATE_PER_S, MOST_RATE_PER_S = 1e-6, 1e5
+# Two years; times are added up in 64 bits of nanoseconds.
+MOST_SECONDS = 63_072_000.0
+MOST_SEED = 2**63 - 1
+MOST_REQUESTS = 10**9
+MOST_IN_FLIGHT = 10**6
+MOST_WORKERS = 64
+# Of a gamma process: beyond them every arrival is due at once, or the process is a fixed one.
+GAMMA_SHAPES = 0.01, 10_000.0
 
 EXAMPLES = """
 examples:
@@ -43,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("load").add_mutually_exclusive_group(required=True)
     load.add_argument("--rates", help="open loop: requests per second, comma-separated: 0.5,1,2")
     load.add_argument("--rate", help="open loop: one rate, for several shapes")
-    load.add_argument("--concurrency", type=_number(int, 1), help="closed loop: so many requests in flight")
+    load.add_argument(
+        "--concurrency", type=_number(int, 1, MOST_IN_FLIGHT), help="closed loop: so many requests in flight"
+    )
     load.add_argument("--max-throughput", action="store_true", help="closed loop at the in-flight cap")
     load.add_argument("--offline", action="store_true", help="all of --num-prompts at once")
     load.add_argument(
@@ -58,20 +70,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrival", choices=["fixed", "poisson", "gamma"], default="fixed", help="of open loops"
     )
     pattern.add_argument(
-        "--gamma-shape", type=_number(float), help="for --arrival gamma: above 1 more regular"
+        "--gamma-shape", type=_number(float, *GAMMA_SHAPES), help="for --arrival gamma: above 1 more regular"
     )
     pattern.add_argument(
         "--ramp-up",
-        type=_number(float),
+        type=_seconds(),
         metavar="S",
         help="seconds until --concurrency, or --rate from --ramp-from, is reached",
     )
     pattern.add_argument(
-        "--ramp-from", type=_number(float), metavar="RATE", help="the rate with which --ramp-up begins"
+        "--ramp-from", type=_rate, metavar="RATE", help="the rate with which --ramp-up begins"
     )
-    pattern.add_argument("--speed", type=_number(float), default=1.0, help="of a trace: 2 is twice as fast")
     pattern.add_argument(
-        "--inflight-cap", type=_number(int, 1), default=256, help="open-loop arrivals beyond it are dropped"
+        "--speed", type=_number(float, 1e-6, 1e6), default=1.0, help="of a trace: 2 is twice as fast"
+    )
+    pattern.add_argument(
+        "--inflight-cap",
+        type=_number(int, 1, MOST_IN_FLIGHT),
+        default=256,
+        help="open-loop arrivals beyond it are dropped",
     )
 
     prompts = parser.add_argument_group("prompts and answers")
@@ -99,15 +116,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument(
         "--text", action="store_true", help="words in place of token ids, also for completions"
     )
-    prompts.add_argument("--temperature", type=_number(float, 0), default=0.0)
-    prompts.add_argument("--top-p", type=_number(float))
-    prompts.add_argument("--top-k", type=int)
+    prompts.add_argument("--temperature", type=_number(float, 0, 1e6), default=0.0)
+    prompts.add_argument("--top-p", type=_number(float, None, 1.0), help="above 0, at most 1")
+    prompts.add_argument("--top-k", type=_number(int, -1, MOST_REQUESTS), help="-1: all tokens")
     prompts.add_argument("--extra-body", metavar="JSON", help="further members of every request")
     prompts.add_argument("--token-ids", default="1000,30000", help="range that prompts draw from: low,high")
     prompts.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
     prompts.add_argument(
         "--chars-per-token",
-        type=_number(float),
+        type=_number(float, 0.01, 1000.0),
         default=4.0,
         help="of ShareGPT answers, to tell their length",
     )
@@ -115,37 +132,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length = parser.add_argument_group("how long")
     length.add_argument(
         "--num-prompts",
-        type=_number(int, 1),
+        type=_number(int, 1, MOST_REQUESTS),
         metavar="N",
         help="send so many requests (or sessions), then end",
     )
     length.add_argument(
-        "--duration", type=_number(float, 0), default=60, metavar="S", help="seconds of window at least"
+        "--duration", type=_seconds(0), metavar="S", help="seconds of window at least (default: 60)"
     )
     length.add_argument(
         "--min-completed",
-        type=_number(int, 0),
-        default=200,
+        type=_number(int, 0, MOST_REQUESTS),
         metavar="N",
-        help="requests of the window at least",
+        help="requests of the window at least (default: 200)",
     )
     length.add_argument(
         "--warmup",
-        type=_number(float, 0),
+        type=_seconds(0),
         metavar="S",
         help="seconds, not counted (default: 10; 0 with --num-prompts)",
     )
     length.add_argument(
-        "--max-seconds", "--max-cell", type=_number(float), default=900, metavar="S", help="a cell may take"
+        "--max-seconds", "--max-cell", type=_seconds(), default=900, metavar="S", help="a cell may take"
     )
     length.add_argument(
         "--drain-timeout",
-        type=_number(float, 0),
+        type=_seconds(0),
         default=120,
         metavar="S",
         help="for what is in flight at the end",
     )
-    length.add_argument("--request-timeout", type=_number(float), metavar="S", help="a request may take")
+    length.add_argument("--request-timeout", type=_seconds(), metavar="S", help="a request may take")
 
     wanted = parser.add_argument_group("what is wanted")
     wanted.add_argument("--slo", help="limits of a cell: ttft_p90=500ms,tpot_p90=50ms")
@@ -155,37 +171,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--out", type=Path, required=True, help="folder for requests, summary.json, summary.csv and load.html"
+        "--out",
+        type=_folder,
+        required=True,
+        help="folder for requests, summary.json, summary.csv and load.html",
     )
     output.add_argument("--event-log", action="store_true", help="write every event to OUT/events_*.jsonl")
     output.add_argument("--no-token-times", action="store_true", help="no ITL; less work per token")
     output.add_argument(
         "--workers", type=_workers, default=AUTO, help="load-generator processes, or auto (default)"
     )
-    output.add_argument("--seed", type=_number(int, 0), default=0, help="of the schedule")
+    output.add_argument("--seed", type=_number(int, 0, MOST_SEED), default=0, help="of the schedule")
     output.add_argument(
-        "--nonce", type=_number(int, 0), help="of the prompts; by default each run has new ones"
+        "--nonce", type=_number(int, 0, MOST_SEED), help="of the prompts; by default each run has new ones"
     )
 
 
 def _workers(text: str) -> int | None:
     if text == "auto":
         return AUTO
-    return int(_number(int, 1)(text))
+    return int(_number(int, 1, MOST_WORKERS)(text))
 
 
-def _number(kind: type[int] | type[float], least: float | None = None) -> Callable[[str], float]:
-    """A finite number, at least ``least``; above 0 where that is None. argparse prints what it raises."""
+def _seconds(least: float | None = None) -> Callable[[str], float]:
+    return _number(float, least, MOST_SECONDS)
+
+
+def _rate(text: str) -> float:
+    return _number(float, LEAST_RATE_PER_S, MOST_RATE_PER_S)(text)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("it names no folder")
+    return Path(text)
+
+
+def _number(
+    kind: type[int] | type[float], least: float | None = None, most: float = math.inf
+) -> Callable[[str], float]:
+    """A finite number from ``least``, or above 0 where that is None, to ``most``. argparse prints what it raises."""
 
     def parse(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             wanted = "whole number" if kind is int else "number"
-            raise argparse.ArgumentTypeError(f"{text!r} is no {wanted}") from None
-        if not math.isfinite(value) or (value <= 0 if least is None else value < least):
-            bound = "above 0" if least is None else f"{least:g} or more"
-            raise argparse.ArgumentTypeError(f"{text}: it has to be {bound}")
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {wanted}") from None
+        # Compared before anything else: a whole number may be too large for a float.
+        if not (value > 0 if least is None else value >= least) or not value <= most or value == math.inf:
+            bound = "above 0" if least is None else f"{least:,g} or more"
+            upto = "" if most == math.inf else f", and at most {most:,.0f}"
+            raise argparse.ArgumentTypeError(f"{text[:40]}: it has to be {bound}{upto}")
         return value
 
     return parse

@@ -2,20 +2,23 @@
 
 import argparse
 import json
-import math
 import secrets
 from typing import Any
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import shown
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.target import RequestForm
 from connector_tax.base.units import is_number, ratio_of
+from connector_tax.load.arguments import LEAST_RATE_PER_S, MOST_RATE_PER_S
 from connector_tax.load.plan import Load, Sweep, Timing
 from connector_tax.load.server import Access
 from connector_tax.load.slo import parse_goodput, parse_slo
-from connector_tax.run.workload.lengths import parse_lengths
+from connector_tax.run.workload.lengths import MOST_TOKENS, parse_lengths
 
 NONCE_BITS = 32
+# Digits that no number of tokens needs.
+_DIGITS = 12
 # Of seven digits, as the renderer writes them.
 MOST_TOKEN_ID = 10_000_000
 # Members of the body that the client has to know of; each has an option of its own.
@@ -52,11 +55,9 @@ def load_of(args: argparse.Namespace) -> Load:
             insecure=args.insecure,
         ),
         out=args.out,
-        rates_per_s=parse_rates(args.rates or args.rate) if args.rates or args.rate else (),
+        rates_per_s=parse_rates(_first(args.rates, args.rate)) if _has_rate(args) else (),
         pattern=_pattern(args),
-        shapes=()
-        if args.sessions or args.prompts or args.trace
-        else parse_shapes(args.shapes or args.shape.replace(",", "x")),
+        shapes=_shapes(args),
         sessions=args.sessions,
         prompts=args.prompts,
         trace=args.trace,
@@ -75,15 +76,15 @@ def load_of(args: argparse.Namespace) -> Load:
         timing=Timing(
             num_requests=args.num_prompts,
             warmup_s=args.warmup if args.warmup is not None else 0.0 if finite else 10.0,
-            duration_s=0.0 if finite else args.duration,
-            min_completed=0 if finite else args.min_completed,
+            duration_s=0.0 if finite else _first(args.duration, 60.0),
+            min_completed=0 if finite else _first(args.min_completed, 200),
             max_cell_s=args.max_seconds,
             drain_timeout_s=args.drain_timeout,
             inflight_cap=args.inflight_cap,
         ),
         sweep=_sweep(args),
-        slo=parse_slo(args.slo) if args.slo else (),
-        goodput=parse_goodput(args.goodput) if args.goodput else (),
+        slo=parse_slo(args.slo) if args.slo is not None else (),
+        goodput=parse_goodput(args.goodput) if args.goodput is not None else (),
         percentiles=_percentiles(args.percentiles),
         workers=args.workers,
         token_ids=(low, high),
@@ -106,8 +107,10 @@ def parse_rates(text: str) -> tuple[float, ...]:
         rates = tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise ConfigError(f"rates {text!r}: give numbers separated by commas, such as 0.5,1,2.") from error
-    if not all(0 < rate < math.inf for rate in rates):
-        raise ConfigError(f"rates {text!r}: every rate must be above 0 requests per second.")
+    if not all(LEAST_RATE_PER_S <= rate <= MOST_RATE_PER_S for rate in rates):
+        raise ConfigError(
+            f"rates {text!r}: every rate must be from {LEAST_RATE_PER_S:g} to {MOST_RATE_PER_S:,.0f} requests per second."
+        )
     if len({f"{rate:g}" for rate in rates}) < len(rates):
         raise ConfigError(f"rates {text!r}: one of them stands there twice.")
     return rates
@@ -122,14 +125,40 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
     shapes = []
     for part in text.split(","):
         numbers = part.split("x")
-        if len(numbers) != 2 or not all(is_number(n) and int(n) > 0 for n in numbers):
-            raise ConfigError(f"shape {part!r}: give INPUTxOUTPUT in tokens, such as 4096x256.")
-        shapes.append(Shape(int(numbers[0]), int(numbers[1])))
+        if len(numbers) != 2 or not all(is_number(n) and len(n) <= _DIGITS for n in numbers):
+            raise ConfigError(f"shape {shown(part)}: give INPUTxOUTPUT in tokens, such as 4096x256.")
+        shape = Shape(int(numbers[0]), int(numbers[1]))
+        if not all(1 <= n <= MOST_TOKENS for n in (shape.input_tokens, shape.output_tokens)):
+            raise ConfigError(f"shape {part!r}: both numbers are from 1 to {MOST_TOKENS:,} tokens.")
+        shapes.append(shape)
+    if len(set(shapes)) < len(shapes):
+        raise ConfigError(f"shapes {text!r}: one of them stands there twice.")
     return tuple(shapes)
 
 
+def _shapes(args: argparse.Namespace) -> tuple[Shape, ...]:
+    if args.sessions is not None or args.prompts is not None or args.trace is not None:
+        return ()
+    shapes = parse_shapes(args.shapes if args.shapes is not None else args.shape.replace(",", "x"))
+    for name, drawn, left in (
+        ("--input-length", args.input_length, {s.output_tokens for s in shapes}),
+        ("--output-length", args.output_length, {s.input_tokens for s in shapes}),
+    ):
+        if drawn is not None and len(left) < len(shapes):
+            raise ConfigError(f"--shapes {args.shapes}: with {name} two of them are the same load.")
+    return shapes
+
+
+def _first(given: Any, otherwise: Any) -> Any:
+    return otherwise if given is None else given
+
+
+def _has_rate(args: argparse.Namespace) -> bool:
+    return args.rates is not None or args.rate is not None
+
+
 def _check_combinations(args: argparse.Namespace) -> None:
-    open_loop = bool(args.rates or args.rate or args.find_rate)
+    open_loop = _has_rate(args) or args.find_rate is not None
     drawn = args.input_length is not None
     with_file = args.sessions is not None or args.prompts is not None or args.trace is not None
     for wrong, message in (
@@ -138,7 +167,7 @@ def _check_combinations(args: argparse.Namespace) -> None:
             "--gamma-shape: goes with --arrival gamma, and that with it.",
         ),
         (
-            args.ramp_from is not None and not (args.rates or args.rate),
+            args.ramp_from is not None and not _has_rate(args),
             "--ramp-from: goes with --rate or --rates.",
         ),
         (
@@ -156,13 +185,30 @@ def _check_combinations(args: argparse.Namespace) -> None:
         ),
         (args.offline and args.num_prompts is None, "--offline: needs --num-prompts."),
         (
-            bool(args.find_rate) != bool(args.slo and args.find_rate),
+            args.find_rate is not None and args.slo is None,
             "--find-rate: needs --slo, which it is to hold.",
         ),
         (
-            bool(args.find_rate) and args.num_prompts is not None,
+            args.find_rate is not None and args.num_prompts is not None,
             "--find-rate: cells of a number of requests have no rate to hold; leave --num-prompts out.",
         ),
+        (
+            args.trace is not None and (args.duration is not None or args.min_completed is not None),
+            "--trace: ends with its last answer; leave --duration and --min-completed out. --max-seconds bounds it.",
+        ),
+        (
+            args.num_prompts is not None and (args.duration is not None or args.min_completed is not None),
+            "--num-prompts: ends the cell by itself; leave --duration and --min-completed out. --max-seconds bounds it.",
+        ),
+        (
+            args.offline and bool(args.warmup),
+            "--warmup: all requests of --offline are sent at once; there is nothing before them.",
+        ),
+        (
+            args.ca_file is not None and not args.base_url.lower().startswith("https:"),
+            "--ca-file: goes with https.",
+        ),
+        (args.insecure and not args.base_url.lower().startswith("https:"), "--insecure: goes with https."),
         (args.speed != 1.0 and args.trace is None, "--speed: goes with --trace."),
         (
             args.trace is not None and (args.sessions or args.prompts),
@@ -188,13 +234,13 @@ def _check_combinations(args: argparse.Namespace) -> None:
         ),
         (
             args.no_stream and any(limit.metric in ("ttft", "tpot", "itl") for limit in parse_slo(args.slo))
-            if args.slo
+            if args.slo is not None
             else False,
             "--slo: answers in one piece have no TTFT, TPOT or ITL; give e2e, or leave --no-stream out.",
         ),
         (
             args.no_token_times and any(limit.metric == "itl" for limit in parse_slo(args.slo))
-            if args.slo
+            if args.slo is not None
             else False,
             "--slo: ITL needs the times of all tokens; leave --no-token-times out.",
         ),
@@ -225,8 +271,10 @@ def _body(args: argparse.Namespace) -> dict[str, Any]:
     if args.extra_body is None:
         return body
     try:
-        extra = json.loads(args.extra_body)
-    except ValueError as error:
+        extra = json.loads(args.extra_body, parse_constant=_no_number)
+        # What is sent is JSON again: no infinity (1e999), no half of a surrogate pair, no nesting without end.
+        json.dumps(extra, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"--extra-body: not JSON ({error}). Give an object, such as '{{\"min_p\": 0.1}}'."
         ) from error
@@ -236,6 +284,10 @@ def _body(args: argparse.Namespace) -> dict[str, Any]:
         if name in OWN_MEMBERS:
             raise ConfigError(f"--extra-body: {name} is the client's own; use {OWN_MEMBERS[name]}.")
     return {**body, **extra}
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _sweep(args: argparse.Namespace) -> Sweep | None:
@@ -248,9 +300,9 @@ def _sweep(args: argparse.Namespace) -> Sweep | None:
         raise ConfigError(
             f"--find-rate {args.find_rate!r}: give LOW:HIGH in requests per second, such as 0.5:64."
         ) from error
-    if not colon or not 0 < first < last < math.inf:
+    if not colon or not LEAST_RATE_PER_S <= first < last <= MOST_RATE_PER_S:
         raise ConfigError(
-            f"--find-rate {args.find_rate!r}: give LOW:HIGH with 0 < LOW < HIGH, such as 0.5:64."
+            f"--find-rate {args.find_rate!r}: give LOW:HIGH with LOW < HIGH, from {LEAST_RATE_PER_S:g} to {MOST_RATE_PER_S:,.0f}, such as 0.5:64."
         )
     try:
         precision = ratio_of(args.precision)
@@ -275,7 +327,11 @@ def _percentiles(text: str) -> tuple[float, ...]:
 
 def _token_range(text: str) -> tuple[int, int]:
     numbers = text.split(",")
-    if len(numbers) != 2 or not all(is_number(n) for n in numbers) or int(numbers[0]) >= int(numbers[1]):
+    if (
+        len(numbers) != 2
+        or not all(is_number(n) and len(n) <= _DIGITS for n in numbers)
+        or int(numbers[0]) >= int(numbers[1])
+    ):
         raise ConfigError(f"token ids {text!r}: give LOW,HIGH with LOW below HIGH, such as 1000,100000.")
     if int(numbers[1]) > MOST_TOKEN_ID:
         raise ConfigError(f"token ids {text!r}: {MOST_TOKEN_ID} is the highest that HIGH may be.")

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
+from connector_tax.base.opening import printable
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import block_length, estimate_percentiles
 from connector_tax.load.foreign import read_results
 from connector_tax.load.foreign_result import PERCENTILES, ForeignResult
 from connector_tax.load.results import CONFIDENCE, DRAWS, LATENCIES, Level
 from connector_tax.load.table import NAMES, UNKNOWN, columns, level_text
+
+# Of another tool's words in the head of a column.
+MOST_CHARACTERS = 60
 
 
 def compare_files(paths: Sequence[Path]) -> str:
@@ -20,9 +24,12 @@ def compare_files(paths: Sequence[Path]) -> str:
         ConfigError: a file that is no result of a known tool.
     """
     results = [result for path in paths for result in read_results(path)]
-    header = ["", *(f"{r.tool} {r.version}" if r.version else r.tool for r in results)]
+    header = [
+        "",
+        *(printable(f"{r.tool} {r.version}" if r.version else r.tool, MOST_CHARACTERS) for r in results),
+    ]
     rows = [
-        ["load", *(r.load or UNKNOWN for r in results)],
+        ["load", *(printable(r.load or UNKNOWN, MOST_CHARACTERS) for r in results)],
         ["completed", *(str(r.completed) for r in results)],
         ["failed", *(UNKNOWN if r.failed is None else str(r.failed) for r in results)],
         ["requests/s", *(_number(r.requests_per_s) for r in results)],
@@ -33,7 +40,7 @@ def compare_files(paths: Sequence[Path]) -> str:
             levels = [_level(r, name, q) for r in results]
             if any(level.point is not None for level in levels):
                 rows.append([f"{NAMES[name]} {q}, ms", *(level_text(level) for level in levels)])
-    notes = list(dict.fromkeys(note for r in results for note in r.notes))
+    notes = list(dict.fromkeys(printable(note) for r in results for note in r.notes))
     return "\n".join([*columns([header, *rows]), "", *notes])
 
 

@@ -115,6 +115,7 @@ def read_documents(path: Path) -> list[Document]:
     # RuntimeError: links in a circle; ValueError: a name that holds a null byte.
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
+    content = content.removeprefix(b"\xef\xbb\xbf")  # an editor's byte order mark
     if not content.strip():
         raise ConfigError(f"{path}: holds nothing.")
     if any(word in content for word in _NO_JSON):

@@ -18,6 +18,7 @@ from connector_tax.load.slo import CellLimit, RequestLimit
 from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.run.loadgen.descriptors import in_flight
 from connector_tax.run.loadgen.placement import Core, Placement, place
+from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.datasets import check_prompts, read_prompts
 from connector_tax.run.workload.lengths import parse_lengths
 
@@ -115,6 +116,10 @@ def contents_of(load: Load) -> tuple[Content, ...]:
         write_trace(load.trace, path, speed=load.speed)
         return (_sessions(path, load),)
     if load.sessions is not None:
+        if load.pattern["arrival"] in OPEN_LOOP and read_sessions(load.sessions)[0].arrival_s is not None:
+            raise ConfigError(
+                f"--sessions {load.sessions}: its sessions have times of their own (arrival_s), so that no rate applies. Give it as --trace."
+            )
         return (_sessions(load.sessions, load),)
     if load.prompts is not None:
         path = load.out / f"{load.prompts.stem}.prompts.jsonl"
@@ -229,6 +234,7 @@ def _tokens_per_s(spec: CellSpec, content: Content) -> float:
         if spec.sessions is not None:
             sessions = read_sessions(Path(spec.sessions))
             turns = sum(len(s.turns) for s in sessions) / len(sessions)
+            # A trace's rate is its own.
             if sessions[-1].arrival_s:
                 turns *= len(sessions) / sessions[-1].arrival_s / spec.rate_per_s
         return spec.rate_per_s * turns * content.mean_output_tokens

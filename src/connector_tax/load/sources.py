@@ -31,7 +31,7 @@ import msgspec
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import parse_json, write_bytes
 from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, open_stream, shown
-from connector_tax.base.records.sessions import BLOCK_TOKENS
+from connector_tax.base.records.sessions import BLOCK_TOKENS, read_sessions
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, is_number
 from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
 
@@ -260,6 +260,8 @@ def write_trace(source: Path, into: Path, *, speed: float) -> int:
     if not (math.isfinite(speed) and speed > 0):
         raise ConfigError(f"speed {speed!r}: a number above 0 is wanted; 2 is twice as fast as the trace.")
     _refuse_same(source, into)
+    if _is_sessions(source):
+        return _write_sessions(source, into, speed)
     arrivals = sorted(_arrivals(source), key=lambda arrival: arrival.at_ns)
     if not arrivals:
         raise ConfigError(f"{source}: holds no request of a trace. {_KNOWN_TRACES}")
@@ -270,6 +272,33 @@ def write_trace(source: Path, into: Path, *, speed: float) -> int:
     lines = (_session(a, (a.at_ns - start_ns) / NS_PER_S / speed) for a in arrivals)
     write_bytes(into, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return len(arrivals)
+
+
+def _is_sessions(source: Path) -> bool:
+    _, first = next(_lines(source), (0, b""))
+    if not _JSON_LINES.match(first):
+        return False
+    with _at(source, "line 1"):
+        value = _json(first)
+    return isinstance(value, dict) and "turns" in value
+
+
+def _write_sessions(source: Path, into: Path, speed: float) -> int:
+    """A session file whose sessions have times of their own, in order of these, the first at 0."""
+    arrivals = [session.arrival_s for session in read_sessions(source)]
+    known = [a for a in arrivals if a is not None]
+    if len(known) < len(arrivals):
+        raise ConfigError(
+            f"{source}: {len(arrivals) - len(known)} of {len(arrivals)} sessions have no arrival_s, so it is no trace. Give it as "
+            "--sessions, with a rate."
+        )
+    values = [(at, _json(line)) for at, (_, line) in zip(known, _lines(source), strict=True)]
+    lines = [
+        msgspec.json.encode({**value, "arrival_s": (at - min(known)) / speed})
+        for at, value in sorted(values, key=lambda pair: pair[0])
+    ]
+    write_bytes(into, b"\n".join(lines) + b"\n")
+    return len(lines)
 
 
 def _session(arrival: _Arrival, arrival_s: float) -> dict[str, Any]:

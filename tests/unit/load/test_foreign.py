@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.load.comparing import compare_files
 from connector_tax.load.foreign import read_result, read_results
 from connector_tax.load.foreign_result import SingleRequests
 
@@ -340,3 +341,16 @@ def test_numbers_that_are_none_in_json_are_read_as_unknown(tmp_path: Path) -> No
     assert read_result(path) == read_result(SAMPLES / "vllm_plain.json")
     path.write_text("\n".join([path.read_text()] * 2))
     assert len(read_results(path)) == 2
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    marked = tmp_path / "marked.json"
+    marked.write_bytes(b"\xef\xbb\xbf" + VLLM.read_bytes())
+    assert read_result(marked).completed == 26
+
+
+def test_words_of_a_strangers_file_move_no_cursor(tmp_path: Path) -> None:
+    path = altered(VLLM, tmp_path / "v.json", lambda v: v.update(request_rate="1\x1b[2J\n" + "9" * 500))
+    said = compare_files([path])
+    assert "\x1b" not in said and max(map(len, said.splitlines())) < 400
+    assert said.splitlines()[1].startswith("load")

@@ -1,0 +1,128 @@
+"""The command line of ``connector-tax load``: what cannot be a load is refused in one line, before any server is asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.sessions import read_sessions
+from connector_tax.cli import command
+from connector_tax.load.choices import load_of
+from connector_tax.load.plan import Load, contents_of
+from connector_tax.load.sources import write_trace
+
+
+def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> Load:
+    parser = command("load").parser("connector-tax load")
+    return load_of(parser.parse_args(["--base-url", url, "--out", str(tmp_path), *arguments]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rate", "1e-300"], "from 1e-06 to 100,000"),
+        (["--rate", "1e300"], "from 1e-06 to 100,000"),
+        (["--rates", ""], "give numbers separated by commas"),
+        (["--rate", ""], "give numbers separated by commas"),
+        (["--find-rate", "", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
+        (["--find-rate", "1:1e9", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
+        (["--find-rate", "1:2"], "needs --slo"),
+        (["--find-rate", "1:2", "--slo", ""], "slo"),
+        (["--rate", "5", "--goodput", ""], "goodput"),
+        (["--rate", "5", "--shapes", "10x2,10x2"], "stands there twice"),
+        (["--rate", "5", "--shapes", "10x2,20x2", "--input-length", "30"], "are the same load"),
+        (["--rate", "5", "--shapes", "10x2,10x4", "--output-length", "30"], "are the same load"),
+        (["--rate", "5", "--shape", f"{10**30},2"], "INPUTxOUTPUT"),
+        (["--rate", "5", "--shape", "9" * 5001 + ",2"], "INPUTxOUTPUT"),
+        (["--rate", "5", "--shape", "100000001,2"], "from 1 to 10,000,000 tokens"),
+        (["--rate", "5", "--token-ids", "1," + "9" * 5001], "token ids"),
+        (["--rate", "5", "--extra-body", '{"temperature": NaN}'], "--extra-body: not JSON"),
+        (["--rate", "5", "--extra-body", '{"temperature": 1e999}'], "--extra-body: not JSON"),
+        (["--rate", "5", "--extra-body", '{"a": "\\ud800"}'], "--extra-body: not JSON"),
+        (["--rate", "5", "--extra-body", '{"a":' * 100_000], "--extra-body: not JSON"),
+        (["--rate", "5", "--ca-file", "/etc/passwd"], "--ca-file: goes with https"),
+        (["--rate", "5", "--insecure"], "--insecure: goes with https"),
+        (["--trace", "t.csv", "--duration", "5"], "leave --duration and --min-completed out"),
+        (["--rate", "5", "--num-prompts", "5", "--min-completed", "5"], "--num-prompts: ends the cell"),
+        (["--offline", "--num-prompts", "5", "--warmup", "3"], "--warmup"),
+    ],
+)
+def test_what_is_no_load_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        asked(tmp_path, *arguments)
+
+
+HUGE = str(10**400)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--rate", "5", f"--{name}", "1e300"] for name in ("max-seconds", "drain-timeout", "duration", "warmup")),
+        *(["--rate", "5", f"--{name}", HUGE] for name in ("seed", "nonce", "inflight-cap", "num-prompts")),
+        ["--concurrency", "5", "--ramp-up", "1e300"],
+        ["--rate", "5", "--ramp-up", "2", "--ramp-from", "1e-300"],
+        ["--rate", "5", "--arrival", "gamma", "--gamma-shape", "1e-300"],
+        ["--rate", "5", "--workers", "100000"],
+        ["--rate", "5", "--top-p", "7"],
+        ["--rate", "5", "--top-k", "-5"],
+        ["--rate", "5", "--duration", "nan"],
+        ["--trace", "t.csv", "--speed", "1e300"],
+    ],
+)  # fmt: skip
+def test_a_value_that_nothing_can_be_measured_with_is_refused_by_its_option(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        asked(tmp_path, *arguments)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2
+    assert said.startswith(f"connector-tax load: error: argument {arguments[-2]}") and "it has to be" in said
+
+
+def test_no_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        asked(tmp_path, "--rate", "5", "--out", "")
+    assert "--out: it names no folder" in capsys.readouterr().err
+
+
+def test_a_certificate_file_is_taken_with_https_however_it_is_written(tmp_path: Path) -> None:
+    assert (
+        asked(tmp_path, "--rate", "5", "--ca-file", "ca.pem", url="HTTPS://host").access.ca_file == "ca.pem"
+    )
+
+
+def session(arrival_s: float | None, *tokens: int) -> dict[str, Any]:
+    turns = [
+        {"new_tokens": n, "output_tokens": 2, **({"after": [k - 1], "history": k - 1} if k else {})}
+        for k, n in enumerate(tokens)
+    ]
+    return {"turns": turns} if arrival_s is None else {"turns": turns, "arrival_s": arrival_s}
+
+
+def written(path: Path, *sessions: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(s) + "\n" for s in sessions))
+    return path
+
+
+@pytest.mark.parametrize("load", [["--rate", "50"], ["--find-rate", "1:9", "--slo", "ttft_p90=1s"]])
+def test_no_rate_applies_to_sessions_with_times_of_their_own(tmp_path: Path, load: list[str]) -> None:
+    path = written(tmp_path / "s.jsonl", session(0.0, 4), session(0.1, 4))
+    with pytest.raises(ConfigError, match=r"have times of their own.*Give it as --trace"):
+        contents_of(asked(tmp_path, *load, "--sessions", str(path)))
+
+
+def test_conversations_with_times_are_a_trace_that_can_be_sped_up(tmp_path: Path) -> None:
+    source = written(tmp_path / "s.jsonl", session(14.0, 4, 3), session(10.0, 5), session(12.0, 6))
+    assert write_trace(source, tmp_path / "into.jsonl", speed=2.0) == 3
+    found = read_sessions(tmp_path / "into.jsonl")
+    assert [s.arrival_s for s in found] == [0.0, 1.0, 2.0]
+    assert [len(s.turns) for s in found] == [1, 1, 2] and found[2].turns[1].history == 0
+
+
+def test_sessions_of_which_some_have_no_time_are_no_trace(tmp_path: Path) -> None:
+    source = written(tmp_path / "s.jsonl", session(0.0, 4), session(None, 5))
+    with pytest.raises(ConfigError, match="1 of 2 sessions have no arrival_s"):
+        write_trace(source, tmp_path / "into.jsonl", speed=1.0)
