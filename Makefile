@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm demo-cpu test test-quick lint format status revert-patch rehearse fleet figures clean
+.PHONY: help env demo demo-vllm demo-cpu test test-quick lint docs format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -73,6 +73,9 @@ lint: env
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src scripts launch patches
 	bash -n launch/*.sh patches/apply.sh scripts/*.sh .ci/run
 
+docs: env  ## build the documentation as a site, site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 format: env  ## apply the formatter
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -90,5 +93,5 @@ revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON'
 	patches/apply.sh --revert
 
 clean:  ## remove caches; results and environments stay
-	rm -rf .snakemake .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .snakemake .mypy_cache .ruff_cache .hypothesis .import_linter_cache site
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

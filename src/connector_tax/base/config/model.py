@@ -1,4 +1,4 @@
-"""The campaign as frozen values; names and units as in ``config/README.md``."""
+"""The campaign as frozen values; names and units as in ``docs/config.md``."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal

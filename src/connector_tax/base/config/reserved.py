@@ -100,7 +100,7 @@ def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) 
         if name in VARIABLES:
             raise ConfigError(
                 f"{where}.env.{name}: the pipeline sets {name} itself for each launch, so this would be passed over. "
-                "Leave it out; config/README.md says which key sets what."
+                "Leave it out; docs/config.md says which key sets what."
             )
 
 
