@@ -1,1 +1,1 @@
-"""``aggregate.json`` to eight figures; one file per figure, one style, a reason for each one left out."""
+"""``aggregate.json`` to nine figures; one file per figure, one style, a reason for each one left out."""
