@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm demo-cpu test test-quick lint docs format status revert-patch rehearse fleet figures clean
+.PHONY: help env demo demo-vllm demo-cpu test test-quick lint docs gpu-smoke format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,10 @@ demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two 
 	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_tiny_model.py $(CACHE)/tiny-model \
 	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
 	@echo "report: $$PWD/results/vllm-cpu/report.html"
+
+gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU, with a report, about ten minutes; says what is missing
+	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give an interpreter that has vLLM" >&2; exit 2; }
+	@$(BIN)/connector-tax gpu-smoke --engine-python "$$ENGINE_PYTHON"
 
 rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
 	$(BIN)/connector-tax rehearse --configfile $(CONFIG) --analyze

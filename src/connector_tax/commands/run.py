@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from connector_tax.base.command import Command
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -13,7 +14,7 @@ EPILOG = """
 examples:
   connector-tax run --configfile config/demo.yaml
   connector-tax run --configfile config/demo.yaml figures          from results on disk; never measures
-  connector-tax run --configfile config/h20.yaml -- --dry-run      everything after -- is Snakemake's
+  connector-tax run --configfile config/h200.yaml -- --dry-run     everything after -- is Snakemake's
 """
 
 
@@ -23,18 +24,27 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", nargs="*", help="stages or files, and further arguments of Snakemake")
 
 
-def _run(args: argparse.Namespace) -> int:
+def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn:
+    """Become Snakemake, with this project's Snakefile; ``configfile`` is the caller's.
+
+    Raises:
+        ConfigError: there is no Snakefile.
+    """
     snakefile = PROJECT_ROOT / "Snakefile"
     if not snakefile.is_file():
         raise ConfigError(
             f"{snakefile}: not there. Campaigns are measured in a checkout of the project, not from an "
             "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
         )
-    chosen = [] if args.configfile is None else ["--configfile", str(args.configfile.absolute())]
+    chosen = [] if configfile is None else ["--configfile", str(configfile.absolute())]
     os.chdir(PROJECT_ROOT)
-    snakemake = [sys.executable, "-m", "snakemake", "--cores", str(args.cores), *args.targets, *chosen]
+    snakemake = [sys.executable, "-m", "snakemake", "--cores", str(cores), *more, *chosen]
     sys.stdout.flush()
     os.execv(sys.executable, snakemake)  # nosec B606 - a list of arguments, quoted by nobody
+
+
+def _run(args: argparse.Namespace) -> int:
+    start_snakemake(args.configfile, args.cores, *args.targets)
 
 
 COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)

@@ -1,0 +1,71 @@
+"""Plain vLLM, the no-op connector and NIXL on this host's GPU: two rates, one shape, step times, a report. About ten minutes.
+
+It needs no download: the model has the shape of config/models/ and random weights. It says what is missing where it cannot run.
+"""
+
+import argparse
+import os
+from typing import Any
+
+import yaml
+
+from connector_tax.base.command import Command
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.errors import EngineError
+from connector_tax.base.files import write_text
+from connector_tax.check.request import model_folder
+from connector_tax.commands.run import start_snakemake
+from connector_tax.run.engine.gpu_host import lacking
+from connector_tax.run.measure.locks import cache_folder
+
+SMOKE = PROJECT_ROOT / "config" / "gpu-smoke.yaml"
+GPU, VIRTUAL = "gpu", "virtual-gpu"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    python = os.environ.get("ENGINE_PYTHON")
+    parser.add_argument(
+        "--engine-python", default=python, required=python is None, help="has vLLM; default $ENGINE_PYTHON"
+    )
+    parser.add_argument(
+        "--model-config",
+        default="Qwen3-0.6B",
+        help="of config/models/, or a path to a config.json; default %(default)s, which fits any card",
+    )
+    parser.add_argument(
+        "--on", choices=[GPU, VIRTUAL], default=GPU, help="a virtual GPU shows that everything else works"
+    )
+    parser.add_argument("--cores", type=int, default=1, help=argparse.SUPPRESS)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.on == GPU and (missing := lacking(args.engine_python)):
+        raise EngineError("\n".join(["this host cannot run it:", *(f"- {what}" for what in missing)]))
+    name, folder = model_folder(args.model_config, args.engine_python)
+    os.environ |= {"ENGINE_PYTHON": args.engine_python, "MODEL_FOLDER": str(folder)}
+    config = read_yaml(SMOKE)
+    config["engine"]["served_model_name"] = name
+    if args.on == VIRTUAL:
+        config = on_virtual_gpu(config)
+    path = cache_folder() / f"{config['campaign']}.yaml"
+    write_text(path, yaml.safe_dump(config, sort_keys=False))
+    print(
+        f"{name} with random weights; the report will be results/{config['campaign']}/report.html", flush=True
+    )
+    start_snakemake(path, args.cores, "--quiet", "rules")
+
+
+def on_virtual_gpu(config: dict[str, Any]) -> dict[str, Any]:
+    """The same campaign with a clock in place of the card, and NIXL as it runs beside one."""
+    engine = config["engine"]
+    args = {k: v for k, v in engine["args"].items() if k not in ("load_format", "gpu_memory_utilization")}
+    env = {**engine["env"], "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    return {
+        **config,
+        "campaign": f"{config['campaign']}-virtual",
+        "connectors": ["nixl_virtual" if c == "nixl_both" else c for c in config["connectors"]],
+        "engine": {**engine, "kind": "virtual_gpu", "virtual_gpu": {"gpu": "h200"}, "args": args, "env": env},
+    }
+
+
+COMMAND = Command(__doc__, _arguments, _run)

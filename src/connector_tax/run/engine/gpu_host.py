@@ -1,0 +1,60 @@
+"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA, NIXL."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+from connector_tax.run.engine.gpus import host_gpus
+
+# vLLM's import takes half a minute where nothing is in the page cache.
+ASK_WITHIN_S = 300
+QUESTIONS = """
+import importlib.util, json
+found = {name: importlib.util.find_spec(name) is not None for name in ("vllm", "torch", "nixl", "nixl_cu13")}
+cuda = None
+if found["torch"]:
+    import torch
+    cuda = {"build": torch.version.cuda, "available": torch.cuda.is_available()}
+print(json.dumps({**found, "cuda": cuda}))
+"""
+
+
+def lacking(engine_python: str) -> list[str]:
+    """Everything that is missing, each with what would do; empty where a campaign can begin."""
+    return list(_lacking(engine_python))
+
+
+def _lacking(engine_python: str) -> Iterator[str]:
+    gpus, fault = host_gpus()
+    if not gpus:
+        yield f"no NVIDIA GPU: {fault or 'the driver lists none'}. Take a host that has one; --on virtual-gpu runs without"
+    answer = _answer(engine_python)
+    if isinstance(answer, str):
+        yield f"{engine_python}: {answer}. Give an interpreter that has vLLM, by --engine-python or ENGINE_PYTHON"
+        return
+    if not answer["vllm"]:
+        yield f"{engine_python} has no vLLM. Install it there: pip install vllm"
+    if answer["cuda"] is None:
+        yield f"{engine_python} has no torch. It comes with vLLM"
+    elif answer["cuda"]["build"] is None:
+        yield f"{engine_python}: its torch is a CPU build. Install vLLM with a CUDA build of torch"
+    elif gpus and not answer["cuda"]["available"]:
+        yield f"{engine_python}: torch was built for CUDA {answer['cuda']['build']} and finds no card. Compare the driver (nvidia-smi)"
+    if not (answer["nixl"] or answer["nixl_cu13"]):
+        yield f"{engine_python} has no NIXL, one of the three configurations. Install it there: pip install nixl"
+
+
+def _answer(engine_python: str) -> dict[str, Any] | str:
+    try:
+        asked = subprocess.run(
+            [engine_python, "-c", QUESTIONS], capture_output=True, text=True, timeout=ASK_WITHIN_S
+        )
+        if asked.returncode != 0:
+            return (asked.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+        found: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
+        return found
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    except (ValueError, IndexError):
+        return "it does not answer as Python does"
