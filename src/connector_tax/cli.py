@@ -56,7 +56,7 @@ def import_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script; exits."""
     arguments = sys.argv[1:] if argv is None else argv
-    run_door(partial(_main, arguments), interrupted="what was measured is in --out")
+    run_door(partial(_main, arguments), interrupted="cells that were over are in --out")
 
 
 def _main(argv: Sequence[str]) -> None:
