@@ -14,4 +14,6 @@ def _run(args: argparse.Namespace) -> int:
     return run(load_of(args))
 
 
-COMMAND = Command(__doc__, add_arguments, _run, epilog=EXAMPLES, interrupted="what was measured is in --out")
+COMMAND = Command(
+    __doc__, add_arguments, _run, epilog=EXAMPLES, interrupted="cells that were over are in --out"
+)

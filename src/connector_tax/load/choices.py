@@ -239,6 +239,12 @@ def _check_combinations(args: argparse.Namespace) -> None:
             "--slo: answers in one piece have no TTFT, TPOT or ITL; give e2e, or leave --no-stream out.",
         ),
         (
+            args.no_stream and any(limit.metric != "e2e" for limit in parse_goodput(args.goodput))
+            if args.goodput
+            else False,
+            "--goodput: answers in one piece have no TTFT or TPOT; give e2e, or leave --no-stream out.",
+        ),
+        (
             args.no_token_times and any(limit.metric == "itl" for limit in parse_slo(args.slo))
             if args.slo is not None
             else False,

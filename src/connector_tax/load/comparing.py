@@ -10,7 +10,8 @@ from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import block_length, estimate_percentiles
 from connector_tax.load.foreign import read_results
 from connector_tax.load.foreign_result import PERCENTILES, ForeignResult
-from connector_tax.load.results import CONFIDENCE, DRAWS, LATENCIES, Level
+from connector_tax.load.measured import CONFIDENCE, DRAWS
+from connector_tax.load.results import LATENCIES, Level
 from connector_tax.load.table import NAMES, UNKNOWN, columns, level_text
 
 # Of another tool's words in the head of a column.
@@ -61,4 +62,4 @@ def _level(result: ForeignResult, name: str, q: str) -> Level:
         column, (percent,), DRAWS, rng, length=block_length([column]), confidence=CONFIDENCE
     )[percent]
     low, high = estimate.interval(CONFIDENCE)
-    return Level(point, low, high, column.size)
+    return Level(point, None if low is None else max(low, 0.0), high, column.size)

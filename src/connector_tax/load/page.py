@@ -15,7 +15,15 @@ from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.load.results import LATENCIES, Found, LoadCell
-from connector_tax.load.table import NAMES, level_text, summary_rows
+from connector_tax.load.table import (
+    NAMES,
+    asked_text,
+    failure_lines,
+    level_text,
+    open_reasons,
+    summary_rows,
+    unavailable_lines,
+)
 from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis
 
 FOLDER = Path(__file__).parent
@@ -119,15 +127,15 @@ def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
 
 
 def _view(cell: LoadCell, drawn: str) -> dict[str, Any]:
-    without = {
-        v.reason for name in LATENCIES for v in cell.latencies[name].values() if v.low is None and v.reason
-    }
     return {
         "cell": cell,
         "picture": drawn,
         "failed": {status: n for status, n in cell.requests.items() if status not in ("window", "ok")},
         "rows": [(NAMES[name], [level_text(v) for v in cell.latencies[name].values()]) for name in LATENCIES],
-        "without": sorted(without),
+        "asked": asked_text(cell),
+        "missing": unavailable_lines(cell),
+        "without": open_reasons(cell),
+        "said": [*failure_lines(cell), *cell.remarks],
         "share": None if cell.goodput is None else level_text(cell.goodput.share, 100),
         "late_us": cell.health["dispatch_lateness_us"],
         "thinned": cell.requests["window"] > MOST_POINTS,

@@ -3,23 +3,27 @@
 import csv
 import io
 import ipaddress
-import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from connector_tax import __version__
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import append_lines, write_json, write_text
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.load import page as pages
+from connector_tax.load.cache_hits import CacheCounters
 from connector_tax.load.live import LiveLine
+from connector_tax.load.measured import result_of
 from connector_tax.load.plan import (
     Content,
     Load,
@@ -30,7 +34,7 @@ from connector_tax.load.plan import (
     placement_for,
     workers_for,
 )
-from connector_tax.load.results import SCHEMA, Found, Judged, LoadCell, Summary, result_of
+from connector_tax.load.results import SCHEMA, Found, Judged, LoadCell, Summary
 from connector_tax.load.server import measure_words, reach
 from connector_tax.load.sweep import find_rate, judge_cell
 from connector_tax.load.table import cell_text, columns, summary_rows
@@ -40,11 +44,8 @@ from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
 from connector_tax.run.loadgen.observe import Observe
 from connector_tax.run.loadgen.placement import discover
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.run.loadgen.prefix_hits import cache_counters, hits_between
+from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
-
-# The redactor knows secrets of the environment by their names; a key that came under any other name is put there under this one.
-KNOWN_AS = "CONNECTOR_TAX_LOAD_API_KEY"
 
 
 @dataclass(slots=True)
@@ -56,15 +57,35 @@ class _Run:
     pool: WorkerPool
     interrupt: Interrupt
     started_utc: str
+    cache: CacheCounters
     cells: list[LoadCell] = field(default_factory=list)
     pictures: list[str] = field(default_factory=list)
     search: Found | None = None
+    unwritten: bool = False
 
     def measure(self, spec: CellSpec) -> LoadCell:
-        """One cell, written and said."""
+        """One cell, said and written."""
+        kept = False
+        try:
+            with self.interrupt.measuring():
+                cell, requests = self._measured(spec)
+                self.cells.append(cell)
+                print(cell_text(cell), flush=True)
+                self._write(spec, cell, requests)
+            kept = True
+        except KeyboardInterrupt:
+            if not kept:
+                shown = any(cell.cell_id == spec.cell_id for cell in self.cells)
+                lost = "may lack in --out" if shown else "was not over: its numbers and requests are lost"
+                print(f"{spec.cell_id} {lost}", file=sys.stderr)
+            raise
+        self.interrupt.raise_if_asked()
+        return cell
+
+    def _measured(self, spec: CellSpec) -> tuple[LoadCell, list[RequestRecord]]:
         load = self.load
-        with self.interrupt.measuring(), _live(spec) as live:
-            counters = cache_counters(self.target.base_url)
+        with _live(spec) as live:
+            before = self.cache.now()
             outcome = measure_cell(
                 spec,
                 self.target,
@@ -73,27 +94,35 @@ class _Run:
                 should_stop=self.interrupt.should_stop,
                 should_abort=self.interrupt.should_abort,
             )
-            hits = hits_between(counters, cache_counters(self.target.base_url))
-            limits = {limit.q for limit in load.slo}
-            cell = result_of(
-                spec,
-                outcome,
-                percentiles=tuple(sorted({*load.percentiles, *limits})),
-                limits=load.goodput,
-                hits=hits,
-            )
-            self.cells.append(cell)
-            self._write(spec, cell, outcome.requests)
-        print(cell_text(cell), flush=True)
-        self.interrupt.raise_if_asked()
-        return cell
+            hits = hits_between(before, self.cache.now())
+        limits = {limit.q for limit in load.slo}
+        percentiles = tuple(sorted({*load.percentiles, *limits}))
+        cell = result_of(spec, outcome, percentiles=percentiles, limits=load.goodput, hits=hits)
+        return cell, outcome.requests
 
     def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:
-        path = self.load.out / f"requests_{spec.cell_id}.jsonl"
-        path.unlink(missing_ok=True)
-        append_lines(path, [r.to_line() for r in requests])
+        """A disk that is full takes files, but neither numbers, which are printed, nor the rates that are still to come."""
         self.pictures.append(pages.picture(cell, requests))
+        with self._writing(f"requests of {spec.cell_id}"):
+            path = self.load.out / f"requests_{spec.cell_id}.jsonl"
+            path.unlink(missing_ok=True)
+            try:
+                append_lines(path, [r.to_line() for r in requests])
+            except ArtifactError:
+                # Half of the requests would look like all of them.
+                path.unlink(missing_ok=True)
+                raise
         self.write_summary()
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (ArtifactError, OSError) as error:
+            self.unwritten = True
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            reason = cause.strerror if isinstance(cause, OSError) else None
+            print(f"not written: {what}, in {self.load.out} ({reason or cause})", file=sys.stderr)
 
     def write_summary(self) -> None:
         load, out = self.load, self.load.out
@@ -109,27 +138,31 @@ class _Run:
             cells=tuple(self.cells),
             search=self.search,
         )
-        write_json(out / "summary.json", msgspec.to_builtins(summary))
-        write_text(out / "summary.csv", csv_of(self.cells))
+        with self._writing("summary.json"):
+            write_json(out / "summary.json", msgspec.to_builtins(summary))
+        with self._writing("summary.csv"):
+            write_text(out / "summary.csv", csv_of(self.cells))
         title = f"Load on {self.target.model} at {self.target.base_url}"
-        write_text(
-            out / "load.html",
-            pages.page(title, _facts(summary, load), self.cells, self.pictures, self.search),
-        )
+        page = pages.page(title, _facts(summary, load), self.cells, self.pictures, self.search)
+        with self._writing("load.html"):
+            write_text(out / "load.html", page)
 
 
 def run(load: Load) -> int:
-    """Measure everything that is asked for; returns the exit code: 1 where a cell is not to be believed.
+    """Measure everything that is asked for.
+
+    Returns:
+        The exit code: 1 where a cell is not to be believed, 2 where a file could not be written.
 
     Raises:
         ConfigError: the server, a file or a setting is not as said.
         KeyboardInterrupt: Ctrl-C or SIGTERM; what was measured until then is written.
     """
+    if load.sweep is not None and len(load.shapes) > 1:
+        raise ConfigError("--find-rate: looks for the rate of one shape; give one with --shape.")
     target = reach(load.access)
     check_out(load.out)
-    for name, value in target.headers:
-        if name.lower() == "authorization":
-            os.environ[KNOWN_AS] = value.partition(" ")[2] or value
+    check_places(load.out)
     contents = contents_of(load)
     form = load.form
     if load.prompts is None and load.sessions is None and load.trace is None and not takes_ids(form):
@@ -148,7 +181,7 @@ def run(load: Load) -> int:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     placement = placement_for(cores, workers, here=here)
     with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
-        running = _Run(load, target, pool, interrupt, started)
+        running = _Run(load, target, pool, interrupt, started, CacheCounters(target.base_url))
         if load.sweep is not None:
             _search(running, contents[0], form, workers)
         else:
@@ -158,6 +191,9 @@ def run(load: Load) -> int:
         print("", *columns(summary_rows(running.cells)), sep="\n")
     if running.search is not None:
         print(f"\n{found_text(running.search)}")
+    if running.unwritten:
+        print(f"some files are not in {load.out}: make room there, or give another --out", file=sys.stderr)
+        return 2
     print(f"{load.out / 'load.html'}", flush=True)
     return 1 if any(cell.not_believed for cell in running.cells) else 0
 
@@ -166,14 +202,17 @@ def _search(running: _Run, content: Content, form: RequestForm, workers: int) ->
     load = running.load
     assert load.sweep is not None
 
-    def judge(rate_per_s: float) -> Judged | None:
+    def judge(rate_per_s: float) -> Judged | str:
         spec = cell_of(load, content, rate_per_s, form)
         spec = replace(spec, workers=workers if workers > 1 else None)
         check_limit(spec)
         cell = running.measure(spec)
-        return None if cell.not_believed else judge_cell(cell, rate_per_s, load.slo)
+        if cell.not_believed:
+            return "; ".join(cell.not_believed)
+        return judge_cell(cell, rate_per_s, load.slo)
 
-    running.search = find_rate(load.sweep, judge)
+    unit = "requests/s" if load.sessions is None else "sessions/s"
+    running.search = find_rate(load.sweep, judge, unit)
     running.write_summary()
 
 
@@ -182,13 +221,18 @@ def found_text(found: Found) -> str:
     if found.highest_per_s is None:
         answer = "no rate that was measured holds the limits"
     else:
-        above = "the highest asked for" if found.fails_per_s is None else f"{found.fails_per_s:g} does not"
-        answer = f"{found.highest_per_s:g} requests/s is the highest rate that holds the limits; {above}"
+        if found.fails_per_s is not None:
+            above = f"{found.fails_per_s:g} does not"
+        else:
+            above = (
+                "the highest asked for" if found.stopped is None else "no higher one was measured to its end"
+            )
+        answer = f"{found.highest_per_s:g} {found.unit} is the highest rate that holds the limits; {above}"
     lines = [answer]
     unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure]
     if unsure:
         lines.append(
-            f"not for sure, since an interval reaches across a limit: at {', '.join(unsure)} requests/s"
+            f"not for sure, since chance alone could turn it round: at {', '.join(unsure)} {found.unit}"
         )
     if not found.monotonic:
         lines.append(
@@ -218,6 +262,19 @@ def csv_of(cells: list[LoadCell]) -> str:
             for q, level in levels.items():
                 writer.writerow([*start, name, q, level.point, level.low, level.high, level.n])
     return buffer.getvalue()
+
+
+def check_places(out: Path) -> None:
+    """
+    Raises:
+        ConfigError: a folder stands where a file is to be written.
+    """
+    names = ("summary.json", "summary.csv", "load.html")
+    for path in (*(out / name for name in names), *sorted(out.glob("requests_*.jsonl"))):
+        if path.is_dir():
+            raise ConfigError(
+                f"--out {out}: {path.name} is a folder there. Move it away, or give another --out."
+            )
 
 
 def is_here(target: Target) -> bool:

@@ -15,6 +15,9 @@ from connector_tax.load.arguments import DEFAULT_KEY
 from connector_tax.run.workload.prompts import words
 
 ASK_WITHIN_S = 30.0
+# The redactor knows secrets of the environment by their names, and workers inherit it: what goes out in headers is put there under
+# names that tell of a secret.
+KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450
 
@@ -41,6 +44,7 @@ def reach(access: Access) -> Target:
     key = _key(access.api_key_env)
     if key is not None and not any(name.lower() == "authorization" for name, _ in headers):
         headers = (*headers, ("Authorization", f"Bearer {key}"))
+    _make_known(headers)
     target = target_of(
         access.base_url,
         access.model or "",
@@ -60,6 +64,13 @@ def reach(access: Access) -> Target:
             f"--model {access.model}: {access.base_url} serves {', '.join(served) or 'nothing'}."
         )
     return target
+
+
+def _make_known(headers: tuple[tuple[str, str], ...]) -> None:
+    """A server may repeat any header in an error; records are to hold none of them."""
+    for k, (name, value) in enumerate(headers):
+        bare = value.partition(" ")[2] if name.lower() == "authorization" else ""
+        os.environ[KNOWN_AS.format(k)] = bare or value
 
 
 def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
@@ -123,6 +134,11 @@ def _models(target: Target, said: str) -> list[str]:
         if served is None:
             raise ValueError(f"not a list of models: {excerpt(answer.text, 80)!r}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise ConfigError(
+                f"--base-url {said}: its certificate is not trusted ({error}). Name the one that it is signed by as --ca-file, or "
+                "take any with --insecure."
+            ) from error
         raise ConfigError(
             f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "
             f"({error or type(error).__name__}). Start it first, or give its http://host:port."

@@ -8,6 +8,7 @@ import math
 import re
 
 import msgspec
+import numpy as np
 
 from connector_tax.base.errors import ConfigError
 
@@ -15,6 +16,11 @@ METRICS = ("ttft", "tpot", "itl", "e2e")
 _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
 _PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,3})?)")
+
+
+def percentile_name(q: float) -> str:
+    """``p99.99999``: the shortest digits that say which one it is, never another one."""
+    return f"p{np.format_float_positional(q, trim='-')}"
 
 
 class RequestLimit(msgspec.Struct, frozen=True):
@@ -35,7 +41,7 @@ class CellLimit(msgspec.Struct, frozen=True):
     limit_ms: float
 
     def __str__(self) -> str:
-        return f"{self.metric}_p{self.q:g} <= {self.limit_ms:g} ms"
+        return f"{self.metric}_{percentile_name(self.q)} <= {self.limit_ms:g} ms"
 
 
 def parse_goodput(text: str) -> tuple[RequestLimit, ...]:

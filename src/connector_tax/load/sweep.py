@@ -5,22 +5,27 @@ from collections.abc import Callable
 
 from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.load.plan import Sweep
-from connector_tax.load.results import Found, Judged, Level, LoadCell
-from connector_tax.load.slo import CellLimit
+from connector_tax.load.results import Demand, Found, Judged, Level, LoadCell
+from connector_tax.load.slo import CellLimit, percentile_name
 
 
-def find_rate(sweep: Sweep, judge: Callable[[float], Judged | None]) -> Found:
+def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = "requests/s") -> Found:
     """
     Args:
-        judge: measures a rate; None where that came to nothing that counts, which ends the search.
+        judge: measures a rate; a text where that came to nothing that counts, which ends the search, and why.
+        unit: of the rates.
     """
     judged: list[Judged] = []
+    stopped: str | None = None
 
     def holds(rate: float) -> bool | None:
+        nonlocal stopped
         result = judge(rate)
-        if result is not None:
-            judged.append(result)
-        return None if result is None else result.holds
+        if isinstance(result, str):
+            stopped = f"the cell at {rate:g} {unit} does not count ({result})"
+            return None
+        judged.append(result)
+        return result.holds
 
     low, high = sweep.low_per_s, None
     answer = holds(low)
@@ -41,10 +46,10 @@ def find_rate(sweep: Sweep, judge: Callable[[float], Judged | None]) -> Found:
                 low = rate
             elif answer is not None:
                 high = rate
-    return _found(judged, None if answer is not None else "a cell at the next rate does not count")
+    return _found(judged, stopped, unit)
 
 
-def _found(judged: list[Judged], stopped: str | None) -> Found:
+def _found(judged: list[Judged], stopped: str | None, unit: str) -> Found:
     failed = [j.rate_per_s for j in judged if not j.holds]
     border = min(failed, default=math.inf)
     held = [j.rate_per_s for j in judged if j.holds]
@@ -54,19 +59,24 @@ def _found(judged: list[Judged], stopped: str | None) -> Found:
         monotonic=all(rate < border for rate in held),
         judged=tuple(sorted(judged, key=lambda j: j.rate_per_s)),
         stopped=stopped,
+        unit=unit,
     )
 
 
 def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...]) -> Judged:
     """Whether a cell holds every limit, and was served: in an overloaded one latencies say how long it was."""
+    assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
-    share = cell.throughput.requests_per_s / rate_per_s
-    served = "overloaded" not in cell.flags and share >= MIN_THROUGHPUT_RATIO
+    overloaded = "overloaded" in cell.flags
+    short, for_sure = _falls_short(cell.demand)
+    served = not (overloaded or short)
     if not served:
-        why.append(f"served {cell.throughput.requests_per_s:.3g} of {rate_per_s:g} requests/s")
-    holds, fails_for_sure, open_ = served, not served, False
+        why.append(served_text(cell.demand, rate_per_s))
+    holds, fails_for_sure = served, overloaded or for_sure
+    # What fails by chance alone is open as well.
+    open_ = not served and not fails_for_sure
     for limit in limits:
-        level = cell.latencies[f"{limit.metric}_ms"][f"p{limit.q:g}"]
+        level = cell.latencies[f"{limit.metric}_ms"][percentile_name(limit.q)]
         kept = level.point is not None and level.point <= limit.limit_ms
         holds = holds and kept
         reaches = _reaches(level, limit.limit_ms)
@@ -80,7 +90,31 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
                 else f" [{_end(level.low)}, {_end(level.high)}]"
             )
             why.append(f"{limit}: {found}{ends}")
+    if not holds and "client_limited" in cell.flags:
+        # What it was late by is in the latencies that did not keep their limits.
+        return Judged(rate_per_s, holds, False, (*why, "the client was late"))
     return Judged(rate_per_s, holds, fails_for_sure or not open_, tuple(why))
+
+
+def _falls_short(demand: Demand) -> tuple[bool, bool]:
+    """Whether less was completed than came due, and whether that is beyond chance.
+
+    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
+    their turns fall short of one another by less than the server falls short of the sessions. One request more in flight at the
+    end than at the start is no overload. Chance moves the numbers in flight by about their square root.
+    """
+    left = demand.due - demand.done
+    allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
+    return left > allowed, left - 2 * math.sqrt(sum(demand.in_flight)) > allowed
+
+
+def served_text(demand: Demand, rate_per_s: float) -> str:
+    """By what came due in the window, which chance or sessions make another number than the rate."""
+    over_s = demand.over_s or math.inf
+    done, due = demand.done / over_s, demand.due / over_s
+    if demand.unit == "requests":
+        return f"served {done:.3g} of {due:.3g} requests/s"
+    return f"served {done:.3g} of {due:.3g} turns/s that came due at {rate_per_s:g} {demand.unit}/s"
 
 
 def _reaches(level: Level, limit_ms: float) -> bool:

@@ -28,11 +28,10 @@ def cell_text(cell: LoadCell) -> str:
     counts = cell.requests
     failed = ", ".join(f"{n} {status}" for status, n in counts.items() if status not in ("window", "ok"))
     done = cell.throughput
-    asked = f" of {cell.rate_per_s:g} asked" if cell.rate_per_s is not None else ""
     lines = [
         f"{cell.cell_id}: {counts['window']} requests in {_seconds(done.over_s)}, {counts.get('ok', 0)} ok"
         + (f", {failed}" if failed else ""),
-        f"  {done.requests_per_s:,.2f} requests/s{asked}; {done.output_tokens_per_s:,.0f} output and "
+        f"  {done.requests_per_s:,.2f} requests/s{asked_text(cell)}; {done.output_tokens_per_s:,.0f} output and "
         f"{done.total_tokens_per_s:,.0f} total tokens/s",
         *_latency_lines(cell),
     ]
@@ -40,7 +39,7 @@ def cell_text(cell: LoadCell) -> str:
         limits = " and ".join(map(str, cell.goodput.limits))
         share = level_text(cell.goodput.share, 100)
         lines.append(f"  goodput {cell.goodput.per_s:,.2f} requests/s; {share} % of requests have {limits}")
-    lines += [f"  {reason}" for reason in cell.not_believed]
+    lines += [f"  {line}" for line in (*failure_lines(cell), *cell.not_believed, *cell.remarks)]
     lines += [f"  flag: {flag}" for flag in cell.flags]
     if (cache := _cache_text(cell)) is not None:
         lines.append(f"  {cache}")
@@ -51,18 +50,54 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 10 else duration_text(seconds)
 
 
+def asked_text(cell: LoadCell) -> str:
+    """`` of 4 asked``; on a ramp of what its schedule asked for in the window, since the last rate comes at its end."""
+    if cell.rate_per_s is None:
+        return ""
+    first = cell.spec.get("ramp_from_per_s")
+    if first is None or cell.demand is None or not cell.demand.over_s:
+        return f" of {cell.rate_per_s:g} asked"
+    asked = cell.demand.due / cell.demand.over_s
+    return f" of {asked:.2f} asked by a ramp from {first:g} to {cell.rate_per_s:g}"
+
+
+def failure_lines(cell: LoadCell) -> list[str]:
+    """How the first request failed, where nothing else says so."""
+    if cell.first_failure is None or any(cell.first_failure in reason for reason in cell.not_believed):
+        return []
+    return [f"the first failure: {cell.first_failure}"]
+
+
+def unavailable_lines(cell: LoadCell) -> list[str]:
+    """Why there is no number, of all latencies and percentiles for which that is the reason: ``no TTFT, E2E: ...``."""
+    why: dict[str, list[str]] = {}
+    for name in LATENCIES:
+        levels = cell.latencies[name]
+        missing = {q: level.reason or "unavailable" for q, level in levels.items() if level.point is None}
+        for reason in dict.fromkeys(missing.values()):
+            of_it = [q for q, found in missing.items() if found == reason]
+            named = len(of_it) == len(levels) or reason.startswith(f"{of_it[0]} ")
+            why.setdefault(reason, []).append(NAMES[name] if named else f"{NAMES[name]} {', '.join(of_it)}")
+    return [f"no {', '.join(names)}: {reason}" for reason, names in why.items()]
+
+
+def open_reasons(cell: LoadCell) -> list[str]:
+    """Why numbers that there are have no interval, or one that is open."""
+    levels = [level for name in LATENCIES for level in cell.latencies[name].values()]
+    return sorted({v.reason for v in levels if v.point is not None and None in (v.low, v.high) and v.reason})
+
+
 def _latency_lines(cell: LoadCell) -> list[str]:
-    shown = [name for name in LATENCIES if any(v.point is not None for v in cell.latencies[name].values())]
-    if not shown:
-        return ["  no latency: " + (next(iter(cell.latencies["e2e_ms"].values())).reason or "")]
-    header = ["ms", *cell.latencies[shown[0]]]
+    # A latency that no request has, failed or not, has no row.
+    shown = [
+        name for name in LATENCIES if any(v.point is not None or v.n for v in cell.latencies[name].values())
+    ]
+    header = ["ms", *cell.latencies["e2e_ms"]]
     rows = [[NAMES[name], *(level_text(v) for v in cell.latencies[name].values())] for name in shown]
-    without = {
-        v.reason for name in shown for v in cell.latencies[name].values() if v.low is None and v.reason
-    }
     return [
-        *("  " + line for line in columns([header, *rows])),
-        *(f"  no interval: {why}" for why in sorted(without)),
+        *("  " + line for line in (columns([header, *rows]) if rows else ())),
+        *(f"  {line}" for line in unavailable_lines(cell)),
+        *(f"  no interval: {why}" for why in open_reasons(cell)),
     ]
 
 

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.load.page import page
 from connector_tax.load.plan import Sweep
-from connector_tax.load.results import Judged, Level, LoadCell, Throughput
+from connector_tax.load.results import Demand, Judged, Level, LoadCell, Throughput
+from connector_tax.load.run import found_text
 from connector_tax.load.slo import CellLimit, RequestLimit, parse_goodput, parse_slo
 from connector_tax.load.sweep import find_rate, judge_cell
 
@@ -19,7 +21,7 @@ class Server:
     border: float
     asked: list[float] = field(default_factory=list)
 
-    def __call__(self, rate_per_s: float) -> Judged | None:
+    def __call__(self, rate_per_s: float) -> Judged | str:
         self.asked.append(rate_per_s)
         return Judged(rate_per_s, rate_per_s <= self.border, True, ())
 
@@ -49,13 +51,30 @@ def test_a_server_that_fails_at_the_lowest_rate_is_asked_once() -> None:
 
 def test_a_cell_that_does_not_count_ends_the_search_with_what_is_known() -> None:
     server = Server(5.0)
-    found = find_rate(Sweep(1.0, 64.0, 0.05), lambda rate: None if 4 < rate < 8 else server(rate))
+    found = find_rate(Sweep(1.0, 64.0, 0.05), lambda rate: "no answer" if 4 < rate < 8 else server(rate))
     assert (found.highest_per_s, found.fails_per_s) == (4.0, 8.0)
-    assert found.stopped == "a cell at the next rate does not count"
+    assert found.stopped == "the cell at 5.657 requests/s does not count (no answer)"
 
 
-def cell(served: float, p90: Level, flags: tuple[str, ...] = ()) -> LoadCell:
+def test_a_search_that_ended_early_does_not_claim_the_highest_rate_asked_for() -> None:
+    server = Server(99.0)
+    found = find_rate(
+        Sweep(1.0, 64.0, 0.05), lambda rate: "client late" if rate > 4 else server(rate), "sessions/s"
+    )
+    said = found_text(found)
+    assert "4 sessions/s is the highest rate that holds the limits; no higher one was measured" in said
+    assert "the search ended early: the cell at 8 sessions/s does not count (client late)" in said
+    assert "the highest asked for" not in said
+    assert "the highest asked for" in found_text(find_rate(Sweep(1.0, 4.0, 0.05), server))
+    on_page = page("title", [], [], [], found)
+    assert "4 sessions/s is the highest rate" in on_page and "that was asked for" not in on_page
+
+
+def cell(served: float, p90: Level, flags: tuple[str, ...] = (), demand: Demand | None = None) -> LoadCell:
+    """Of 100 s at 10 requests per second, unless ``demand`` says what came due."""
+    done = round(served * 100)
     return LoadCell(
+        demand=demand or Demand("requests", 1000, 1000, done, (0, 1000 - done), 100.0),
         cell_id="c",
         spec={},
         requests={"window": 100, "ok": 100},
@@ -98,6 +117,37 @@ def test_a_cell_holds_its_limits_by_its_numbers_and_is_sure_by_their_intervals(
     assert (judged.holds, judged.sure) == (holds, sure)
     assert bool(judged.why) == (not holds or not sure)
     assert not judged.why or served == 10.0 or "served 9 of 10 requests/s" in judged.why
+
+
+def test_a_client_that_was_late_fails_no_rate_for_sure() -> None:
+    bad = judge_cell(cell(10.0, Level(620.0, 590.0, 660.0, 100), ("client_limited",)), 10.0, LIMIT)
+    assert (bad.holds, bad.sure) == (False, False) and bad.why[-1] == "the client was late"
+    assert judge_cell(cell(10.0, GOOD, ("client_limited",)), 10.0, LIMIT).sure
+
+
+GOOD = Level(400.0, 380.0, 430.0, 100)
+
+
+@pytest.mark.parametrize(
+    ("demand", "holds", "sure"),
+    [
+        # By chance 8 arrivals came where the nominal rate says 12, and all of them were served.
+        (Demand("requests", 8, 8, 8, (0, 0), 3.0), True, True),
+        (Demand("requests", 8, 8, 7, (0, 1), 3.0), True, True),
+        # Two are left over, of four that were in flight: so many are by chance.
+        (Demand("requests", 12, 12, 10, (1, 3), 3.0), False, False),
+        (Demand("requests", 40, 40, 30, (0, 10), 4.0), False, True),
+        # 6.67 sessions/s of three turns at 8 sessions/s: their turns are served at 94 % of what came due.
+        (Demand("sessions", 800, 2133, 2000, (2, 135), 100.0), False, True),
+        (Demand("sessions", 600, 1800, 1799, (2, 3), 100.0), True, True),
+    ],
+)
+def test_a_rate_is_held_against_what_came_due(demand: Demand, holds: bool, sure: bool) -> None:
+    judged = judge_cell(cell(0.0, GOOD, demand=demand), 4.0, LIMIT)
+    assert (judged.holds, judged.sure) == (holds, sure)
+    assert bool(judged.why) == (not holds)
+    if demand.unit == "sessions" and not holds:
+        assert judged.why == ("served 20 of 21.3 turns/s that came due at 4 sessions/s",)
 
 
 def test_a_level_is_read_back_as_it_was_written() -> None:

@@ -97,3 +97,14 @@ def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records(tmp_path:
     assert {r.seq for r in outcome.requests} <= set(range(60))
     assert {"ok", "aborted"} >= {r.status for r in outcome.requests}
     assert any("ended by signal 9" in reason for reason in outcome.health["bottleneck"])
+
+
+@pytest.mark.parametrize(
+    "pattern", [{"rate_per_s": 100.0}, {"rate_per_s": 0.0, "arrival": "concurrency", "concurrency": 2}]
+)
+def test_a_number_that_was_cut_by_time_was_not_reached(pattern: dict[str, Any]) -> None:
+    limits = {**FINITE, "max_cell_s": 0.5, "inflight_cap": 64, "num_requests": 1000}
+    with truth_server(in_50_ms) as url:
+        outcome = measure_cell(cell_spec(**limits, **pattern), target_of(url, "m"))
+    assert 5 < len(outcome.requests) < 100
+    assert not outcome.window.min_completed_reached

@@ -157,7 +157,7 @@ def test_of_a_fixed_number_every_request_after_warm_up_is_in_the_window() -> Non
     cell = CellProtocol(spec(num_requests=50, warmup_s=0.0), t0_ns=5)
     cell.ended(5, ok=True, now_ns=17 * S)
     assert cell.end_ns() is None and not cell.stopped(100 * S)
-    cell.stop(110 * S)
+    cell.stop(110 * S, all_sent=True)
     window = cell.window(120 * S)
     assert window.window_start_ns == 5
     assert window.flags == ()
@@ -167,3 +167,10 @@ def test_a_fixed_number_ends_at_the_time_limit_all_the_same() -> None:
     cell = CellProtocol(spec(num_requests=50, max_cell_s=20.0), t0_ns=0)
     assert not cell.stopped(19 * S)
     assert cell.stopped(20 * S)
+
+
+def test_of_a_fixed_number_that_was_not_sent_in_whole_the_minimum_is_not_reached() -> None:
+    cell = CellProtocol(spec(num_requests=50, warmup_s=0.0), t0_ns=5)
+    cell.ended(5, ok=True, now_ns=17 * S)
+    cell.stop(110 * S)
+    assert not cell.window(120 * S).min_completed_reached

@@ -98,11 +98,17 @@ class RequestRecord:
         return ttft_ns(self)
 
     @property
+    def t_done_ns(self) -> int | None:
+        """When it was complete: at its last token, or at its end if the answer has no token; None unless ``ok``."""
+        if self.status != "ok":
+            return None
+        return self.t_end_ns if self.t_last_token_ns is None else self.t_last_token_ns
+
+    @property
     def e2e_ns(self) -> int | None:
         """End-to-end latency from the intended send; None unless ``ok``."""
-        if self.status != "ok" or self.t_last_token_ns is None:
-            return None
-        return self.t_last_token_ns - self.t_sched_ns
+        done_ns = self.t_done_ns
+        return None if done_ns is None else done_ns - self.t_sched_ns
 
     @property
     def tpot_ns(self) -> float | None:

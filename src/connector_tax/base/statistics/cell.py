@@ -52,9 +52,7 @@ def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWi
     done = sum(
         1
         for r in requests
-        if r.status == "ok"
-        and r.t_last_token_ns is not None
-        and window.window_start_ns <= r.t_last_token_ns < window.t_stop_ns
+        if r.t_done_ns is not None and window.window_start_ns <= r.t_done_ns < window.t_stop_ns
     )
     return done / window.window_s
 

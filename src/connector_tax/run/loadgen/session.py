@@ -272,7 +272,8 @@ class _Cell:
         if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.stopped)
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
-        self._protocol.stop(t_stop_ns)
+        all_sent = not self._heard.dead and self._living() <= self._heard.exhausted
+        self._protocol.stop(t_stop_ns, all_sent=all_sent)
         return t_stop_ns
 
     def _drain_phase(self, t_stop_ns: int) -> None:

@@ -70,6 +70,7 @@ class CellProtocol:
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
         # Of a number of requests that is fixed, those before the first completion are a share that must not be lost.
         self._finite = spec.num_requests is not None
+        self._all_sent = False
         if self._finite:
             self._window_start_ns = self._warmup_end_ns
         self.give_up_ns = t0_ns + s_to_ns(spec.max_cell_s)
@@ -176,8 +177,13 @@ class CellProtocol:
             return True
         return False
 
-    def stop(self, now_ns: int) -> None:
-        """End sending now, whatever the plan says: the engine is gone or someone interrupts."""
+    def stop(self, now_ns: int, *, all_sent: bool = False) -> None:
+        """End sending now, whatever the plan says: the engine is gone, someone interrupts, or nothing is left to send.
+
+        Args:
+            all_sent: every one of a fixed number was.
+        """
+        self._all_sent = all_sent
         if self.t_stop_ns is None:
             self.t_stop_ns = now_ns
 
@@ -196,7 +202,9 @@ class CellProtocol:
             window_start_ns=min(start_ns, self.t_stop_ns),
             t_stop_ns=self.t_stop_ns,
             drained_ns=max(drained_ns, self.t_stop_ns),
-            min_completed_reached=self._finite or self._completed_in_window >= self.spec.min_completed,
+            min_completed_reached=self._all_sent
+            if self._finite
+            else self._completed_in_window >= self.spec.min_completed,
             looks=None if self.rule is None else tuple(self.rule.taken),
             overloaded=self._overloaded,
             overload_unjudged=self._unjudged,

@@ -1,0 +1,82 @@
+"""What a cell asked of the server, by its schedule: in its window, and in all."""
+
+from pathlib import Path
+
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.sessions import read_sessions
+from connector_tax.base.statistics.cell import in_window
+from connector_tax.base.units import s_to_ns
+from connector_tax.load.results import Cut, Demand
+from connector_tax.run.loadgen.cell import CellOutcome
+from connector_tax.run.workload.arrivals import OPEN_LOOP
+
+
+def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
+    """None for loads without a rate."""
+    if spec.arrival not in OPEN_LOOP:
+        return None
+    window, requests = outcome.window, outcome.requests
+    chosen = in_window(requests, window)
+    start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
+    return Demand(
+        unit="requests" if spec.sessions is None else "sessions",
+        arrived=len(chosen) if spec.sessions is None else _sessions_begun(requests, window),
+        due=len(chosen),
+        done=sum(r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns for r in requests),
+        in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
+        over_s=window.window_s,
+    )
+
+
+def _sessions_begun(requests: list[RequestRecord], window: CellWindow) -> int:
+    first: dict[int, int] = {}
+    for r in requests:
+        if r.session is not None:
+            first[r.session] = min(first.get(r.session, r.t_sched_ns), r.t_sched_ns)
+    return sum(window.window_start_ns <= at_ns < window.t_stop_ns for at_ns in first.values())
+
+
+def _in_flight(requests: list[RequestRecord], at_ns: int) -> int:
+    def under_way(r: RequestRecord) -> bool:
+        ended_ns = r.t_done_ns if r.status == "ok" else r.t_end_ns
+        return r.status != "dropped" and r.t_sched_ns < at_ns and (ended_ns is None or ended_ns >= at_ns)
+
+    return sum(map(under_way, requests))
+
+
+def planned_of(spec: CellSpec) -> int | None:
+    """Requests of a fixed number, all turns of sessions; None for a cell that ends by time."""
+    if spec.num_requests is None or spec.sessions is None:
+        return spec.num_requests
+    sessions = read_sessions(Path(spec.sessions))
+    n = spec.num_requests
+    if sessions[0].arrival_s is not None and spec.arrival in OPEN_LOOP:
+        n = min(n, len(sessions))
+    turns = [len(session.turns) for session in sessions]
+    rounds, rest = divmod(n, len(turns))
+    return rounds * sum(turns) + sum(turns[:rest])
+
+
+def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
+    """None where all of a fixed number was sent, and for other cells."""
+    planned = planned_of(spec)
+    if planned is None or outcome.window.min_completed_reached:
+        return None
+    sent = sum(
+        r.status != "dropped" and not (r.status == "aborted" and r.t_send_ns is None)
+        for r in outcome.requests
+    )
+    if sent >= planned:
+        return None
+    return Cut(sent=sent, planned=planned, why=_what_cut(spec, outcome))
+
+
+def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
+    health, window = outcome.health, outcome.window
+    said = health["aborted"] or health["given_up"]
+    if said:
+        return str(said)
+    if outcome.session.deaths and window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s):
+        return outcome.session.deaths[0]
+    return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"

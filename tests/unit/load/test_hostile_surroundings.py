@@ -1,0 +1,153 @@
+"""``connector-tax load`` where something about the server, the disk or the person at the keyboard is not as wished."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from truth_server import Reply, answer_well, truth_server
+
+from connector_tax.base.errors import ConfigError
+from connector_tax.load.cache_hits import CacheCounters
+from connector_tax.load.run import check_places
+from connector_tax.load.server import Access, reach
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "scripts/bench_loop.py"]
+SHORT = ("--duration", "0.4", "--warmup", "0", "--min-completed", "0", "--shape", "8,4")
+
+
+def load(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_search_has_one_shape(tmp_path: Path) -> None:
+    done = load(
+        *("--base-url", "http://127.0.0.1:9", "--find-rate", "1:2", "--slo", "e2e_p90=1s"),
+        *("--shapes", "8x4,16x4", "--out", str(tmp_path)),
+    )
+    assert done.returncode == 2
+    assert "--find-rate: looks for the rate of one shape" in done.stderr
+
+
+def test_goodput_of_answers_in_one_piece_is_of_their_e2e_alone(tmp_path: Path) -> None:
+    done = load(
+        *("--base-url", "http://127.0.0.1:9", "--rate", "1", "--no-stream", "--goodput", "ttft=1s,e2e=2s"),
+        *("--out", str(tmp_path)),
+    )
+    assert done.returncode == 2
+    assert "--goodput: answers in one piece have no TTFT or TPOT" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["requests_r1_8x4.jsonl", "summary.json", "load.html"])
+def test_a_folder_where_a_file_is_to_be_is_said_before_the_load(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"{name} is a folder there"):
+        check_places(tmp_path)
+
+
+def test_numbers_are_shown_and_rates_go_on_where_files_cannot_be_written(tmp_path: Path) -> None:
+    """A server that takes the folder away in the middle, as a disk that fills would."""
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        if number == 1:
+            (out / "requests_r20_8x4.jsonl").mkdir()
+            (out / "requests_r40_8x4.jsonl").mkdir()
+        await answer_well(reply, request, number)
+
+    out = tmp_path / "out"
+    with truth_server(script) as url:
+        done = load("--base-url", url, "--rates", "20,40", "--out", str(out), *SHORT)
+    assert done.returncode == 2
+    assert "r20_8x4: 8 requests in" in done.stdout and "r40_8x4: 16 requests in" in done.stdout
+    assert "not written: requests of r20_8x4" in done.stderr
+    assert f"some files are not in {out}: make room there" in done.stderr
+    assert "start again to resume" not in done.stderr and "Traceback" not in done.stderr
+    assert len(json.loads((out / "summary.json").read_text())["cells"]) == 2
+
+
+def test_the_third_interrupt_says_what_is_lost(tmp_path: Path) -> None:
+    first = threading.Event()
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        first.set()
+        await asyncio.sleep(60)
+
+    with truth_server(script) as url:
+        process = subprocess.Popen(
+            [*COMMAND, "--base-url", url, "--rate", "20", "--out", str(tmp_path), *SHORT],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        assert first.wait(30)
+        # A worker that is stopped keeps the cell from ending until the third one comes.
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGSTOP)
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "r20_8x4 was not over: its numbers and requests are lost" in said
+    assert "interrupted; cells that were over are in --out" in said
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_an_untrusted_certificate_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx
+
+    from connector_tax.base import direct
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed")
+
+    monkeypatch.setattr(direct.Client, "get", refuse)
+    with pytest.raises(ConfigError, match="--ca-file, or take any with --insecure") as caught:
+        reach(Access("https://127.0.0.1:9", None))
+    assert "Start it first" not in str(caught.value)
+
+
+def test_a_server_that_repeats_a_header_puts_it_in_no_file(tmp_path: Path) -> None:
+    secrets = {"X-Tenant": "tenant-83hf-planted", "Cookie": "session=k2k3j4h5-planted"}
+
+    def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        said = f"you sent {' and '.join(secrets.values())}".encode()
+        reply.raw(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
+
+    headers = [part for name, value in secrets.items() for part in ("--header", f"{name}: {value}")]
+    with truth_server(script) as url:
+        done = load("--base-url", url, "--rate", "20", "--num-prompts", "3", "--out", str(tmp_path), *headers)
+    written = b"".join(p.read_bytes() for p in tmp_path.iterdir()).decode() + done.stdout + done.stderr
+    assert "you sent" in written
+    for value in secrets.values():
+        assert value not in written
+
+
+def test_metrics_that_do_not_come_cost_a_bounded_time_once(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+    never = threading.Event()
+
+    def hang(base_url: str) -> dict[str, float]:
+        asked.append(base_url)
+        never.wait(30)
+        return {"prefix_cache_hits": 1.0}
+
+    counters = CacheCounters("http://there", ask=hang, within_s=0.1)
+    start = time.monotonic()
+    assert [counters.now() for _ in range(5)] == [{}] * 5
+    assert time.monotonic() - start < 5 and asked == ["http://there"]
+    never.set()
+    assert "http://there/metrics: no answer in 0.1 s; it is not asked again" in capsys.readouterr().err
+    assert CacheCounters("x", ask=lambda _: {"a": 1.0}).now() == {"a": 1.0}

@@ -1,0 +1,172 @@
+"""What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_outcomes import S, failed, outcome_of, record, spec_of
+
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.target import RequestForm
+from connector_tax.load.measured import result_of
+from connector_tax.load.page import page
+from connector_tax.load.results import LoadCell
+from connector_tax.load.slo import RequestLimit, percentile_name
+from connector_tax.load.table import cell_text
+
+
+def cell_of(
+    spec: CellSpec,
+    requests: list[RequestRecord],
+    *,
+    percentiles: tuple[float, ...] = (50.0, 90.0),
+    limits: tuple[RequestLimit, ...] = (),
+    **how: Any,
+) -> LoadCell:
+    outcome = outcome_of(spec, requests, **how)
+    return result_of(spec, outcome, percentiles=percentiles, limits=limits, hits=None)
+
+
+def steady(n: int = 100, every_s: float = 0.1, **changes: Any) -> list[RequestRecord]:
+    return [record(k, k * every_s, **changes) for k in range(n)]
+
+
+def on_page(cell: LoadCell) -> str:
+    return page("title", [], [cell], ["data:"], None)
+
+
+def test_a_request_without_a_latency_does_not_meet_a_limit_on_it() -> None:
+    """An answer of one token has no TPOT, an answer without tokens no TTFT."""
+    one = steady(completion_tokens=1)
+    none = steady(completion_tokens=0, t_first_token_ns=None, t_last_token_ns=None)
+    for requests, metric, share in (
+        (one, "tpot", 0.0),
+        (one, "ttft", 1.0),
+        (none, "ttft", 0.0),
+        (none, "e2e", 1.0),
+    ):
+        cell = cell_of(spec_of(), requests, limits=(RequestLimit(metric, 1000.0),))
+        assert cell.goodput is not None and cell.goodput.share.point == share, metric
+        assert cell.goodput.per_s == pytest.approx(share * cell.throughput.requests_per_s)
+
+
+def test_numbers_of_answers_without_tokens_agree_with_one_another() -> None:
+    """They completed: they count as completions and have an E2E to their end, and no TTFT, which is said."""
+    cell = cell_of(
+        spec_of(),
+        steady(completion_tokens=0, t_first_token_ns=None, t_last_token_ns=None),
+        percentiles=(50.0,),
+    )
+    assert cell.requests == {"window": 100, "ok": 100}
+    assert (cell.throughput.requests_per_s, cell.throughput.output_tokens_per_s) == (9.9, 0.0)
+    assert cell.latencies["e2e_ms"]["p50"].point == pytest.approx(100.0)
+    assert cell.latencies["ttft_ms"]["p50"].point is None
+    text = cell_text(cell)
+    assert "\n  E2E  100" in text and "  no TTFT, TPOT: " in text
+
+
+def test_throughput_of_a_fixed_number_counts_the_time_of_requests_that_failed() -> None:
+    """Ten answers within a second, and two requests that hung for 20: the server took 20 s for them."""
+    requests = [*steady(10), failed(10, 0.0, after_s=20.0), failed(11, 0.0, after_s=5.0)]
+    cell = cell_of(spec_of(num_requests=12, arrival="offline", rate_per_s=0.0), requests)
+    assert cell.throughput.over_s == 20.0
+    assert cell.throughput.requests_per_s == 0.5
+
+
+def test_a_fixed_number_that_was_cut_says_so_everywhere() -> None:
+    """20 of 100 were sent when --max-seconds was over, and the last answer came long before."""
+    spec = spec_of(num_requests=100, max_cell_s=4.0)
+    cell = cell_of(spec, steady(20, 0.01), stop_s=4.0, whole=False)
+    said = "cut short: 20 of 100 requests were sent: a cell lasts 4 s at most (--max-seconds)"
+    assert cell.flags == ("not_all_sent",) and cell.n_scheduled == 100
+    assert cell.cut is not None and (cell.cut.sent, cell.cut.planned) == (20, 100)
+    assert said in cell_text(cell) and said in on_page(cell)
+    assert cell.throughput.over_s == 4.0 and cell.throughput.requests_per_s == 5.0
+
+
+def test_a_fixed_number_that_was_sent_says_nothing_of_it() -> None:
+    cell = cell_of(spec_of(num_requests=20), steady(20))
+    assert (cell.cut, cell.flags, cell.remarks) == (None, (), ())
+    assert cell.throughput.over_s == pytest.approx(2.0)
+
+
+def test_latencies_that_fall_on_failures_keep_their_row_and_say_why() -> None:
+    requests = [failed(k, k * 0.1) if k % 5 else record(k, k * 0.1) for k in range(100)]
+    cell = cell_of(spec_of(), requests)
+    text = cell_text(cell)
+    assert "20 ok, 80 http_error" in text
+    for name in ("TTFT", "TPOT", "E2E"):
+        assert f"\n  {name} " in text
+    assert "no TTFT, TPOT, E2E: p90 falls on requests that failed" in text
+    for said in (text, on_page(cell)):
+        assert "the first failure: http_error (HTTP 500: no room)" in said
+
+
+def test_answers_in_one_piece_have_one_latency_and_a_reason_for_the_others() -> None:
+    cell = cell_of(spec_of(form=RequestForm(stream=False)), steady(t_first_token_ns=None))
+    assert "  no TTFT, TPOT, ITL: answers in one piece have none" in cell_text(cell)
+
+
+def test_a_client_that_was_late_is_named() -> None:
+    """3 ms of 103 are 3 %, of which 1 % is allowed."""
+    cell = cell_of(spec_of(), steady(late_s=0.003))
+    assert cell.health["client_limited"] and cell.health["bottleneck"] == []
+    (reason,) = cell.remarks
+    assert "client late: its own lateness is 6.4% of TTFT p50" in reason and "E2E p50" in reason
+    assert cell.flags == ("client_limited",) and reason in cell_text(cell)
+    assert not cell.not_believed
+    assert not cell_of(spec_of(), steady(late_s=0.0003)).remarks
+
+
+def test_an_interval_of_a_latency_does_not_reach_below_0() -> None:
+    requests = [record(k, k * 0.1, e2e_s=0.001 if k % 2 else 2.0) for k in range(16)]
+    for percentile in range(10, 60, 10):
+        cell = cell_of(spec_of(), requests, percentiles=(float(percentile),), stop_s=2.0)
+        for levels in cell.latencies.values():
+            assert all(level.low is None or level.low >= 0 for level in levels.values())
+
+
+@pytest.mark.parametrize(
+    ("q", "name"), [(50.0, "p50"), (99.9, "p99.9"), (99.99999, "p99.99999"), (0.00001, "p0.00001")]
+)
+def test_a_percentile_has_the_name_that_was_asked_for(q: float, name: str) -> None:
+    assert percentile_name(q) == name
+    assert list(cell_of(spec_of(), steady(), percentiles=(q,)).latencies["e2e_ms"]) == [name]
+
+
+def test_a_ramp_is_held_against_what_it_asked_for_in_the_window() -> None:
+    """From 4 to 40 in 10 s: 220 requests, 22 per second."""
+    requests = steady(220, 10 / 220)
+    cell = cell_of(spec_of(rate_per_s=40.0, ramp_from_per_s=4.0, ramp_up_s=10.0), requests)
+    for said in (cell_text(cell), on_page(cell)):
+        assert "requests/s of 22.00 asked by a ramp from 4 to 40" in said
+
+
+@pytest.mark.parametrize(("ramp_up_s", "rises"), [(4.0, True), (None, False)])
+def test_a_closed_loop_whose_slots_still_open_has_no_intervals(ramp_up_s: float | None, rises: bool) -> None:
+    spec = spec_of(arrival="concurrency", concurrency=4, rate_per_s=0.0, ramp_up_s=ramp_up_s)
+    cell = cell_of(spec, steady(), limits=(RequestLimit("e2e", 1000.0),))
+    assert cell.goodput is not None
+    for level in (cell.latencies["e2e_ms"]["p50"], cell.goodput.share):
+        assert (level.low is None) == rises
+        assert ("the concurrency rises" in (level.reason or "")) == rises
+
+
+def test_requests_that_were_sent_again_are_counted_in_words() -> None:
+    requests = [record(k, k * 0.1, resends=k % 2) for k in range(100)]
+    cell = cell_of(spec_of(), requests)
+    assert cell.flags == ("resends",) and cell.not_believed == ()
+    assert "50 of 100 requests were sent again (50 times in all)" in cell_text(cell)
+
+
+def test_what_came_due_and_what_was_under_way_at_both_ends_is_counted() -> None:
+    """At 20 per second for 10 s, of which each takes 1 s: at the end 20 are under way."""
+    cell = cell_of(spec_of(rate_per_s=20.0), steady(200, 0.05, e2e_s=1.0))
+    assert cell.demand is not None
+    assert (cell.demand.arrived, cell.demand.due, cell.demand.done) == (200, 200, 180)
+    assert cell.demand.in_flight == (0, 20) and cell.demand.over_s == 10.0
+    assert cell.window["t_stop_ns"] == 10 * S
