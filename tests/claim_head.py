@@ -2,7 +2,7 @@
 
 import re
 
-from claim_cells import Cell, Entry, is_open, no_number, phase_word, sign, usable
+from claim_cells import Cell, Entry, behind, is_open, no_number, phase_word, sign, usable
 from claim_numbers import estimate, the
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
@@ -222,13 +222,4 @@ class Head(Told):
         return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())
 
     def flags_behind(self, tax: Entry) -> list[str]:
-        return sorted(
-            {
-                flag
-                for c in self.a["cells"]
-                if c["config"] in ("plain", "plain_again", tax["config"])
-                and c["cell_id"] == tax["cell_id"]
-                and (tax.get("blocks") is not None or c["phase"] == tax["phase"])
-                for flag in c.get("flags") or []
-            }
-        )
+        return sorted({flag for c in behind(self.a, tax) for flag in c.get("flags") or []})

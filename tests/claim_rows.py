@@ -12,6 +12,7 @@ from claim_cells import (
     SOURCES,
     Cell,
     Entry,
+    behind,
     is_open,
     listed,
     no_number,
@@ -75,11 +76,9 @@ class TaxRows:
     def flagged(self, tax: Entry) -> list[str]:
         """Flags of the cells behind it that not every cell carries, and whose they are where one side alone has them."""
         cells, found = self.a["cells"], dict[str, set[str]]()
-        for c in cells:
-            of_it = c["config"] in ("plain", "plain_again", tax["config"]) and c["cell_id"] == tax["cell_id"]
-            if of_it and (tax.get("blocks") is not None or c["phase"] == tax["phase"]):
-                for flag in c.get("flags") or []:
-                    found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
+        for c in behind(self.a, tax):
+            for flag in c.get("flags") or []:
+                found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
         whose = {"own": " (its own)", "plain": " (plain's)"}
         told = [
             flag + (whose[min(sides)] if len(sides) == 1 else "")

@@ -215,6 +215,16 @@ def embedded(value: dict[str, Any]) -> None:
     value["provenance"] |= {"engine_kind": "emulator", "gpu": [], "versions": {"emulator": True}}
 
 
+def plain_flagged(value: dict[str, Any]) -> None:
+    """In block R1, behind whose tax alone: also its cell of Phase B' has Phase A's name."""
+    for cell in value["cells"]:
+        if (cell["config"], cell["phase"], cell["cell_id"]) in {
+            ("plain", "r1", SAFE),
+            ("plain", "b_prime", SAFE),
+        }:
+            cell["flags"] = ["client_limited"]
+
+
 def gains(**own: float) -> dict[str, float]:
     return dict.fromkeys(TAXES, 0.0) | own
 
@@ -240,6 +250,7 @@ MUTATIONS: dict[str, Mutation] = {
     "lost highest rate": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("nixl_both", "a", cell_id="r16_256x16")),
     "lost highest rate of plain": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("plain", "a", cell_id="r16_256x16")),
     "lost block of a connector": Mutation(BLOCKS, then=lost("mooncake_both", "r1")),
+    "flag in a block that a connector lost": Mutation({"repeats": 3}, then=lost("mooncake_both", "r1"), told=plain_flagged),
     "lost block of plain": Mutation(BLOCKS, then=lost("plain", "r1")),
     "lost block of plain's second launch": Mutation({"repeats": 3}, then=lost("plain_again", "r1")),
     "too few blocks": Mutation({"repeats": 1}, then=lost("plain_again", "r1")),
