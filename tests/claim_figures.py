@@ -194,7 +194,7 @@ class Figures(LeftOut):
             head = "No part of" if parts and not clear else "Of what" if not parts else "Of"
             words += [f"{head} the", f"that {self.name(largest)} adds to {NAMES[metric]}"]
         if not parts:
-            words.append(f"cannot be told: {why}")
+            words.append(f"is made cannot be told: {why}")
         elif not clear:
             unknown = [called[p] for p in parts if is_open(parts[p])]
             words += [

@@ -269,6 +269,15 @@ MUTATIONS: dict[str, Mutation] = {
     "gain in place of tax": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
     "gains over blocks": Mutation(BLOCKS, taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
     "taxes and gains": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=0.2, lmcache_only=-0.15)),
+    "gains without the subject": Mutation(
+        BLOCKS, taxes=dict.fromkeys(TAXES, -0.2) | {"nixl_both": -0.1}, skipped=("mooncake_both",)
+    ),
+    "one tax beside gains": Mutation(
+        BLOCKS, taxes=gains(nixl_both=0.1, lmcache_only=-0.15, noop_connector=-0.05), skipped=("mooncake_both",)
+    ),
+    "one launch beside blocks": Mutation(
+        {"repeats": 3}, taxes=gains(nixl_both=0.3), skipped=("mooncake_both",), then=lost("nixl_both", "r1", "r2", "r3")
+    ),
     "no taxes": Mutation(taxes=NOTHING),
     "no taxes over blocks": Mutation(BLOCKS, taxes=NOTHING),
     "everyone gains": Mutation(taxes=dict.fromkeys(TAXES, -0.2)),
