@@ -308,6 +308,15 @@ MUTATIONS: dict[str, Mutation] = {
     "requests of a block failed that plain lost": Mutation(
         {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")
     ),
+    "requests of one of two launches failed": Mutation(
+        {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("mooncake_both", "b", "r2", "r3")
+    ),
+    "requests of the only block failed": Mutation({"repeats": 1}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")),
+    "requests failed in phase B alone": Mutation(changes={"mooncake_both/b": fail(every=7)}),
+    "requests of plain failed in phase B alone": Mutation(changes={"plain/b": fail(every=7)}),
+    "requests failed in phase B' alone": Mutation(
+        {"phase_b_prime": {"configs": ["plain", "mooncake_both"], "shapes": [[256, 16]]}}, changes={"mooncake_both/b_prime": fail(every=7)}
+    ),
     "requests failed in phase A alone": Mutation(
         ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9), changes={"mooncake_both/a": fail(every=7)}
     ),
