@@ -84,7 +84,7 @@ def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) 
 def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project) -> None:
     assert project.snakemake("phase_a").returncode == 0
     before = project.cells()
-    source = project.root / "src" / "connector_tax" / "loadgen" / "cell.py"
+    source = project.root / "src" / "connector_tax" / "run" / "loadgen" / "cell.py"
     source.write_text(source.read_text() + "\n# edited\n")
     next(project.results.glob("*_plain/phase_a/receipt.json")).unlink()
     again = project.snakemake("phase_a")
