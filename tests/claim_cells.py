@@ -104,6 +104,12 @@ def is_open(value: Entry) -> bool:
     return sign(value) == 0 and None in (value.get("low"), value.get("high"))
 
 
+def launch_of(phase: str) -> str:
+    """Whose launch, as a sentence names it."""
+    name = phase_word(phase)
+    return f"the launch of phase {name}" if name == "B'" else f"phase {name}'s launch"
+
+
 def verdict_of(value: Entry) -> str:
     """What its interval says; nothing where the aggregate gives it no verdict."""
     if str(value.get("verdict") or "") in ("", "unavailable"):

@@ -2,7 +2,7 @@
 
 import re
 
-from claim_cells import Cell, Entry, behind, is_open, no_number, phase_word, sign, usable
+from claim_cells import Cell, Entry, behind, is_open, launch_of, no_number, sign, usable
 from claim_numbers import estimate, the
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
@@ -210,7 +210,7 @@ class Head(Told):
             keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
             own = (t for t in self.a["taxes"] if t["phase"] == "a" and all(t[k] == tax[k] for k in keys))
             why = str(next(own, {}).get("reason") or "Phase A's has no number")
-            return said([f"by phase {phase_word(str(tax['phase']))}'s launch, since {short(why, 400)}."], ())
+            return said([f"by {launch_of(str(tax['phase']))}, since {short(why, 400)}."], ())
         return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())
 
     def why_this_one(self, tax: Entry) -> str:

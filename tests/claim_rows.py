@@ -14,6 +14,7 @@ from claim_cells import (
     Entry,
     behind,
     is_open,
+    launch_of,
     listed,
     no_number,
     phase_word,
@@ -66,7 +67,7 @@ class TaxRows:
         if main and tax.get("blocks") is not None:
             words.append(f"over {tax['blocks']} blocks of launches")
         elif main and tax.get("phase") not in ("a", None):
-            words.append(f"by phase {phase_word(str(tax['phase']))}'s launch")
+            words.append(f"by {launch_of(str(tax['phase']))}")
         words += self.flagged(tax)
         words += ["did not keep up"] if tax.get("overloaded") else []
         words += [f"holds {tax['holds']}"] if tax.get("holds") else []
@@ -100,7 +101,7 @@ class TaxRows:
                     if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())
                 )
                 reason = str(next(own, {}).get("reason") or "")
-                note = f"by phase {phase_word(str(tax['phase']))}'s launch"
+                note = f"by {launch_of(str(tax['phase']))}"
                 found.setdefault(f"{note}, since {reason}" if reason else note)
         return list(found)
 
@@ -153,7 +154,7 @@ class TaxRows:
         if tax is None or own is None or tax["phase"] == own["phase"] or tax["point"] is None:
             return cell
         once = tax["phase"] == "a"
-        note = f"in place of phase {phase_word(str(own['phase']))}'s launch"
+        note = f"in place of {launch_of(str(own['phase']))}"
         return Cell([*cell.words, *(["by phase A's launch"] if once else []), note], cell.values)
 
     def twice(self, s: Statement) -> Iterator[list[Cell]]:
