@@ -76,6 +76,19 @@ def usable(cell: Entry) -> bool:
     return cell.get("verdict") == "valid" and cell.get("usable") is not False
 
 
+def behind(aggregate: Entry, tax: Entry) -> list[Entry]:
+    """The cells that a tax is made of: of one launch its own and plain's, over blocks those of the blocks that it lists, plain's both."""
+    phases, configs = {tax["phase"]}, {"plain", tax["config"]}
+    if tax.get("blocks") is not None:
+        at = [e for e in aggregate["repeats"] if (e["rate_per_s"], e["metric"]) == (tax["rate_per_s"], tax["metric"])]  # fmt: skip
+        phases = {b for e in at for t in e["taxes"] if t["config"] == tax["config"] for b in t["by_block"]}
+        configs.add("plain_again")
+    return [
+        c for c in aggregate["cells"]
+        if c["config"] in configs and c["phase"] in phases and c["cell_id"] == tax["cell_id"] and usable(c)
+    ]  # fmt: skip
+
+
 def phase_word(phase: str) -> str:
     return PHASES.get(phase, phase.upper())
 
@@ -89,6 +102,12 @@ def sign(value: Entry | None) -> int:
 def is_open(value: Entry) -> bool:
     """Whether nobody can tell where it lies to zero, since the end that would say it is open."""
     return sign(value) == 0 and None in (value.get("low"), value.get("high"))
+
+
+def launch_of(phase: str) -> str:
+    """Whose launch, as a sentence names it."""
+    name = phase_word(phase)
+    return f"the launch of phase {name}" if name == "B'" else f"phase {name}'s launch"
 
 
 def verdict_of(value: Entry) -> str:

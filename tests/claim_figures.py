@@ -6,7 +6,7 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 import re
 from collections.abc import Callable
 
-from claim_cells import PHASES, Cell, Entry, is_open, sign
+from claim_cells import Cell, Entry, is_open, launch_of, sign
 from claim_left_out import PARTS, STACKS, LeftOut
 from claim_lines import both_sides, sizes
 from claim_numbers import estimate, the
@@ -102,7 +102,7 @@ class Figures(LeftOut):
         for (config, *shape), tax in self.grid().items():
             phase = str(tax["phase"])
             of = (
-                f"of Phase {PHASES.get(phase, phase.upper())}'s launch"
+                f"of {launch_of(phase).replace('phase', 'Phase')}"
                 if phase != "b"
                 else "of Phase B's own launch"
             )
@@ -185,16 +185,17 @@ class Figures(LeftOut):
         for p in clear:
             words.append(f"is {called[p]}")
             values += estimate(parts[p])
+        nothing = [p for p, v in parts.items() if (v["low"], v["high"]) == (0, 0)]
+        rest = [called[p] for p in parts if p not in [*clear, *nothing]] if clear else []
+        words += [f"not told apart from zero: {listing(rest)}"] if rest else []
         if clear and not all(0 <= parts[p]["point"] <= totals[largest]["point"] for p in clear):
             # More than all of it is no part of it.
             words += [f"{self.name(largest)} adds", f"to {NAMES[metric]}:"]
-            rest = [called[p] for p in parts if p not in clear]
-            words += [f"not told apart from zero: {listing(rest)}"] if rest else []
         else:
             head = "No part of" if parts and not clear else "Of what" if not parts else "Of"
             words += [f"{head} the", f"that {self.name(largest)} adds to {NAMES[metric]}"]
         if not parts:
-            words.append(f"cannot be told: {why}")
+            words.append(f"is made cannot be told: {why}")
         elif not clear:
             unknown = [called[p] for p in parts if is_open(parts[p])]
             words += [

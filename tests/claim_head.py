@@ -2,7 +2,7 @@
 
 import re
 
-from claim_cells import Cell, Entry, is_open, no_number, phase_word, sign, usable
+from claim_cells import Cell, Entry, behind, is_open, launch_of, no_number, sign, usable
 from claim_numbers import estimate, the
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
@@ -202,33 +202,31 @@ class Head(Told):
             )
         if s.text.startswith("The cells behind it are flagged"):
             return said([f"flagged {listing(self.flags_behind(tax), 9)};"], ())
-        if "is the largest" in s.text or "is the only tax" in s.text:
-            several = any(t.get("blocks") is not None for t in self.main("ttft_p90").values())
-            own = [
-                c for c, t in self.main("ttft_p90").items()
-                if sign(t) > 0 and not c.startswith(PLAINS) and (t.get("blocks") is not None or not several)
-            ]  # fmt: skip
-            told = "told apart from zero this is the largest" if len(own) > 1 else "This is the only tax"
-            told = f"{told} that is told apart from zero" if told.startswith("This") else told
-            told = told if sign(tax) > 0 else "is told apart from zero, and this estimate"
-            return said([told, self.absent("mooncake_both")], ())
+        if s.text.startswith(("No connector is found", "No other connector", "Of the connectors that")):
+            return said([self.why_this_one(tax), self.absent("mooncake_both")], ())
         if s.text.startswith("The tax holds "):
             return said([f"The tax holds {tax['holds']}."], ())
         if s.text.startswith("Measured "):
             keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
             own = (t for t in self.a["taxes"] if t["phase"] == "a" and all(t[k] == tax[k] for k in keys))
             why = str(next(own, {}).get("reason") or "Phase A's has no number")
-            return said([f"by phase {phase_word(str(tax['phase']))}'s launch, since {short(why, 400)}."], ())
+            return said([f"by {launch_of(str(tax['phase']))}, since {short(why, 400)}."], ())
         return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())
 
+    def why_this_one(self, tax: Entry) -> str:
+        """Of the subject where it is not Mooncake; beside taxes over blocks those of one launch do not count, and that is said."""
+        over = [t for t in self.taxed().values() if t.get("blocks") is not None]
+        beside = " over blocks" if over and len(over) < len(self.taxed()) else ""
+        counted = over or list(self.taxed().values())
+        alike = sum(sign(t) == sign(tax) for t in counted)
+        if sign(tax) > 0 and alike > 1:
+            return f"Of the connectors that have a tax{beside} this one has the largest;"
+        if sign(tax) > 0:
+            return f"No other connector is found to have a tax{beside};"
+        why = ", and of the estimates this is the largest" if len(counted) > 1 else ""
+        if sign(tax) < 0:
+            why = ", and of the gains this is the smallest" if alike > 1 else ", and this is the only gain"
+        return f"No connector is found to have a tax{beside}{why};"
+
     def flags_behind(self, tax: Entry) -> list[str]:
-        return sorted(
-            {
-                flag
-                for c in self.a["cells"]
-                if c["config"] in ("plain", "plain_again", tax["config"])
-                and c["cell_id"] == tax["cell_id"]
-                and (tax.get("blocks") is not None or c["phase"] == tax["phase"])
-                for flag in c.get("flags") or []
-            }
-        )
+        return sorted({flag for c in behind(self.a, tax) for flag in c.get("flags") or []})

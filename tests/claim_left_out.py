@@ -63,7 +63,8 @@ class LeftOut(Lines):
             return f"there is no tax of the framework alone: {self.absent('noop_connector')}"
         reasons = {self.parts(e)[1] for own in self.stacks().values() for e in own.values()} - {""}
         if reasons:
-            return f"no tax can be split: {'; '.join(sorted(reasons))}"
+            several = dict.fromkeys(why for reason in sorted(reasons) for why in reason.split("; "))
+            return f"no tax can be split: {'; '.join(several)}"
         lost = dict.fromkeys(
             str(e["total"]["reason"]) for e in self.a["decomposition"] if e["total"].get("reason")
         )

@@ -12,7 +12,9 @@ from claim_cells import (
     SOURCES,
     Cell,
     Entry,
+    behind,
     is_open,
+    launch_of,
     listed,
     no_number,
     phase_word,
@@ -65,7 +67,7 @@ class TaxRows:
         if main and tax.get("blocks") is not None:
             words.append(f"over {tax['blocks']} blocks of launches")
         elif main and tax.get("phase") not in ("a", None):
-            words.append(f"by phase {phase_word(str(tax['phase']))}'s launch")
+            words.append(f"by {launch_of(str(tax['phase']))}")
         words += self.flagged(tax)
         words += ["did not keep up"] if tax.get("overloaded") else []
         words += [f"holds {tax['holds']}"] if tax.get("holds") else []
@@ -75,11 +77,9 @@ class TaxRows:
     def flagged(self, tax: Entry) -> list[str]:
         """Flags of the cells behind it that not every cell carries, and whose they are where one side alone has them."""
         cells, found = self.a["cells"], dict[str, set[str]]()
-        for c in cells:
-            of_it = c["config"] in ("plain", "plain_again", tax["config"]) and c["cell_id"] == tax["cell_id"]
-            if of_it and (tax.get("blocks") is not None or c["phase"] == tax["phase"]):
-                for flag in c.get("flags") or []:
-                    found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
+        for c in behind(self.a, tax):
+            for flag in c.get("flags") or []:
+                found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
         whose = {"own": " (its own)", "plain": " (plain's)"}
         told = [
             flag + (whose[min(sides)] if len(sides) == 1 else "")
@@ -101,7 +101,7 @@ class TaxRows:
                     if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())
                 )
                 reason = str(next(own, {}).get("reason") or "")
-                note = f"by phase {phase_word(str(tax['phase']))}'s launch"
+                note = f"by {launch_of(str(tax['phase']))}"
                 found.setdefault(f"{note}, since {reason}" if reason else note)
         return list(found)
 
@@ -154,7 +154,7 @@ class TaxRows:
         if tax is None or own is None or tax["phase"] == own["phase"] or tax["point"] is None:
             return cell
         once = tax["phase"] == "a"
-        note = f"in place of phase {phase_word(str(own['phase']))}'s launch"
+        note = f"in place of {launch_of(str(own['phase']))}"
         return Cell([*cell.words, *(["by phase A's launch"] if once else []), note], cell.values)
 
     def twice(self, s: Statement) -> Iterator[list[Cell]]:

@@ -140,7 +140,7 @@ class Told:
         else:
             others = sorted({f"{NAMES[t['metric']]} of {t['config']} at {t['reference']}" if t["config"] in over else t["config"] for t in once})  # fmt: skip
             told = [
-                f"Over {' and '.join(map(str, blocks))} blocks of launches"
+                f"Over {listing([*map(str, blocks)], 9)} blocks of launches"
                 + (f" (one launch: {listing(others, 9)})." if others else ".")
             ]
         instead = {t["config"]: t["phase"] for t in once if t.get("phase") not in ("a", None)}

@@ -151,6 +151,8 @@ class Judged:
 
     def h3(self, h: Entry, n: Entry) -> tuple[str, Sequence[str] | None]:
         own, noop, share = n["tax_connector"], n["tax_noop"], n["share"]
+        if sign(own) < 0 and (share["point"] is not None or not share["reason"]):
+            return "no share of a gain", None
         if sign(own) <= 0:
             word = "not known" if is_open(own) else "gain" if sign(own) < 0 else "found"
             said = str(h["label"] or "")
@@ -180,7 +182,9 @@ class Judged:
         whole, total, excess = n["tax_stack"], n["sum_of_parts"], n["excess_over_stack"]
         if not _near(total["point"], sum(p["point"] for p in n["parts"].values())):
             return "a sum of its own parts", None
-        if whole["point"] and not _near(
+        if sign(whole) == 0 and (excess["point"] is not None or not excess["reason"]):
+            return "no excess over what may be nothing", None
+        if sign(whole) and not _near(
             excess["point"], (whole["point"] - total["point"]) / abs(whole["point"])
         ):
             return "an excess of its own taxes", None

@@ -215,6 +215,16 @@ def embedded(value: dict[str, Any]) -> None:
     value["provenance"] |= {"engine_kind": "emulator", "gpu": [], "versions": {"emulator": True}}
 
 
+def plain_flagged(value: dict[str, Any]) -> None:
+    """In block R1, behind whose tax alone: also its cell of Phase B' has Phase A's name."""
+    for cell in value["cells"]:
+        if (cell["config"], cell["phase"], cell["cell_id"]) in {
+            ("plain", "r1", SAFE),
+            ("plain", "b_prime", SAFE),
+        }:
+            cell["flags"] = ["client_limited"]
+
+
 def gains(**own: float) -> dict[str, float]:
     return dict.fromkeys(TAXES, 0.0) | own
 
@@ -240,6 +250,7 @@ MUTATIONS: dict[str, Mutation] = {
     "lost highest rate": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("nixl_both", "a", cell_id="r16_256x16")),
     "lost highest rate of plain": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("plain", "a", cell_id="r16_256x16")),
     "lost block of a connector": Mutation(BLOCKS, then=lost("mooncake_both", "r1")),
+    "flag in a block that a connector lost": Mutation({"repeats": 3}, then=lost("mooncake_both", "r1"), told=plain_flagged),
     "lost block of plain": Mutation(BLOCKS, then=lost("plain", "r1")),
     "lost block of plain's second launch": Mutation({"repeats": 3}, then=lost("plain_again", "r1")),
     "too few blocks": Mutation({"repeats": 1}, then=lost("plain_again", "r1")),
@@ -258,6 +269,15 @@ MUTATIONS: dict[str, Mutation] = {
     "gain in place of tax": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
     "gains over blocks": Mutation(BLOCKS, taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
     "taxes and gains": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=0.2, lmcache_only=-0.15)),
+    "gains without the subject": Mutation(
+        BLOCKS, taxes=dict.fromkeys(TAXES, -0.2) | {"nixl_both": -0.1}, skipped=("mooncake_both",)
+    ),
+    "one tax beside gains": Mutation(
+        BLOCKS, taxes=gains(nixl_both=0.1, lmcache_only=-0.15, noop_connector=-0.05), skipped=("mooncake_both",)
+    ),
+    "one launch beside blocks": Mutation(
+        {"repeats": 3}, taxes=gains(nixl_both=0.3), skipped=("mooncake_both",), then=lost("nixl_both", "r1", "r2", "r3")
+    ),
     "no taxes": Mutation(taxes=NOTHING),
     "no taxes over blocks": Mutation(BLOCKS, taxes=NOTHING),
     "everyone gains": Mutation(taxes=dict.fromkeys(TAXES, -0.2)),
@@ -287,6 +307,15 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "requests of a block failed that plain lost": Mutation(
         {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")
+    ),
+    "requests of one of two launches failed": Mutation(
+        {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("mooncake_both", "b", "r2", "r3")
+    ),
+    "requests of the only block failed": Mutation({"repeats": 1}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")),
+    "requests failed in phase B alone": Mutation(changes={"mooncake_both/b": fail(every=7)}),
+    "requests of plain failed in phase B alone": Mutation(changes={"plain/b": fail(every=7)}),
+    "requests failed in phase B' alone": Mutation(
+        {"phase_b_prime": {"configs": ["plain", "mooncake_both"], "shapes": [[256, 16]]}}, changes={"mooncake_both/b_prime": fail(every=7)}
     ),
     "requests failed in phase A alone": Mutation(
         ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9), changes={"mooncake_both/a": fail(every=7)}

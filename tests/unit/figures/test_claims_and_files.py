@@ -117,12 +117,15 @@ def test_figure_7_names_every_part_that_is_told_apart_from_zero(example: dict[st
     aggregate = copy.deepcopy(example)
     whole = "Of the +44 % [+40 %, +48 %] that Mooncake + LMCache adds to TTFT p90, "
     others = "; a tax is found for 5 of 6 connectors beside the no-op one; no number for Mooncake (consumer)"
-    assert title("fig7_decomposition", aggregate) == f"{whole}+42 % [+37 %, +47 %] is its own code{others}"
+    assert title("fig7_decomposition", aggregate) == (
+        f"{whole}+42 % [+37 %, +47 %] is its own code; not told apart from zero: vLLM's connector framework{others}"
+    )
     for row in aggregate["decomposition"]:
         row["flags"] = {"point": 0.3, "low": 0.2, "high": 0.4}
         row["implementation"] = {"point": 0.12, "low": 0.1, "high": 0.2}
     assert title("fig7_decomposition", aggregate) == (
-        f"{whole}+30 % [+20 %, +40 %] is engine settings that it switches and +12 % [+10 %, +20 %] is its own code{others}"
+        f"{whole}+30 % [+20 %, +40 %] is engine settings that it switches and +12 % [+10 %, +20 %] is its own code; "
+        f"not told apart from zero: vLLM's connector framework{others}"
     )
     for row in aggregate["decomposition"]:
         row["flags"]["low"] = row["implementation"]["low"] = -0.1

@@ -321,7 +321,11 @@ def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[
     assert "is what it adds to the no-op connector (settings that it switches among it)" in result.title
     for row in aggregate["decomposition"]:
         row |= {"parts": 0, "implementation": {**NOTHING, "reason": "noop_connector: its cell died"}}
-    assert "its engine settings are not known" in omitted("fig7_decomposition", aggregate)
+    for row in aggregate["decomposition"]:
+        row["implementation"]["reason"] = f"noop_connector: its {row['metric']} has no value"
+    why = omitted("fig7_decomposition", aggregate)
+    assert why.startswith("no tax can be split: its engine settings are not known; noop_connector: its ")
+    assert why.count("its engine settings are not known") == 1 and why.count("has no value") == 2
 
 
 def _in_three_rates(a: dict[str, Any]) -> None:

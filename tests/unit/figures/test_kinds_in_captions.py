@@ -77,6 +77,15 @@ def test_a_latency_of_one_launch_is_named_though_the_other_is_over_blocks(exampl
     )
 
 
+def test_three_numbers_of_blocks_are_listed(example: dict[str, Any]) -> None:
+    aggregate = copy.deepcopy(example)
+    taxes = [t for t in aggregate["main_taxes"] if t["unit"] == "ratio"]
+    for k, row in enumerate(taxes):
+        row |= {"phase": None, "blocks": 3 + k % 3, "kind": f"over {3 + k % 3} blocks"}
+    result = drawn("fig4_tax_bars", aggregate)
+    assert isinstance(result, Drawn) and "Over 3, 4 and 5 blocks of launches." in result.caption
+
+
 def test_figure_7_names_parts_that_fewer_blocks_know(example: dict[str, Any]) -> None:
     """The no-op connector lost a block: the framework and what is left of a tax are over four, the tax over five."""
     aggregate = copy.deepcopy(example)

@@ -104,13 +104,9 @@ def test_the_only_tax_is_not_called_the_largest(aggregate: dict[str, Any]) -> No
         if tax["config"] != "nixl_both":
             tax |= {"low": -1.0, "high": 1.0}
     aggregate["main_taxes"].remove(own(aggregate, "mooncake_both"))
-    assert details(aggregate)[-1].startswith(
-        "This is the only tax that is told apart from zero; mooncake_both "
-    )
+    assert details(aggregate)[-1].startswith("No other connector is found to have a tax; mooncake_both ")
     own(aggregate, "lmcache_only").update(point=0.1, low=0.05, high=0.15)
-    assert details(aggregate)[-1].startswith(
-        "Of the taxes that are told apart from zero this is the largest; "
-    )
+    assert details(aggregate)[-1].startswith("Of the connectors that have a tax this one has the largest; ")
 
 
 def test_a_clock_that_waited_says_so_in_plain_words(aggregate: dict[str, Any]) -> None:

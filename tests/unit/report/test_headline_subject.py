@@ -39,7 +39,7 @@ def test_it_is_the_largest_tax(aggregate: dict[str, Any]) -> None:
     found = headline(aggregate)
     assert found["sentence"].startswith("Merely switching on NIXL (both) costs")
     assert found["details"][-1].startswith(
-        "Of the taxes that are told apart from zero this is the largest; mooncake_both"
+        "Of the connectors that have a tax this one has the largest; mooncake_both"
     )
 
 
@@ -50,7 +50,7 @@ def test_an_estimate_over_blocks_counts_before_one_of_one_launch(aggregate: dict
     assert found["sentence"].startswith("Merely switching on LMCache costs 5.0\xa0% more TTFT p90")
     assert found["details"][0].startswith("Over 5 blocks of launches; one launch: ")
     assert found["details"][-1].startswith(
-        "Of the taxes over blocks that are told apart from zero this is the largest;"
+        "Of the connectors that have a tax over blocks this one has the largest;"
     )
 
 
@@ -64,8 +64,33 @@ def test_a_tax_that_is_told_apart_from_zero_counts_before_a_larger_one_that_is_n
     found = headline(aggregate)
     assert found["sentence"].startswith("LMCache: no tax on TTFT p90 is found")
     assert found["details"][-1].startswith(
-        "No tax is told apart from zero, and this estimate is the largest;"
+        "No connector is found to have a tax, and of the estimates this is the largest;"
     )
+
+
+def test_where_gains_are_told_apart_and_no_tax_is_the_smallest_gain_is_named(
+    aggregate: dict[str, Any],
+) -> None:
+    """A gain is told apart from zero as well, and is no largest tax."""
+    for config in ("mooncake_producer", "noop_connector"):
+        aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != config]
+    set_tax(aggregate, "nixl_both", -0.10, -0.12, -0.08)
+    set_tax(aggregate, "lmcache_only", -0.20, -0.22, -0.18)
+    found = headline(aggregate)
+    assert found["sentence"].startswith("With NIXL (both) switched on TTFT p90 at ref_safe")
+    none = "No connector is found to have a tax, and "
+    assert found["details"][-1].startswith(f"{none}of the gains this is the smallest; mooncake_both")
+    set_tax(aggregate, "lmcache_only", -0.20, -0.42, 0.18)
+    assert headline(aggregate)["details"][-1].startswith(f"{none}this is the only gain; mooncake_both")
+    aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != "lmcache_only"]
+    set_tax(aggregate, "nixl_both", -0.10, -0.32, 0.08)
+    assert headline(aggregate)["details"][-1].startswith("No connector is found to have a tax; mooncake_both")
+
+
+def test_the_only_tax_is_so_beside_gains(aggregate: dict[str, Any]) -> None:
+    for config in ("mooncake_producer", "noop_connector", "lmcache_only"):
+        set_tax(aggregate, config, -0.20, -0.22, -0.18)
+    assert headline(aggregate)["details"][-1].startswith("No other connector is found to have a tax; ")
 
 
 def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, Any]) -> None:

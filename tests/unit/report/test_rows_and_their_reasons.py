@@ -198,7 +198,9 @@ def test_who_has_no_tax_over_blocks_has_a_row_with_the_reason(
     assert (row["label"], row["tax"]) == ("NIXL (both)", "not available")
     assert why in row["blocks"]
     assert "Mooncake (consumer)" not in [r["label"] for r in repeats_view(aggregate)[0]["rows"]]
-    assert "One of which requests failed in a block has no tax." in words(aggregate)
+    assert "Where a percentile fell on requests that failed in any launch at that rate and shape, " in words(
+        aggregate
+    )
 
 
 def test_plains_second_launch_is_said_to_differ_where_it_does(aggregate: dict[str, Any]) -> None:

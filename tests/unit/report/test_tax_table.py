@@ -61,6 +61,15 @@ def test_what_is_not_known_is_a_dash(aggregate: dict[str, Any]) -> None:
     assert all(line.split(" | ")[1:-1] == ["–"] * 3 for line in tax_table(aggregate).splitlines()[2:])
 
 
+def test_the_reason_of_a_dash_stands_below_the_table(aggregate: dict[str, Any]) -> None:
+    """Of a connector that was measured: one of which requests failed in a block is not one that was skipped."""
+    why = "its ttft_p90 has no value in block R1: requests failed or did not finish"
+    for tax in aggregate["main_taxes"]:
+        if (tax["config"], tax["metric"], tax["reference"]) == ("nixl_both", "ttft_p90", "ref_safe"):
+            tax |= {"point": None, "low": None, "high": None, "available": False, "reason": why}
+    assert tax_table(aggregate).endswith(f"|\n\nNIXL (both) has no number of TTFT p90: {why}.")
+
+
 def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:
     aggregate["configs"]["noop_connector"]["label"] = "a | b"
     assert "| a \\| b | " in tax_table(aggregate)

@@ -68,6 +68,9 @@ def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str,
     shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
     assert shown["range"] == "lost"
     assert at_phase_as_shape(aggregate, point=0.1)["n"].endswith("in place of phase B's launch")
+    aggregate["taxes"][0]["phase"] = "b_prime"
+    shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
+    assert shown["n"].endswith(", in place of the launch of phase B'")
     assert "in place" not in at_phase_as_shape(aggregate, phase="b", point=0.5, low=0.4, high=0.6)["n"]
 
 

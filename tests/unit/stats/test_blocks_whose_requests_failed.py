@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
-from connector_tax.read.stats.launches import PLAINS, Launch, complete_blocks, own_blocks
+from connector_tax.read.stats.launches import PLAINS, Launch, blocks_that_failed, complete_blocks, own_blocks
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Behaviour, Campaign, campaign_config, fail
@@ -144,6 +144,51 @@ def test_a_connector_whose_requests_failed_has_none_whatever_became_of_plain_in_
         assert any(
             p.startswith("at ref_safe, 8 req/s, mooncake_both has no tax: its") for p in problems_of(found)
         )
+
+
+def one_of_two(found: dict[str, Any], launch: str) -> None:
+    """Whose tax of one launch stood: it has none, and every place says which launch failed."""
+    own, reason = tax_of(found, "mooncake_both"), f"its ttft_p90 has no value in {launch}{WHY}"
+    assert (own["point"], own["kind"], own["reason"]) == (None, "of one launch", reason)
+    h1 = next(h for h in found["hypotheses"] if h["id"] == "H1" and h["subject"] == "mooncake_both")
+    assert h1["outcome"] == "not testable" and launch in h1["sentence"]
+    (told,) = [f for f in found["failed_blocks"] if f["metric"] == "ttft_p90"]
+    assert (told["reference"], told["config"], told["reason"]) == ("ref_safe", "mooncake_both", reason)
+    page = html.unescape(page_of(found))
+    assert f"has no tax of TTFT p90 at ref_safe, 8 req/s: {reason}." in page
+    assert "in any launch at that rate and shape" in page
+
+
+def test_a_connector_measured_in_two_launches_has_none_where_one_of_them_failed(tmp_path: Path) -> None:
+    """Phase A's alone would make a tax of one launch, which flatters as well as that of the other blocks would."""
+    lost = {("mooncake_both", phase) for phase in ("b", "r2", "r3")}
+    found = campaign_with(tmp_path / "campaign", {("mooncake_both", "r1")}, lost)
+    one_of_two(found, "block R1")
+    assert tax_of(found, "nixl_both")["kind"] == "over 5 blocks"
+
+
+def test_without_blocks_phase_bs_launch_is_one_as_well(tmp_path: Path) -> None:
+    found = campaign_with(tmp_path / "campaign", {("mooncake_both", "b")}, set(), repeats=0)
+    one_of_two(found, "phase B")
+    assert "Every block launches each configuration once" not in page_of(found)
+    assert tax_of(found, "nixl_both")["kind"] == "of one launch"
+
+
+def test_compare_refuses_a_tax_of_one_launch_beside_one_that_failed(tmp_path: Path) -> None:
+    sound = campaign_with(tmp_path / "sound", set(), set(), repeats=0)
+    found = campaign_with(tmp_path / "campaign", {("mooncake_both", "b")}, set(), repeats=0)
+    sides = (Side("A", Path("a"), sound), Side("B", Path("b"), found))
+    comparison = compare(*sides, fail_above=0.05, deciding=("ttft_p90",))
+    assert comparison.exit_code == 2
+    assert "its ttft_p90 has no value in phase B" in comparison_text(comparison)
+
+
+def test_of_a_single_launch_its_own_reason_is_all_there_is_to_say() -> None:
+    """Nothing is left that could flatter."""
+    launches = {("a", "x"): Launch("a", "x", 0, math.nan, math.nan, why_none="requests failed")}
+    assert blocks_that_failed(launches) == {}
+    launches["b_prime", "x"] = Launch("b_prime", "x", 1, 0.0, 0.01)
+    assert list(blocks_that_failed(launches)) == ["x"]
 
 
 def test_a_launch_of_which_nothing_is_known_is_a_lost_block() -> None:

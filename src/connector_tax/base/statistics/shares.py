@@ -5,15 +5,18 @@ from dataclasses import replace
 import numpy as np
 
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
+from connector_tax.base.statistics.outcomes import GAIN, told
 from connector_tax.base.statistics.resampling import Floats
 
 
 def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
-    """``part / whole``, both of which have a number."""
+    """``part / whole``, both of which have a number; a gain has no shares."""
     both = combine(part, whole)
     assert part.point is not None and whole.point is not None
     if not whole.point:
         return unavailable("the tax is zero, and nothing has a share of it", both.n)
+    if told(*whole.interval(confidence)) == GAIN:
+        return unavailable("a gain, so there is no tax to split", both.n)
     share = both.estimate(part.point / whole.point, shares(*both.replicates))
     # An end of theirs that is open has its own reason.
     known = None not in (*part.interval(confidence), *whole.interval(confidence))

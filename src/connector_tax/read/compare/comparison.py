@@ -31,6 +31,7 @@ from connector_tax.read.figures.lookup import (
     why_absent,
 )
 from connector_tax.read.figures.words import rate as rate_text
+from connector_tax.read.report.qualifiers import flags_behind
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH
 
 # What decides, and what is shown beside it where both campaigns recorded steps.
@@ -65,12 +66,14 @@ class Number:
         value: a ratio less one, or microseconds; None where it is unavailable, for ``reason``.
         kind: ``of one launch``, ``over n blocks``.
         overloaded: one of the two sides did not keep up, so it holds queueing.
+        flags: of the cells behind it.
     """
 
     value: Interval | None
     reason: str = ""
     kind: str = OF_ONE_LAUNCH
     overloaded: bool = False
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +293,16 @@ def common_rate(a: Side, b: Side) -> Rate:
         if value is None:
             return Rate(None, safe, f"{side.name} has no reference rates, so it has no tax at one.")
     first, second = (float(v or 0.0) for v in safe)
-    differ = f"ref_safe is {rate_text(first)} in A and {rate_text(second)} in B"
-    if first == second:
-        differ = f"ref_safe is {rate_text(first)} in both"
+    there = "both" if first == second else f"A and {rate_text(second)} in B"
+    differ = f"ref_safe is {rate_text(first)} in {there}"
     fallen = [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]
     if fallen:
         # Also where both fell back to the same rate: nobody knows how much of a tax there is queueing.
-        none = f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared."
-        return Rate(None, safe, none)
+        return Rate(
+            None,
+            safe,
+            f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared.",
+        )
     if first == second:
         return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
     measured = [
@@ -391,6 +396,7 @@ def tax_at(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) ->
         str(row.get("reason") or "not available"),
         str(row.get("kind") or OF_ONE_LAUNCH),
         overloaded=bool(row.get("overloaded")),
+        flags=tuple(flags_behind(aggregate, row)),
     )
 
 

@@ -6,10 +6,8 @@ from typing import Any
 
 from connector_tax.read.compare.comparison import Comparison, Side
 from connector_tax.read.figures.lookup import (
-    all_cells,
     is_of_one_launch,
     mapping,
-    number,
     reference_flags,
     reference_rate,
     rows,
@@ -46,7 +44,11 @@ class Difference:
 def differences(comparison: Comparison) -> list[Difference]:
     """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
     sides = (comparison.a, comparison.b)
-    first, second = (_facts(side, comparison.rate.per_s) for side in sides)
+    flags = (
+        sorted({f for c in comparison.changes for f in c.a.flags}),
+        sorted({f for c in comparison.changes for f in c.b.flags}),
+    )
+    first, second = (_facts(side, own) for side, own in zip(sides, flags, strict=True))
     settings = [_settings(side) for side in sides]
     if all(settings):
         both = {c.config for c in comparison.changes}
@@ -60,7 +62,11 @@ def differences(comparison: Comparison) -> list[Difference]:
     return [d for d in pairs if d.a != d.b and d.what not in PASSING]
 
 
-def _facts(side: Side, rate_per_s: float | None) -> dict[str, str]:
+def _facts(side: Side, flags: list[str]) -> dict[str, str]:
+    """
+    Args:
+        flags: of the cells behind the taxes that are compared.
+    """
     provenance = mapping(side.aggregate.get("provenance"))
     found = {word: _text(provenance.get(key)) for key, word in PLAIN.items()}
     gpu = virtual_gpu(side.aggregate)
@@ -71,7 +77,7 @@ def _facts(side: Side, rate_per_s: float | None) -> dict[str, str]:
     for reference in ("ref_safe", "ref_load"):
         found[f"{reference}, req/s"] = _text(reference_rate(side.aggregate, reference))
     found["flags of the reference rates"] = _text(reference_flags(side.aggregate))
-    found["flags of the cells"] = _text(_cell_flags(side, rate_per_s))
+    found["flags of the cells"] = _text(flags)
     return found
 
 
@@ -95,13 +101,6 @@ def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
         name = f"{before}{key}"
         found |= _flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: _text(inner)}
     return found
-
-
-def _cell_flags(side: Side, rate_per_s: float | None) -> list[str]:
-    """Of Phase A's cells at the rate that is compared."""
-    cells = [c for c in all_cells(side.aggregate, "a") if number(c.get("rate_per_s")) == rate_per_s]
-    found = [c.get("flags") for c in cells]
-    return sorted({str(flag) for flags in found if isinstance(flags, list) for flag in flags})
 
 
 def _text(value: Any) -> str:

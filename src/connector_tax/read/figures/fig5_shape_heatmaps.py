@@ -35,6 +35,7 @@ from connector_tax.read.figures.words import (
     clean,
     counted_sides,
     interval_texts,
+    launch_of,
     left_out,
     listing,
     of_reference_rates,
@@ -262,7 +263,7 @@ def _launch_of(row: Mapping[str, Any]) -> str:
     blocks, phase = number(row.get("blocks")), str(row.get("phase"))
     if blocks is not None:
         return f"over {blocks:.0f} blocks of launches"
-    return OWN if phase == "b" else f"of Phase {PHASES.get(phase, phase.upper())}'s launch"
+    return OWN if phase == "b" else f"of {launch_of(PHASES.get(phase, phase.upper()), 'Phase')}"
 
 
 def _dotted(found: list[Mapping[str, Any]]) -> str:

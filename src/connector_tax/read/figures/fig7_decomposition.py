@@ -152,7 +152,8 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
         return f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}"
     reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
     if reasons:
-        return f"no tax can be split: {'; '.join(sorted(reasons))}"
+        each = dict.fromkeys(why for several in sorted(reasons) for why in several.split("; "))
+        return f"no tax can be split: {'; '.join(each)}"
     totals = [mapping(row.get("total")) for row in rows(aggregate.get("decomposition"))]
     lost = "; ".join(dict.fromkeys(str(t["reason"]) for t in totals if t.get("reason")))
     why = f": {lost}" if lost else ""
@@ -243,11 +244,12 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         open_parts = f"; of {listing(unknown)} it is not known" if unknown else ""
         return f"No part of {whole} is told apart from zero{open_parts}{others}"
     parts = listing([f"{with_interval(stack.parts[p])} is {_words(stack, p)}" for p in clear])
-    if all(0 <= stack.parts[p].point <= stack.total.point for p in clear):
-        return f"Of {whole}, {parts}{others}"
-    # More than the whole is no part of it: other parts are below zero, or seem so.
-    rest = [_words(stack, p) for p in stack.parts if p not in clear]
+    # Settings that are not switched are known to cost nothing.
+    rest = [_words(stack, p) for p, v in stack.parts.items() if p not in clear and (v.low, v.high) != (0, 0)]
     unclear = f"; not told apart from zero: {listing(rest)}" if rest else ""
+    if all(0 <= stack.parts[p].point <= stack.total.point for p in clear):
+        return f"Of {whole}, {parts}{unclear}{others}"
+    # More than the whole is no part of it: other parts are below zero, or seem so.
     return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
 
 

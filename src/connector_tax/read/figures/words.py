@@ -186,7 +186,7 @@ def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
         sentences.append("Of one launch each: what launches differ by is not in the intervals.")
     if blocks:
         most = f" (one launch: {listing(others, 9)})" if others else ""
-        sentences.append(f"Over {' and '.join(map(str, blocks))} blocks of launches{most}.")
+        sentences.append(f"Over {listing([*map(str, blocks)], len(blocks))} blocks of launches{most}.")
     stand_ins = {
         str(row.get("config")): str(row.get("phase"))
         for row in chosen
@@ -204,6 +204,11 @@ def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
         return config
     metric = str(row.get("metric"))
     return f"{METRICS.get(metric, metric)} of {config} at {row.get('reference')}"
+
+
+def launch_of(phase: str, word: str = "phase") -> str:
+    """``phase B's launch``; of ``B'`` another way, since it ends in what a genitive begins with."""
+    return f"the launch of {word} {phase}" if phase.endswith("'") else f"{word} {phase}'s launch"
 
 
 def of_reference_rates(aggregate: Aggregate) -> str:

@@ -200,16 +200,17 @@ def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
     """What ``_largest`` went by."""
     once = is_of_one_launch(taxes[subject].get("kind"))
     among = "" if once or not any(is_of_one_launch(t.get("kind")) for t in taxes.values()) else " over blocks"
+    own = [v for t in taxes.values() if (once or not is_of_one_launch(t.get("kind"))) and (v := interval(t))]
     value = interval(taxes[subject])
-    if value is not None and value.told == TAX:
-        own = [
-            t for c, t in taxes.items() if is_connector(c) and (once or not is_of_one_launch(t.get("kind")))
-        ]
-        found = [v for t in own if (v := interval(t)) is not None and v.told == TAX]
-        if len(found) < 2:
-            return f"This is the only tax{among} that is told apart from zero"
-        return f"Of the taxes{among} that are told apart from zero this is the largest"
-    return f"No tax{among} is told apart from zero, and this estimate is the largest"
+    word = UNDETERMINED if value is None else value.told
+    alike = sum(v.told == word for v in own)
+    if word == TAX:
+        largest = f"Of the connectors that have a tax{among} this one has the largest"
+        return largest if alike > 1 else f"No other connector is found to have a tax{among}"
+    none = f"No connector is found to have a tax{among}"
+    if word == GAIN:
+        return f"{none}, and {'of the gains this is the smallest' if alike > 1 else 'this is the only gain'}"
+    return f"{none}, and of the estimates this is the largest" if len(own) > 1 else none
 
 
 def _kind(row: Mapping[str, Any]) -> str:

@@ -1,11 +1,20 @@
 """What qualifies the numbers on the page: flags of cells, and whether the engine still computed the same."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.figures.lookup import Aggregate, all_cells, in_order, label_of, mapping, number, rows
+from connector_tax.read.figures.lookup import (
+    Aggregate,
+    all_cells,
+    in_order,
+    label_of,
+    mapping,
+    number,
+    rows,
+    usable,
+)
 from connector_tax.read.figures.words import listing, rate
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
@@ -46,18 +55,37 @@ def flags_view(aggregate: Aggregate) -> list[Text]:
 
 def flags_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> dict[str, set[str]]:
     """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
-    over_blocks = tax.get("blocks") is not None
     found: dict[str, set[str]] = {}
-    for cell in all_cells(aggregate):
-        config = cell.get("config")
-        if (
-            (over_blocks or cell.get("phase") == tax.get("phase"))
-            and cell.get("cell_id") == tax.get("cell_id")
-            and config in ("plain", PLAIN_AGAIN, tax.get("config"))
-        ):
-            for flag in cell.get("flags") or []:
-                found.setdefault(str(flag), set()).add("own" if config == tax.get("config") else "plain")
+    for side, cell in _cells_behind(aggregate, tax):
+        for flag in cell.get("flags") or []:
+            found.setdefault(str(flag), set()).add(side)
     return dict(sorted(found.items()))
+
+
+def _cells_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(``plain`` or ``own``, cell): the usable ones of its launch, or of the blocks that it is a mean over.
+
+    Plain's second launches are in blocks alone.
+    """
+    over_blocks = tax.get("blocks") is not None
+    phases = _own_blocks(aggregate, tax) if over_blocks else {tax.get("phase")}
+    sides = {"plain": "plain", tax.get("config"): "own"} | ({PLAIN_AGAIN: "plain"} if over_blocks else {})
+    for cell in all_cells(aggregate):
+        behind = cell.get("phase") in phases and cell.get("cell_id") == tax.get("cell_id") and usable(cell)
+        if behind and cell.get("config") in sides:
+            yield sides[cell.get("config")], cell
+
+
+def _own_blocks(aggregate: Aggregate, tax: Mapping[str, Any]) -> set[Any]:
+    """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of blocks."""
+    entries = (
+        mapping(row.get("by_block"))
+        for entry in rows(aggregate.get("repeats"))
+        if all(entry.get(k) == tax.get(k) for k in ("rate_per_s", "metric"))
+        for row in rows(entry.get("taxes"))
+        if row.get("config") == tax.get("config")
+    )
+    return set(next(entries, {}))
 
 
 def flagged(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:

@@ -5,14 +5,17 @@ from typing import Any
 
 from connector_tax.read.figures.lookup import (
     Aggregate,
+    chosen_taxes,
     configs,
+    in_order,
     interval,
+    label_of,
     main_taxes,
     mapping,
     number,
     rows,
 )
-from connector_tax.read.figures.words import clean, of_reference_rates, with_interval
+from connector_tax.read.figures.words import METRICS, clean, of_reference_rates, with_interval
 from connector_tax.read.report.hooks import cpu_us, wall_us
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, stands_in, tokens
 from connector_tax.read.stats.attribution import BETWEEN_HOOKS
@@ -28,7 +31,7 @@ def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
 
     A tax is relative to plain's percentile, with its interval, over how many blocks of launches or of which launch it is, and the requests
     with the connector and without. The last two columns are of decode-only steps of one launch, without hooks that vLLM calls between steps.
-    Where the campaign knows the speed of its host, a column has the TTFT tax at equal speed. What qualifies the reference rates stands below.
+    Where the campaign knows the speed of its host, a column has the TTFT tax at equal speed. Why a tax is not known, and what qualifies the reference rates, stands below.
     """
     ttft, tpot = (main_taxes(aggregate, metric=m, reference=reference) for m in ("ttft_p90", "tpot_p90"))
     equal = _at_equal_speed(aggregate, reference)
@@ -51,8 +54,18 @@ def tax_table(aggregate: Aggregate, reference: str = "ref_safe") -> str:
     ]
     names = ("configuration", *LATENCIES, *((EQUAL_SPEED,) if equal else ()), *HOOKS)
     head = (f"| {' | '.join(names)} |", f"|{'---|' * len(names)}")
-    below = of_reference_rates(aggregate)
-    return "\n".join((*head, *lines, *(("", below) if below else ())))
+    below = [*_why_none(aggregate, reference), *filter(None, [of_reference_rates(aggregate)])]
+    return "\n".join((*head, *lines, *(("", " ".join(below)) if below else ())))
+
+
+def _why_none(aggregate: Aggregate, reference: str) -> list[str]:
+    """A sentence for each dash of a configuration that was measured."""
+    return [
+        f"{_cell(label_of(aggregate, str(row.get('config'))))} has no number of {METRICS[str(row.get('metric'))]}: {clean(str(row['reason']))}."
+        for row in in_order(aggregate, chosen_taxes(aggregate))
+        if row.get("reference") == reference and row.get("metric") in METRICS
+        if interval(row) is None and row.get("reason")
+    ]
 
 
 def _at_equal_speed(aggregate: Aggregate, reference: str) -> dict[str, Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from connector_tax.read.figures.lookup import (
     mapping,
     number,
 )
-from connector_tax.read.figures.words import PHASES, with_interval
+from connector_tax.read.figures.words import PHASES, launch_of, with_interval
 
 LATENCY_METRICS = ("ttft_p90", "tpot_p90")
 STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
@@ -98,7 +98,7 @@ def stands_in(row: Mapping[str, Any]) -> str:
     phase, blocks = str(row.get("phase")), number(row.get("blocks"))
     if blocks is not None:
         return f"over {blocks:.0f} blocks of launches"
-    return "" if phase == "a" or not is_phase(phase) else f"by phase {phase_name(phase)}'s launch"
+    return "" if phase == "a" or not is_phase(phase) else f"by {launch_of(phase_name(phase))}"
 
 
 def in_place(text: Text, found: Mapping[str, Any], cell: Mapping[str, Any]) -> Text:
@@ -110,7 +110,7 @@ def in_place(text: Text, found: Mapping[str, Any], cell: Mapping[str, Any]) -> T
     if found.get("phase") == phase or not is_phase(phase) or interval(found) is None:
         return text
     own = "by phase A's launch" if found.get("phase") == "a" else ""
-    note = f"in place of phase {phase_name(phase)}'s launch"
+    note = f"in place of {launch_of(phase_name(phase))}"
     return text | {"n": ", ".join(filter(None, (text["n"], own, note)))}
 
 

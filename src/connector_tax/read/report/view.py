@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connector_tax.base.records.cell import is_phase, phase_place
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.figures.lookup import (
     REFERENCES,
     Aggregate,
@@ -76,6 +77,7 @@ def page_view(aggregate: Aggregate, campaign: Mapping[str, Any], config_hash: st
         # With blocks their table has both launches, beside the tax that stands.
         "repeats": [] if rows(aggregate.get("repeats")) else repeats_by_phase(aggregate),
         "blocks": repeats_view(aggregate),
+        "has_blocks": any(c.get("config") == PLAIN_AGAIN for c in all_cells(aggregate)),
         "failed_blocks": failed_sentences(aggregate),
         "host_drift": host_drift_view(aggregate),
         "amplification": amplification(aggregate) if len(_references(aggregate)) > 1 else [],

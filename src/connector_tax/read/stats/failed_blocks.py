@@ -1,10 +1,10 @@
-"""Blocks of launches in which requests failed, so that a tax over the other blocks would flatter: who has none for it, and why."""
+"""Launches in which requests failed, so that a tax of the other launches would flatter: who has none for it, and why."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from connector_tax.base.records.cell import phase_label
+from connector_tax.base.records.cell import is_repeat, phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import Problem
 from connector_tax.read.stats.cells import CellEstimates
@@ -20,7 +20,7 @@ class FailedBlocks:
 
     Attributes:
         config: ``plain`` for either of its launches; then no connector has a tax there.
-        blocks: those in which it has no value, in the order in which they were measured.
+        blocks: phases of the launches in which it has no value, in the order in which they were measured.
     """
 
     reference: str
@@ -76,8 +76,15 @@ def _reason(lost: list[Launch], metric: str) -> str:
     return f"{' and '.join(parts)}: {' or '.join(dict.fromkeys(x.why_none for x in lost))}"
 
 
-def _named(blocks: list[str]) -> str:
-    return f"block{'s' if len(blocks) > 1 else ''} {', '.join(map(phase_label, blocks))}"
+def _named(phases: list[str]) -> str:
+    """``phase A and blocks R1, R2``."""
+    kinds = {
+        "phase": [phase_word(p) for p in phases if not is_repeat(p)],
+        "block": [phase_word(p) for p in phases if is_repeat(p)],
+    }
+    return " and ".join(
+        f"{w}{'s' if len(own) > 1 else ''} {', '.join(own)}" for w, own in kinds.items() if own
+    )
 
 
 def problems_of(failed: list[FailedBlocks]) -> list[Problem]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from connector_tax.base.records.connector import MATCHED
-from connector_tax.base.statistics.bootstrap import Estimate, combine
+from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.base.statistics.outcomes import (
     GAIN,
     NO_TAX_FOUND,
@@ -278,11 +278,13 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         total = together.estimate(sum_of_points, np.sum(replicates[1:], axis=0))
         ratios = (replicates[0] - total.replicates) / np.abs(replicates[0])
     excess = (whole.point - sum_of_points) / abs(whole.point) if whole.point else None
-    ratio = together.estimate(excess, ratios)
+    word = verdict(whole, evidence.confidence)
+    # As a ratio to what may be nothing it would be one of noise.
+    known = word in (TAX, GAIN)
+    ratio = together.estimate(excess, ratios) if known else unavailable(NO_STACK[word], together.n)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
     outcome = judge(*ratio.interval(evidence.confidence))
     label = None
-    word = verdict(whole, evidence.confidence)
     if word != TAX:
         outcome, label = UNDETERMINED, NO_STACK[word]
     elif outcome == REFUTED and excess is not None:

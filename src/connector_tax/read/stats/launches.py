@@ -1,4 +1,8 @@
-"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains."""
+"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains.
+
+A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch that is in no block makes no tax over
+blocks, and counts where its requests failed.
+"""
 
 import math
 from collections.abc import Callable
@@ -53,10 +57,10 @@ def headline_shape(estimates: dict[tuple[str, str, str], CellEstimates]) -> Shap
 
 
 def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
-    """Whether it is a cell of a block: Phases A and B are some where plain was launched twice in them."""
+    """Whether it has Phase A's load at that rate: so have the cells of blocks, those of Phases A and B, and of B' where it measures that shape."""
     spec = own.cell.spec
     return (
-        (is_repeat(phase) or phase in ("a", "b"))
+        (is_repeat(phase) or phase in ("a", "b", "b_prime"))
         and spec.rate_per_s == rate_per_s
         and (spec.shape == shape or (shape is None and is_repeat(phase)))
         and spec.recorded is not False
@@ -123,17 +127,16 @@ def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
 
 
 def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
-    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not finish; of those that as many
-    blocks measured as make a tax over blocks.
+    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not finish; of those with several launches.
 
-    A block that is lost, since its cell does not count, says nothing. One of these says that the connector did worse there than any
-    number: the blocks that are left would flatter it. Whether plain has a number in the same block is not asked.
+    A launch that is lost, since its cell does not count, says nothing. One of these says that the connector did worse there than any
+    number: the launches that are left would flatter it, be they blocks or a single one. Whether plain has a number in the same block is not asked.
     """
     return {c: lost for c in others_than_plain(launches) if (lost := _failed(launches, (c,)))}
 
 
 def plain_failed(launches: Launches) -> list[Launch]:
-    """The same of plain, in either of its launches: they are one configuration, and the blocks that are left would flatter it."""
+    """The same of plain, in either of its launches in a block: they are one configuration, and the launches that are left would flatter it."""
     return _failed(launches, PLAINS)
 
 
@@ -143,7 +146,7 @@ def others_than_plain(launches: Launches) -> list[str]:
 
 def _failed(launches: Launches, configs: tuple[str, ...]) -> list[Launch]:
     own = [x for x in launches.values() if x.config in configs]
-    if len({x.block for x in own}) < MIN_BLOCKS:
+    if len({x.block for x in own}) < 2:  # its own reason is all there is to say
         return []
     return sorted((x for x in own if x.why_none), key=lambda x: (phase_place(x.block), x.config))
 

@@ -1,0 +1,87 @@
+"""A tax over blocks carries the flags of the cells that it is a mean of, and of no others."""
+
+import copy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.read.compare.text import comparison_text
+from connector_tax.read.report.qualifiers import flags_behind
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from two_campaigns import Aggregate, compared, over_blocks, two_days
+
+CONFIG, BLOCKS = "mooncake_both", ("r1", "r2", "r3")
+
+
+@pytest.fixture
+def pair() -> tuple[Aggregate, Aggregate]:
+    """Four blocks were measured, and Mooncake lost the last one."""
+    days = two_days()
+    for value in days:
+        over_blocks(value, 3)
+        entry = {"reference": "ref_safe", "rate_per_s": 2, "blocks": 4}
+        taxes = [{"config": CONFIG, "by_block": dict.fromkeys(BLOCKS, 0.4)}]
+        value["repeats"] = [{**entry, "metric": m, "taxes": taxes} for m in ("ttft_p90", "tpot_p90")]
+        own = [c for c in value["cells"] if c["phase"] == "a" and c["cell_id"] == tax_of(value)["cell_id"]]
+        for cell in [c for c in own if c["config"] in ("plain", CONFIG)]:
+            ids = ("plain", "plain_again") if cell["config"] == "plain" else (CONFIG,)
+            for block in (*BLOCKS, "r4", "b_prime"):
+                value["cells"] += [{**copy.deepcopy(cell), "config": c, "phase": block} for c in ids]
+    return days
+
+
+def tax_of(value: Aggregate) -> dict[str, Any]:
+    wanted = (CONFIG, "ref_safe", "ttft_p90")
+    return next(t for t in value["main_taxes"] if (t["config"], t["reference"], t["metric"]) == wanted)
+
+
+def flag(value: Aggregate, config: str, phase: str, **changed: Any) -> None:
+    place = (config, phase, tax_of(value)["cell_id"])
+    cell = next(c for c in value["cells"] if (c["config"], c["phase"], c["cell_id"]) == place)
+    cell |= {"flags": ["client_limited"], **changed}
+
+
+@pytest.mark.parametrize(("config", "whose"), [(CONFIG, "own"), ("plain", "plain"), ("plain_again", "plain")])
+def test_a_flag_of_one_of_its_blocks_is_carried(
+    config: str, whose: str, pair: tuple[Aggregate, Aggregate]
+) -> None:
+    flag(pair[0], config, "r2")
+    assert flags_behind(pair[0], tax_of(pair[0])) == {"client_limited": {whose}}
+
+
+@pytest.mark.parametrize(
+    ("config", "phase", "changed"),
+    [
+        (CONFIG, "r4", {"verdict": "invalid", "usable": False}),
+        ("plain", "r4", {}),
+        ("plain_again", "r4", {}),
+        (CONFIG, "b_prime", {}),
+        ("plain", "a", {}),
+    ],
+    ids=["an invalid cell", "plain in a block it lost", "plain's second launch in it", "phase B'", "no block of it"],
+)  # fmt: skip
+def test_a_flag_of_another_cell_is_not(
+    config: str, phase: str, changed: dict[str, Any], pair: tuple[Aggregate, Aggregate]
+) -> None:
+    flag(pair[0], config, phase, **changed)
+    assert flags_behind(pair[0], tax_of(pair[0])) == {}
+
+
+def test_a_tax_of_one_launch_has_nothing_of_plains_second(pair: tuple[Aggregate, Aggregate]) -> None:
+    tax = tax_of(pair[0]) | {"blocks": None, "phase": "r1"}
+    flag(pair[0], "plain_again", "r1")
+    assert flags_behind(pair[0], tax) == {}
+
+
+@pytest.mark.parametrize(("phase", "said"), [("r2", True), ("a", False), ("r4", False)])
+def test_campaigns_differ_by_the_flags_behind_the_taxes_that_are_compared(
+    phase: str, said: bool, pair: tuple[Aggregate, Aggregate]
+) -> None:
+    for value in pair:
+        value["main_taxes"] = [t for t in value["main_taxes"] if t["unit"] == "ratio"]
+    flag(pair[1], CONFIG, phase)
+    text = comparison_text(compared(*pair))
+    assert ("  flags of the cells: none / client_limited\n" in text) == said
