@@ -40,7 +40,7 @@ def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn
     os.chdir(PROJECT_ROOT)
     snakemake = [sys.executable, "-m", "snakemake", "--cores", str(cores), *more, *chosen]
     sys.stdout.flush()
-    os.execv(sys.executable, snakemake)  # nosec B606 - a list of arguments, quoted by nobody
+    os.execv(sys.executable, snakemake)  # nosec B606  # a list of arguments, quoted by nobody
 
 
 def _run(args: argparse.Namespace) -> int:

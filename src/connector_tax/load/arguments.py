@@ -1,4 +1,4 @@
-"""The command line of ``connector-tax load`` and ``scripts/bench_loop.py``: what may be said."""
+"""The command line of ``connector-tax load``: what may be said."""
 
 import argparse
 import math
