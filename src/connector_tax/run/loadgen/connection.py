@@ -134,6 +134,11 @@ class Connection(asyncio.Protocol):
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
         assert self._transport is not None
+        now_ns = monotonic_ns()
+        if flight.t_send_ns is None:
+            flight.t_send_ns = now_ns
+        self._transport.write(payload)
+        # After the write, which is late already: no byte of the answer comes before the loop's next turn.
         self._flight = flight
         flight.carrier = self
         self.payload = payload
@@ -146,10 +151,6 @@ class Connection(asyncio.Protocol):
         self._status_code = 0
         self._coding = ""
         self._untold_bytes = self._answer_bytes = 0
-        now_ns = monotonic_ns()
-        if flight.t_send_ns is None:
-            flight.t_send_ns = now_ns
-        self._transport.write(payload)
         if self._owner.events.issued is not None:
             self._owner.events.issued(flight, now_ns)
 
