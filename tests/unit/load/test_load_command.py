@@ -121,11 +121,13 @@ def test_prompts_are_new_in_each_run_and_the_nonce_repeats_them(tmp_path: Path) 
     n = min(len(due), len(due_again))
     assert due[:n] == due_again[:n] and nonce != another
     assert not set(runs[0]) & set(runs[1])
-    assert first["flags"] == second["flags"] == [] and second["prefix_cache"]["hit_tokens"] == 0
+    # A host that lets the client be late flags that, too, which is no matter here.
+    late = {"client_limited"}
+    assert {*first["flags"], *second["flags"]} <= late and second["prefix_cache"]["hit_tokens"] == 0
     assert f"prompts of nonce {nonce}: " in said and "prefix cache" not in said
     third, same, _, said = run(tmp_path / "3", "--nonce", str(nonce))
     assert set(runs[2]) & set(runs[0]) and same == nonce
-    assert third["flags"] == ["prefix_cache_hits"] and third["prefix_cache"]["hit_tokens"] > 0
+    assert {*third["flags"]} - late == {"prefix_cache_hits"} and third["prefix_cache"]["hit_tokens"] > 0
     assert "prompt tokens were in it (" in said and "TTFT is not that of new prompts" in said
 
 
