@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from matplotlib import image
 
 from connector_tax.read.report.sections import part_of
 from connector_tax.read.report.tax_table import tax_table
@@ -89,6 +91,14 @@ def test_figures_and_report_are_made_again(made: Path) -> None:
 def test_readme_holds_its_taxes(aggregate: dict[str, Any]) -> None:
     """``scripts/tax_table.py --root results/virtual-h200 --page README.md`` after an analysis writes them."""
     assert part_of((ROOT / "README.md").read_text(), f"taxes {NAME}") == tax_table(aggregate)
+
+
+def test_readme_shows_its_figure_4(made: Path) -> None:
+    """Pixel by pixel, but for a shade: ``docs/images/`` holds a copy of what is drawn from the raw results."""
+    drawn = image.imread(made / "figures" / "fig4_tax_bars.png")
+    shown = image.imread(ROOT / "docs" / "images" / f"{NAME}-taxes.png")
+    assert drawn.shape == shown.shape
+    assert float(np.abs(drawn - shown).max()) < 0.02
 
 
 def test_every_run_is_listed(made: Path) -> None:

@@ -20,10 +20,10 @@ from connector_tax.base.redaction import published_text
 BUG = 70
 
 
-def nobody_reads() -> NoReturn:
+def nobody_reads(stream: TextIO) -> NoReturn:
     """End as a process does that SIGPIPE ends: what it was piped into (``head``) has read enough."""
     # What is still buffered would fail once more while the interpreter ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(128 + signal.SIGPIPE)
 
 
@@ -40,7 +40,7 @@ class _Words:
         try:
             self._stream.write(text)
         except BrokenPipeError:
-            nobody_reads()
+            nobody_reads(self._stream)
         if self._log is not None:
             try:
                 self._log.write(text.encode())
@@ -54,7 +54,7 @@ class _Words:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            nobody_reads()
+            nobody_reads(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

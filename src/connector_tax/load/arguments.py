@@ -8,14 +8,15 @@ from pathlib import Path
 # Of a server's key, where no other variable is named.
 DEFAULT_KEY = "OPENAI_API_KEY"
 AUTO = None
-# Beyond these nothing is a load: gaps of eleven days, and more than sixteen workers can send.
+# A gap of eleven days; and more than all workers that may be asked for can send.
 LEAST_RATE_PER_S, MOST_RATE_PER_S = 1e-6, 1e5
 # Two years; times are added up in 64 bits of nanoseconds.
 MOST_SECONDS = 63_072_000.0
 MOST_SEED = 2**63 - 1
 MOST_REQUESTS = 10**9
 MOST_IN_FLIGHT = 10**6
-MOST_WORKERS = 64
+# By name; chosen by themselves they are fewer.
+MOST_ASKED_WORKERS = 64
 # Of a gamma process: beyond them every arrival is due at once, or the process is a fixed one.
 GAMMA_SHAPES = 0.01, 10_000.0
 
@@ -190,7 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _workers(text: str) -> int | None:
     if text == "auto":
         return AUTO
-    return int(_number(int, 1, MOST_WORKERS)(text))
+    return int(_number(int, 1, MOST_ASKED_WORKERS)(text))
 
 
 def _seconds(least: float | None = None) -> Callable[[str], float]:
