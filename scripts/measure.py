@@ -1,12 +1,16 @@
 """Measure one configuration in one phase: launch, cells, receipt. Resumes where it was interrupted."""
 
 import argparse
+import os
+import sys
 from pathlib import Path
+from time import monotonic
 
 from connector_tax.base.door import log_to, run_door
 from connector_tax.base.records.cell import is_phase
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.run.measure.run import measure_run
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 
 def main() -> None:
@@ -16,16 +20,29 @@ def main() -> None:
     parser.add_argument("--phase", required=True, help="a, b, b_prime, c, or a block of repeats: r1, r2, ...")
     parser.add_argument("--log", type=Path, help="everything printed also goes here")
     parser.add_argument(
+        "--within-s",
+        type=float,
+        help="begin no cell that would not be finished so many seconds from now; exit code 75 where cells are left",
+    )
+    parser.add_argument("--launch-s", type=float, help="what a launch takes here; with --within-s")
+    parser.add_argument(
         "--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs"
     )
     args = parser.parse_args()
+    if (args.within_s is None) != (args.launch_s is None):
+        parser.error("--within-s and --launch-s go together")
     if not is_phase(args.phase):
         parser.error(f"--phase {args.phase}: there is no such phase")
     end_in_order()
     if args.end_with_parent:
         end_with_parent()
     log_to(args.log)
-    measure_run(args.campaign_file, args.connector, args.phase)
+    limit = None if args.within_s is None else TimeLimit(monotonic() + args.within_s, args.launch_s)
+    try:
+        measure_run(args.campaign_file, args.connector, args.phase, limit=limit)
+    except OutOfTime as reason:
+        print(f"not begun: {reason}; what was finished is kept", file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL)
 
 
 if __name__ == "__main__":

@@ -6,22 +6,22 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import redirect_stderr
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from snakemake.cli import parse_args
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
-from connector_tax.base.errors import ConnectorTaxError, EngineError
+from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import hash_of, to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
-from connector_tax.base.locks import holder_of, name_holder, open_lock, take_lock
+from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, shown
 from connector_tax.base.plan import (
     campaign_document,
@@ -40,8 +40,7 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
-# The kernel drops the lock with this process, however it ends.
-_STARTED: list[TextIO] = []
+_STARTED = ExitStack()
 
 
 def stop(message: str) -> NoReturn:
@@ -169,26 +168,11 @@ class Study:
         """
         if self.measuring:
             try:
-                _STARTED.append(self._started_once())
+                # Held by this process until it ends; the kernel drops the lock then, however that is.
+                _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
             except ConnectorTaxError as error:
                 stop(str(error))
         self.write_campaign_file()
-
-    def _started_once(self) -> TextIO:
-        """The lock of this start, held until it is closed.
-
-        Raises:
-            EngineError: another start holds it, or there is none to be had.
-        """
-        what = f"campaign {self.config.campaign}"
-        lock = open_lock(self.folder.start_lock, what)
-        if not take_lock(lock, what):
-            raise EngineError(
-                f"{what} was started already and is going on (process {holder_of(lock)}). "
-                "Wait for it, or end it; `make status` says how far it is."
-            )
-        name_holder(lock, what, str(os.getpid()))
-        return lock
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.

@@ -5,6 +5,9 @@ cannot be locked (NFS without its lock service says ENOLCK), is no lock that som
 """
 
 import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -61,6 +64,24 @@ def name_holder(lock: TextIO, what: str, holder: str) -> None:
         lock.flush()
     except OSError as error:
         raise _no_lock(Path(lock.name), what, error) from error
+
+
+@contextmanager
+def started_once(path: Path, campaign: str) -> Iterator[None]:
+    """Hold the lock of one start of a campaign: two would remove each other's receipts.
+
+    Raises:
+        EngineError: another start holds it, or there is none to be had.
+    """
+    what = f"campaign {campaign}"
+    with open_lock(path, what) as lock:
+        if not take_lock(lock, what):
+            raise EngineError(
+                f"{what} was started already and is going on (process {holder_of(lock)}). "
+                "Wait for it, or end it; `make status` says how far it is."
+            )
+        name_holder(lock, what, str(os.getpid()))
+        yield
 
 
 def _no_lock(path: Path, what: str, error: OSError) -> EngineError:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_reading_takes_what_is_on_disk(here: Path) -> None:
 
 def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second start would remove the receipts of the first; when that has ended, however it did, the next may begin."""
-    started: list[Any] = []
+    started = ExitStack()
     monkeypatch.setattr(workflow, "_STARTED", started)
     monkeypatch.setattr(workflow, "stop", refuse)
     study(True).begin()
@@ -141,9 +142,9 @@ def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         study(True).begin()
     study(False).begin()  # who only reads measures nothing
-    started.pop().close()
+    started.close()
     study(True).begin()
-    started.pop().close()
+    started.close()
 
 
 def test_a_start_on_a_file_system_that_does_not_lock_is_one_message(

@@ -111,11 +111,16 @@ def measure_pending(
 
     Args:
         log: of the run that launched the engine, where its step records and samples go.
+
+    Raises:
+        OutOfTime: the next cell would not be finished within the run's limit.
     """
     for index, cell in enumerate(pending):
         if cell not in planned(run, cells):
             run.progress.say(f"cell {cell.cell_id} is left out: a lower rate was too much already")
             continue
+        if run.limit is not None:
+            run.limit.check_cell(cell, first=index == 0)
         run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
         folder = run.run.cell(cell.cell_id)
         own_hash = spec_hash(run.config, run.connector_id, cell)

@@ -52,6 +52,7 @@ from connector_tax.run.measure.pending import (
 )
 from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.verdict import death_of
 
 LAUNCH_TRIES = 2
@@ -61,13 +62,19 @@ DEAD_CELLS = 2
 
 
 def measure_run(
-    campaign_file: Path, connector_id: str, phase: Phase, *, then: Phase | None = None
+    campaign_file: Path,
+    connector_id: str,
+    phase: Phase,
+    *,
+    then: Phase | None = None,
+    limit: TimeLimit | None = None,
 ) -> tuple[Death, ...]:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
 
     Args:
         then: a phase whose cells the same launch measures after its own. They lie in that phase's folder; its receipt is written
             when it is measured itself, which launches for what is missing by then.
+        limit: by when it has to be over; cells that do not fit are left for a later call.
 
     Returns:
         Every death of its engine in a cell, those after which the cell was measured after all among them.
@@ -75,6 +82,7 @@ def measure_run(
     Raises:
         EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
         ArtifactError: something on disk cannot be read or written.
+        OutOfTime: not all cells fit within ``limit``; those that did are finished.
     """
     document = read_campaign_file(campaign_file)
     config = config_of(with_originals(document, os.environ))
@@ -107,7 +115,9 @@ def measure_run(
     cards = cards_of(config.engine)
     if cards.note:
         progress.say(cards.note)
-    run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
+    run = Run(
+        folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards, limit=limit
+    )
     guest = None
     if then is not None:
         its_folder = folder.run(document["date"], connector_id, then)
@@ -132,10 +142,13 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
     Raises:
         ConfigurationFailed: it will not launch, or dies in every cell.
         HostFailed: so it does, and the host is to blame.
+        OutOfTime: what is missing does not fit within the run's limit.
     """
     pending = pending_cells(run, planned(run, cells))
     failed_launches = 0
     while pending or not outputs_collected(run):
+        if run.limit is not None and pending:
+            run.limit.check_launch(pending[0])
         try:
             pending = _one_launch(run, cells, pending, guest)
         except LaunchError as error:

@@ -13,6 +13,7 @@ from connector_tax.base.records.cell import Phase
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.measure.deaths import Death
 from connector_tax.run.measure.progress import Progress
+from connector_tax.run.measure.time_left import TimeLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Run:
 
     Attributes:
         deaths: of its engine while this process measured; grows.
+        limit: by when it has to be over; None takes its time.
     """
 
     folder: CampaignFolder
@@ -30,6 +32,7 @@ class Run:
     step_timing: bool
     cards: Cards
     deaths: list[Death] = field(default_factory=list)
+    limit: TimeLimit | None = None
 
     @property
     def connector_id(self) -> str:

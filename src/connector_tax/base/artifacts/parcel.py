@@ -1,0 +1,141 @@
+"""What a sitting on another host left behind, as one archive: packed there, taken over here.
+
+The units are a campaign's documents and its run folders. A unit that changed travels whole and replaces the one here, so that no file
+of an earlier launch is left between those of a later one. Raw step logs and samples of a launch under way stay where they are: each
+finished cell has its share of them.
+"""
+
+import os
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json
+from connector_tax.base.opening import is_bare
+
+_UNDER_WAY = "steps"
+# Name -> size and time of change, of every file of a unit.
+Stamps = dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a campaign's folder stood at one moment: unit -> its files."""
+
+    units: dict[str, Stamps]
+
+
+def standing(folder: CampaignFolder) -> Standing:
+    """As it is now; a folder that is not there has no units."""
+    return Standing({name: _stamps(folder.root / name) for name in _units(folder)})
+
+
+def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
+    """Write the units that are not as they stood, and ``campaign.json``; returns their names.
+
+    Raises:
+        ArtifactError: the archive cannot be written.
+    """
+    changed = [n for n, stamps in standing(folder).units.items() if since.units.get(n) != stamps]
+    names = sorted({*changed, folder.campaign_file.name})
+    temporary = archive.with_name(f".{archive.name}.partial")
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(temporary, "w:gz", compresslevel=6) as tar:
+            for name in names:
+                tar.add(folder.root / name, name, filter=_without_what_is_under_way)
+        os.replace(temporary, archive)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ArtifactError(
+            f"{archive}: cannot be written ({error.strerror or error}). Results are in {folder.root}; take them from there."
+        ) from error
+    return names
+
+
+def take(archive: Path, folder: CampaignFolder) -> list[str]:
+    """Put the units of ``archive`` in place of those in ``folder``; returns their names.
+
+    Raises:
+        ArtifactError: it is no such archive, or of another campaign or date. Nothing is replaced then.
+    """
+    folder.root.mkdir(parents=True, exist_ok=True)
+    folder.refuse_links()
+    with tempfile.TemporaryDirectory(prefix=".taken.", dir=folder.root) as unpacked:
+        there = CampaignFolder(Path(unpacked))
+        try:
+            with tarfile.open(archive, "r:gz") as tar:
+                tar.extractall(unpacked, members=_plain(tar, archive), filter="data")
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise ArtifactError(
+                f"{archive}: cannot be unpacked ({error}). Bring it here once more."
+            ) from error
+        _check_same_campaign(archive, there, folder)
+        names = _units(there)
+        for name in names:
+            _replace(there.root / name, folder.root / name)
+    return names
+
+
+def _units(folder: CampaignFolder) -> list[str]:
+    """Documents, ``preflight`` and ``logs``, and each phase of each configuration; hidden names are nobody's."""
+    if not folder.root.is_dir():
+        return []
+    runs = {str(run.path.relative_to(folder.root)) for run in folder.runs()}
+    of_runs = {name.partition("/")[0] for name in runs}
+    others = {p.name for p in folder.root.iterdir() if is_bare(p.name) and p.name not in of_runs}
+    return sorted(runs | others)
+
+
+def _stamps(unit: Path) -> Stamps:
+    files = [unit] if unit.is_file() else [p for p in unit.rglob("*") if p.is_file()]
+    kept = [p for p in files if _UNDER_WAY not in p.relative_to(unit).parts]
+    return {str(p.relative_to(unit)): (p.stat().st_size, p.stat().st_mtime_ns) for p in kept}
+
+
+def _without_what_is_under_way(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    path = PurePosixPath(member.name)
+    hidden = any(part.startswith(".") for part in path.parts)
+    return None if hidden or _UNDER_WAY in path.parts or not (member.isfile() or member.isdir()) else member
+
+
+def _plain(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
+    """Its members, if each is a file or a folder beneath the campaign's."""
+    members = tar.getmembers()
+    for member in members:
+        parts = PurePosixPath(member.name).parts
+        if not all(map(is_bare, parts)) or not (member.isfile() or member.isdir()):
+            raise ArtifactError(
+                f"{archive}: {member.name!r} is no plain file or folder of a campaign. Nothing was taken from it."
+            )
+    return members
+
+
+def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFolder) -> None:
+    if not there.campaign_file.is_file():
+        raise ArtifactError(f"{archive}: holds no {there.campaign_file.name}, so it is no campaign's.")
+    if not here.campaign_file.is_file():
+        return
+    theirs, ours = read_json(there.campaign_file), read_json(here.campaign_file)
+    for key in ("campaign", "date", "config"):
+        if theirs.get(key) != ours.get(key):
+            raise ArtifactError(
+                f"{archive}: its {key} is another than that of {here.campaign_file}. Nothing was taken; "
+                "take it into the checkout that the sitting was started from."
+            )
+
+
+def _replace(new: Path, old: Path) -> None:
+    old.parent.mkdir(parents=True, exist_ok=True)
+    aside = old.with_name(f".{old.name}.replaced")
+    if old.exists():
+        os.replace(old, aside)
+    os.replace(new, old)
+    if aside.is_dir():
+        shutil.rmtree(aside)
+    else:
+        aside.unlink(missing_ok=True)

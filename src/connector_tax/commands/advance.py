@@ -1,0 +1,137 @@
+"""Go on with a campaign for so many minutes, then stop where it can be gone on with; needs no Snakemake.
+
+For hosts that cut long commands, that are lent by the hour, or that can fetch nothing. What a sitting measured is kept, and nothing is
+measured twice.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.parcel import Standing, pack, standing, take
+from connector_tax.base.command import Command
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.secrets import hand_on
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.base.locks import started_once
+from connector_tax.base.plan import campaign_document, config_of, read_campaign_file
+from connector_tax.run.engine.lifeline import end_in_order
+from connector_tax.run.measure.sitting import Sitting, sit
+
+EPILOG = """
+examples:
+  connector-tax advance --configfile config/h200.yaml --minutes 9
+  connector-tax advance --configfile config/h200.yaml --minutes 9 --save out/     and pack what is new
+  connector-tax advance --configfile config/h200.yaml --take out/*.tar.gz         at home: unpack it
+
+exit code: 0 when the campaign is measured, 75 when there is more to do. Then make the report with
+  connector-tax run --configfile config/h200.yaml report
+"""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configfile", type=Path, required=True, help="the campaign")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default %(default)s/")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--minutes", type=float, help="when this command has ended, its engine included")
+    what.add_argument(
+        "--take", type=Path, nargs="+", metavar="ARCHIVE", help="take over what --save wrote elsewhere"
+    )
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write what is new into an archive there")
+    parser.add_argument(
+        "--launch-s",
+        type=float,
+        help="what a launch takes on this host; default 90 on a GPU, 17 on a virtual one",
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    config = load_campaign(args.configfile)
+    folder = CampaignFolder(args.results / config.campaign)
+    if args.take:
+        return _take(sorted(args.take), folder)
+    if args.minutes <= 0:
+        raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
+    end_in_order()
+    hand_on(config, os.environ)
+    before = standing(folder)
+    with started_once(folder.start_lock, config.campaign):
+        date = _open_campaign(config, folder)
+        with _saved(folder, before, args.save):
+            sitting = sit(
+                config,
+                folder,
+                date,
+                within_s=args.minutes * 60,
+                launch_s=args.launch_s,
+                say=lambda what: print(what, flush=True),
+            )
+    print(_words(sitting))
+    return os.EX_TEMPFAIL if sitting.left else 0
+
+
+def _take(archives: list[Path], folder: CampaignFolder) -> int:
+    for archive in archives:
+        names = take(archive, folder)
+        print(f"{archive}: {len(names)} documents and runs taken into {folder.root}")
+    return 0
+
+
+def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
+    """Write ``campaign.json`` at the first sitting; returns the campaign's date.
+
+    Raises:
+        ConfigError: the config has changed since. Snakemake knows which runs that touches, this command does not.
+    """
+    folder.refuse_links()
+    earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else {}
+    now = datetime.now(UTC)
+    document = campaign_document(
+        config,
+        date=earlier.get("date", f"{now:%Y-%m-%d}"),
+        created_utc=earlier.get("created_utc", f"{now:%Y-%m-%dT%H:%M:%SZ}"),
+    )
+    if earlier:
+        config_of(earlier)  # refuses what another version wrote
+        as_written = json.loads(to_json(document))["config"]
+        was = earlier["config"]
+        changed = [k for k, v in as_written.items() if v != was.get(k) and k != "analysis"]
+        if changed:
+            raise ConfigError(
+                f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
+                "`connector-tax run`, which measures again what it touches, or give the campaign another name."
+            )
+    write_text_if_changed(folder.campaign_file, to_json(document))
+    return str(document["date"])
+
+
+@contextmanager
+def _saved(folder: CampaignFolder, before: Standing, save: Path | None) -> Iterator[None]:
+    """Whatever ends the sitting, what it measured is packed."""
+    try:
+        yield
+    finally:
+        if save is not None:
+            archive = save / f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
+            names = pack(folder, before, archive)
+            mib = archive.stat().st_size / 2**20
+            print(f"{archive}: {len(names)} documents and runs, {mib:.1f} MiB", file=sys.stderr)
+
+
+def _words(sitting: Sitting) -> str:
+    if not sitting.left:
+        return f"{len(sitting.done)} stages done; the campaign is measured"
+    more = f"next: {sitting.left[0]}"
+    return (
+        f"{len(sitting.done)} stages done, {len(sitting.left)} left ({sitting.why}); {more}. Start it again."
+    )
+
+
+COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)

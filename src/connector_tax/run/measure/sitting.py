@@ -1,0 +1,167 @@
+"""A campaign in sittings: one (configuration, phase) after the other for so many minutes, then on another day or another host.
+
+For hosts that cut long commands, or have no Snakemake. The stages are the Snakefile's, in its order; each is the same script as
+there. A stage is done when its product is there, so a sitting goes on where the last one ended.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import EngineError
+from connector_tax.base.plan import run_order
+from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
+from connector_tax.base.records.cell import phase_word
+from connector_tax.base.units import duration_text
+
+SCRIPTS = PROJECT_ROOT / "scripts"
+# An engine that is told to end has its grace; then files are moved into place.
+ENDING_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One script of the campaign.
+
+    Attributes:
+        arguments: the script's name first.
+        product: the file that it leaves, last of all.
+        run: whose cells it measures; None where it measures none.
+    """
+
+    what: str
+    arguments: tuple[str, ...]
+    product: Path
+    run: RunFolder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """What a sitting came to.
+
+    Attributes:
+        done: stages that were finished in it.
+        left: stages that are not done, in order.
+        why: it ended, where some are left.
+    """
+
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    why: str
+
+
+def stages(config: CampaignConfig, folder: CampaignFolder, date: str) -> Iterator[Stage]:
+    """Everything that measures, in order."""
+    file = str(folder.campaign_file)
+    yield Stage(
+        "preflight", ("preflight.py", "--campaign-file", file, "--end-with-parent"), folder.preflight_status
+    )
+    for phase in config.phases:
+        for connector_id in run_order(config, phase):
+            run = folder.run(date, connector_id, phase)
+            yield Stage(
+                f"phase {phase_word(phase)} of {connector_id}",
+                (
+                    *("measure.py", "--campaign-file", file, "--end-with-parent"),
+                    "--connector",
+                    connector_id,
+                    "--phase",
+                    phase,
+                ),
+                run.receipt,
+                run,
+            )
+        if phase == "a":
+            root = str(folder.root)
+            yield Stage(
+                "reference rates", ("select_reference_rates.py", "--root", root), folder.reference_rates
+            )
+
+
+def sit(
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    date: str,
+    *,
+    within_s: float,
+    launch_s: float | None,
+    say: Callable[[str], None],
+) -> Sitting:
+    """Go through the stages that are not done, until one is left that does not fit any more.
+
+    Args:
+        within_s: when everything has to be over, the end of the last engine included.
+        launch_s: what a launch takes here; None: what it takes elsewhere.
+
+    Raises:
+        EngineError: a stage failed, or the whole of a sitting is too short for one of its cells.
+    """
+    launch_s = LAUNCH_S[config.engine.kind] if launch_s is None else launch_s
+    ending_s = config.engine.stop_grace_s + RELEASE_S[config.engine.kind] + ENDING_S
+    begun_s = monotonic()
+    until_s = begun_s + within_s - ending_s
+    if until_s - begun_s < launch_s:
+        raise EngineError(
+            f"--minutes {within_s / 60:g}: a launch takes {duration_text(launch_s)} here and its end {duration_text(ending_s)}, so "
+            f"nothing would be measured. Give more than {(launch_s + ending_s) / 60:.1f}."
+        )
+    done: list[str] = []
+    why = ""
+    for stage in stages(config, folder, date):
+        if stage.product.is_file():
+            continue
+        if until_s <= monotonic():
+            why = "the time is over"
+            break
+        say(stage.what)
+        fresh, cells = not done, _finished_cells(stage)
+        if _finished(stage, until_s, ending_s, launch_s):
+            done.append(stage.what)
+            continue
+        if fresh and _finished_cells(stage) == cells:
+            raise EngineError(
+                f"{stage.what}: the whole of this sitting was too short for it; nothing of it was finished. "
+                f"Give more than --minutes {within_s / 60:g}; see above for what it needs."
+            )
+        why = f"{stage.what} did not fit any more"
+        break
+    left = tuple(s.what for s in stages(config, folder, date) if not s.product.is_file())
+    return Sitting(tuple(done), left, why)
+
+
+def _finished_cells(stage: Stage) -> int:
+    return 0 if stage.run is None else len(stage.run.finished_cells())
+
+
+def _finished(stage: Stage, until_s: float, ending_s: float, launch_s: float) -> bool:
+    """Run the stage; False where time was over before it was.
+
+    Raises:
+        EngineError: it failed.
+    """
+    script, *arguments = stage.arguments
+    if stage.run is not None:
+        arguments += ["--within-s", f"{until_s - monotonic():.1f}", "--launch-s", f"{launch_s:g}"]
+    with subprocess.Popen([sys.executable, str(SCRIPTS / script), *arguments]) as process:
+        try:
+            code = process.wait(max(until_s - monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it ends its engine in order
+            process.wait()
+            return False
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code == os.EX_TEMPFAIL:
+        return False
+    if code != 0 or not stage.product.is_file():
+        raise EngineError(f"{stage.what} failed (exit code {code}); see above. What was finished is kept.")
+    return True

@@ -1,0 +1,92 @@
+"""``connector-tax advance``: a campaign in sittings, packed on one checkout and taken over in another."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import Project
+
+pytestmark = pytest.mark.emulated
+
+# The end of an engine is reckoned with 15.5 s, so this leaves 17 s to measure in: half of the campaign.
+MINUTES = "0.54"
+
+
+def advance(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "connector_tax", "advance", "--configfile", "config/test.yaml"]
+    return subprocess.run(
+        [*command, *arguments], cwd=project.root, env=project.environment, capture_output=True, text=True
+    )
+
+
+def two_configurations(config: dict[str, Any]) -> None:
+    config["connectors"] = ["plain", "noop_connector"]
+    config["phase_b"]["input_tokens"] = [64]
+    config["cell"].update(duration_s=2, max_cell_s=8)
+
+
+@pytest.fixture
+def campaign(project: Project) -> Project:
+    project.configure(two_configurations)
+    return project
+
+
+def test_sittings_measure_each_cell_once_and_what_they_pack_is_the_campaign(
+    campaign: Project, tmp_path: Path
+) -> None:
+    """The other host begins each sitting with what was taken over at home, as one does that is lent anew."""
+    home = Project(tmp_path / "home")
+    (home.root / "config" / "test.yaml").write_text((campaign.root / "config" / "test.yaml").read_text())
+    parcels = tmp_path / "parcels"
+    seen: dict[str, int] = {}
+    codes = []
+    while not codes or codes[-1] == 75:
+        sitting = advance(campaign, "--minutes", MINUTES, "--save", str(parcels))
+        codes.append(sitting.returncode)
+        assert codes[-1] in (0, 75), sitting.stderr[-3000:]
+        cells = campaign.cells()
+        assert seen.items() <= cells.items(), "a finished cell was measured again"
+        assert len(cells) > len(seen) or codes[-1] == 0, sitting.stderr[-3000:]
+        seen = cells
+        assert len(codes) < 10
+    assert len(codes) >= 2
+    taken = advance(home, "--take", *map(str, parcels.glob("*.tar.gz")))
+    assert taken.returncode == 0, taken.stderr
+    assert home.cells().keys() == seen.keys()
+    assert not list(home.results.rglob("steps")), "raw logs of whole launches stay where they are"
+    for project in (home, campaign):
+        made = project.snakemake("analysis")
+        assert made.returncode == 0, made.stderr[-3000:]
+    ours, theirs = (json.loads((p.results / "aggregate.json").read_text()) for p in (home, campaign))
+    assert ours == theirs
+
+
+def test_a_sitting_too_short_for_any_cell_says_how_long_it_has_to_be(campaign: Project) -> None:
+    short = advance(campaign, "--minutes", "0.2")
+    assert short.returncode == 2
+    assert "a launch takes 2 s here and its end 16 s" in short.stderr
+    assert not campaign.cells()
+    # Preflight fits, and with it the sitting has done something; in the next one a launch fits, and no cell.
+    assert advance(campaign, "--minutes", "0.36").returncode == 75
+    shorter = advance(campaign, "--minutes", "0.36")
+    assert shorter.returncode == 2, shorter.stderr
+    assert "phase A of noop_connector: the whole of this sitting was too short for it" in shorter.stderr
+    assert "a launch and cell r10_256x16 may take 9 s, and 6 s are left" in shorter.stderr
+
+
+def test_a_config_edited_between_sittings_is_refused_by_name(campaign: Project) -> None:
+    assert advance(campaign, "--minutes", "0.4").returncode == 75
+    before = (campaign.results / "campaign.json").read_bytes()
+
+    def edited_config(config: dict[str, Any]) -> None:
+        two_configurations(config)
+        config["cell"].update(duration_s=5)
+
+    campaign.configure(edited_config)
+    edited = advance(campaign, "--minutes", "0.4")
+    assert edited.returncode == 2
+    assert "campaign.json: changed in the config file since the first sitting: cell." in edited.stderr
+    assert (campaign.results / "campaign.json").read_bytes() == before

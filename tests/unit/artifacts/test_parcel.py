@@ -1,0 +1,122 @@
+"""A campaign's changes as an archive: whole units travel, nothing leaves the folder, nothing of another campaign is mixed in."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.parcel import pack, standing, take
+from connector_tax.base.errors import ArtifactError
+
+RUN = "2026-01-31_plain/phase_a"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> CampaignFolder:
+    folder = CampaignFolder(tmp_path / "there" / "demo")
+    write(folder, "campaign.json", json.dumps({"campaign": "demo", "date": "2026-01-31", "config": {}}))
+    write(folder, f"{RUN}/vllm_stdout.log", "first launch")
+    write(folder, f"{RUN}/cells/r1_8x8/cell.json", "{}")
+    write(folder, f"{RUN}/cells/.r2_8x8.partial/requests.jsonl", "")
+    write(folder, f"{RUN}/steps/engine_step.1.jsonl", "raw")
+    write(folder, "2026-01-31_noop_connector/phase_a/receipt.json", "{}")
+    return folder
+
+
+def write(folder: CampaignFolder, name: str, text: str) -> None:
+    path = folder.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def files(folder: CampaignFolder) -> dict[str, str]:
+    return {
+        str(p.relative_to(folder.root)): p.read_text() for p in sorted(folder.root.rglob("*")) if p.is_file()
+    }
+
+
+def test_only_what_changed_travels_and_replaces_what_was_there(there: CampaignFolder, tmp_path: Path) -> None:
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    empty = standing(CampaignFolder(tmp_path / "nothing"))
+    assert pack(there, empty, tmp_path / "1.tar.gz") == [
+        "2026-01-31_noop_connector/phase_a",
+        RUN,
+        "campaign.json",
+    ]
+    take(tmp_path / "1.tar.gz", here)
+    assert set(files(here)) == {
+        "campaign.json",
+        f"{RUN}/vllm_stdout.log",
+        f"{RUN}/cells/r1_8x8/cell.json",
+        "2026-01-31_noop_connector/phase_a/receipt.json",
+    }
+    # The next launch puts the log of the first aside: here it must not lie in both places.
+    before = standing(there)
+    (there.root / RUN / "attempt_1").mkdir()
+    (there.root / RUN / "vllm_stdout.log").rename(there.root / RUN / "attempt_1" / "vllm_stdout.log")
+    write(there, f"{RUN}/receipt.json", "{}")
+    assert pack(there, before, tmp_path / "2.tar.gz") == [RUN, "campaign.json"]
+    take(tmp_path / "2.tar.gz", here)
+    assert {n for n in files(here) if n.startswith(RUN)} == {
+        f"{RUN}/attempt_1/vllm_stdout.log",
+        f"{RUN}/cells/r1_8x8/cell.json",
+        f"{RUN}/receipt.json",
+    }
+    assert not list(here.root.rglob(".*")), "nothing temporary is left"
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside.json", "/etc/outside.json", "2026-01-31_plain/.hidden/x", "a/../../b"]
+)
+def test_an_archive_that_names_a_place_outside_is_refused(
+    there: CampaignFolder, tmp_path: Path, name: str
+) -> None:
+    archive = tmp_path / "bad.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(there.campaign_file, "campaign.json")
+        member = tarfile.TarInfo(name)
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    with pytest.raises(ArtifactError, match=r"is no plain file or folder of a campaign\. Nothing was taken"):
+        take(archive, here)
+    assert files(here) == {}
+
+
+def test_a_link_in_an_archive_is_refused(there: CampaignFolder, tmp_path: Path) -> None:
+    archive = tmp_path / "link.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        member = tarfile.TarInfo("campaign.json")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(member)
+    with pytest.raises(ArtifactError, match="is no plain file or folder"):
+        take(archive, CampaignFolder(tmp_path / "here"))
+
+
+@pytest.mark.parametrize(
+    ("key", "other"), [("campaign", "another"), ("date", "2026-02-01"), ("config", {"seed": 2})]
+)
+def test_a_parcel_of_another_campaign_is_refused(
+    there: CampaignFolder, tmp_path: Path, key: str, other: object
+) -> None:
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    document = {**json.loads(there.campaign_file.read_text()), key: other}
+    write(here, "campaign.json", json.dumps(document))
+    before = files(here)
+    with pytest.raises(ArtifactError, match=f"its {key} is another than that of"):
+        take(tmp_path / "1.tar.gz", here)
+    assert files(here) == before
+
+
+def test_a_cut_archive_is_one_message(there: CampaignFolder, tmp_path: Path) -> None:
+    archive = tmp_path / "1.tar.gz"
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), archive)
+    archive.write_bytes(archive.read_bytes()[:-40])
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    with pytest.raises(ArtifactError, match=r"cannot be unpacked .*Bring it here once more"):
+        take(archive, here)
+    assert files(here) == {}
