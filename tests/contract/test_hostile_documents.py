@@ -12,7 +12,7 @@ import pytest
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import write_json
-from connector_tax.fleet.campaign import settings_of as fleet_settings
+from connector_tax.fleet.resolved import resolved_of
 from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.ingest import read_campaign
@@ -146,7 +146,7 @@ def test_a_hostile_document_is_a_problem_or_a_message(copied: Path, tmp_path: Pa
     with watched(tmp_path, tmp_path / "results") as watch:
         try:
             data = read_campaign(copied)
-            fleet_settings(data, "noop_connector")
+            resolved_of(data, "noop_connector")
             found = aggregate(data)
             text = json.dumps(found, allow_nan=False)
             usable = [c for c in found["cells"] if c["usable"]]
