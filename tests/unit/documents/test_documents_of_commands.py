@@ -16,7 +16,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {"fleet.json": Fleet}
 def test_a_document_of_an_earlier_version_reads_and_is_written_the_same(name: str) -> None:
     content = (FROZEN / name).read_bytes()
     found = msgspec.json.decode(content, type=DOCUMENTS[name])
-    assert msgspec.to_builtins(found) == json.loads(content)
+    assert json.loads(msgspec.json.encode(found)) == json.loads(content)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
