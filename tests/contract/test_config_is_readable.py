@@ -13,6 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from connector_tax.read.ingest.form import (
+    fault_of_campaign,
+    fault_of_cell,
+    fault_of_preflight,
+    fault_of_rates,
+)
 
 import connector_tax.base.config.load
 from connector_tax.base.config import CampaignConfig, parse_campaign
@@ -23,12 +29,6 @@ from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.form import (
-    fault_of_campaign,
-    fault_of_cell,
-    fault_of_preflight,
-    fault_of_rates,
-)
 from connector_tax.read.stats.reference import SMALLEST_FRACTION
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from connector_tax.read.ingest.form import fault_of_cell
 from scipy import stats
 
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -17,7 +18,6 @@ from connector_tax.base.records.cell import Shape
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.ingest.form import fault_of_cell
 from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.growth import before_in_launch, cached_blocks, fit_plane
 
