@@ -5,7 +5,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 
 import os
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from connector_tax.base.plan import (
     run_order,
     run_spec_hash,
 )
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
 
@@ -215,7 +216,7 @@ class Study:
 
 
 def open_study(
-    config: Mapping[str, Any], where: str, *, measuring: bool, environment: MutableMapping[str, str]
+    config: Foreign, where: str, *, measuring: bool, environment: MutableMapping[str, str]
 ) -> Study:
     """Check the config and find the campaign's folder and date; ends the run on a mistake.
 

@@ -109,6 +109,8 @@ class CellSummary(Record, frozen=True, kw_only=True):
 class SummaryFile(Record, frozen=True, kw_only=True):
     """``summary.json`` of a run: its cells by id."""
 
+    REMEDY: ClassVar[str] = "Start again to have it written from the cells."
+
     cells: dict[str, CellSummary]
 
 
@@ -200,6 +202,8 @@ class About(Record, frozen=True, kw_only=True):
 
 class RunConfig(About, frozen=True, kw_only=True):
     """``config.json`` of a run: what its launch was made for."""
+
+    REMEDY: ClassVar[str] = "Start again to have the launch write it."
 
     cells: tuple[CellSpec, ...] = ()
 

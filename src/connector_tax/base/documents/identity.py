@@ -1,6 +1,6 @@
 """What was measured, and by what: part of cells, receipts, preflight's status and ``config.json``."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
@@ -35,6 +35,8 @@ class GpuFile(GpuDocument, frozen=True, kw_only=True):
     Attributes:
         clock_log: where the clock writes, relative to the launch's folder; in the engine's working copy the whole path.
     """
+
+    REMEDY: ClassVar[str] = "Start again to have the launch write it."
 
     clock_log: str
 

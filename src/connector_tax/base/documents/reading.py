@@ -37,7 +37,8 @@ def document_of(value: Any, kind: type[D], where: str) -> D:
         ArtifactError: as ``read_document``.
     """
     known = _versions(kind)
-    if known and isinstance(value, dict) and value.get("schema") not in known:
+    # One without a number is of the first version.
+    if known and isinstance(value, dict) and value.get("schema", 1) not in known:
         raise ArtifactError(
             f"{where}: schema {value.get('schema')!r}, and this version of connector-tax reads {' and '.join(map(str, known))}. "
             f"Use the version that wrote it. {kind.REMEDY}"
