@@ -18,8 +18,8 @@ from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import RUN_FILES, CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig, parse_campaign
-from connector_tax.base.documents.cell import cell_of
-from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.base.documents.cell import About, cell_of
+from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.files import append_lines, to_json, write_json, write_text, write_text_if_changed
 from connector_tax.base.plan import campaign_document, cells_of, launch_spec, run_order, spec_hash
 from connector_tax.base.records.cell import CellSpec, CellWindow, Phase, is_repeat
@@ -40,7 +40,17 @@ ENGINE: dict[str, Any] = {
     "gpu": ["GPU 0: NVIDIA H20 (UUID: GPU-1)"],
     "host": {"kernel": "6.1", "cpu": "Xeon", "cores": 32, "memory_mib": 262144},
 }
+IDENTITY = msgspec.convert(ENGINE, EngineIdentity)
 CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
+
+# What a launch says of its cells.
+ABOUT = About(
+    campaign="demo",
+    connector="plain",
+    phase="a",
+    engine=IDENTITY,
+    code=msgspec.convert(CODE, CodeVersion),
+)
 
 Change = Callable[[list[RequestRecord]], list[RequestRecord]]
 StepLines = Callable[[CellWindow, "Behaviour", np.random.Generator, int], Iterable[str]]
@@ -175,7 +185,7 @@ class Campaign:
             status="measured",
             cell_ids=[c.cell_id for c in run.finished_cells()],
             step_timing_available=self.step_timing,
-            engine=msgspec.convert(ENGINE, EngineIdentity),
+            engine=IDENTITY,
         )
 
     def cell(

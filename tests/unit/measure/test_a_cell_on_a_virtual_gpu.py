@@ -14,9 +14,9 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
 from connector_tax.base.config import load_campaign
-from connector_tax.base.documents.cell import About, CellDocument, IdleUse
+from connector_tax.base.documents.cell import CellDocument, IdleUse
 from connector_tax.base.documents.health import Health
-from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime import NO_RECORD
@@ -28,6 +28,7 @@ from connector_tax.run.measure.preflight import _reason_before_launch
 from connector_tax.run.measure.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ABOUT
 from virtual_gpus import clocked_campaign, model_in
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -86,15 +87,8 @@ def measure(
         rate_per_s=rate, input_tokens=64, output_tokens=4, warmup_s=0.2, duration_s=1.0, min_completed=5, max_cell_s=5.0,
     )  # fmt: skip
     folder = run.cell(spec.cell_id)
-    document = About(
-        campaign="c",
-        connector="plain",
-        phase="a",
-        engine=EngineIdentity(versions={}, host={}, gpu=()),
-        code=CodeVersion(loadgen_sha256="x"),
-    )
     death = measure_one_cell(
-        spec, folder, engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, document=document, idle=IdleUse(),
+        spec, folder, engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, document=ABOUT, idle=IdleUse(),
         last_try=True,
     )  # fmt: skip
     assert death is None

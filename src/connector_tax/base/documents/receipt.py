@@ -8,6 +8,8 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.documents.cell import FileEntry, VerdictWord
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.documents.reading import document_of
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.opening import is_bare, shown
 from connector_tax.base.records.bounds import Attempt, Seconds
 from connector_tax.base.records.keyed import Record
 
@@ -77,8 +79,15 @@ def receipt_of(value: Any, where: str) -> Receipt:
     """``receipt.json``, parsed.
 
     Raises:
-        ArtifactError: of an unknown version or another form.
+        ArtifactError: of an unknown version or another form, or a cell's id is no name.
     """
     if isinstance(value, dict) and value.get("engine") == {}:
         value = {**value, "engine": None}
-    return document_of(value, Receipt, where)
+    found = document_of(value, Receipt, where)
+    for k, cell in enumerate(found.cells):
+        # Of these paths are made.
+        if not is_bare(cell.cell_id):
+            raise ArtifactError(
+                f"{where}: cells[{k}].cell_id is no bare name: {shown(cell.cell_id)}. {Receipt.REMEDY}"
+            )
+    return found

@@ -199,12 +199,14 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
-        problems.append(Problem(str(folder.launches), f"its launches are taken as not timed: {error}"))
+        fault = f"its launches are taken as not timed: {_of_file(error, folder.launches)}"
+        problems.append(Problem(str(folder.launches), fault))
         return ()
 
 
 def _unreadable(cell: CellFolder, error: Exception) -> Problem:
-    return Problem(str(cell.path), f"cannot be read, left out: {_said(error)}")
+    said = _said(error).replace(f"{cell.path}/", "")
+    return Problem(str(cell.path), f"cannot be read, left out: {said}")
 
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
@@ -228,7 +230,7 @@ def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[
             return document.outputs
         fault = f"is of {' '.join(named)}; not used"
     except ArtifactError as error:
-        fault = f"cannot be read: {error}"
+        fault = f"cannot be read: {_of_file(error, folder.outputs)}"
     problems.append(Problem(str(folder.outputs), fault))
     return None
 
@@ -244,7 +246,7 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
             return receipt
         fault = f"is of {' '.join(named)}; it and its cells' checksums are not used"
     except ArtifactError as error:
-        fault = f"cannot be read: {error}"
+        fault = f"cannot be read: {_of_file(error, folder.receipt)}"
     problems.append(Problem(str(folder.receipt), fault))
     return None
 
@@ -317,7 +319,7 @@ def _optional(path: Path, of: Callable[[Any, str], T], problems: list[Problem]) 
     try:
         return of(read_json(path), str(path))
     except ArtifactError as error:
-        problems.append(Problem(str(path), f"cannot be read: {error}"))
+        problems.append(Problem(str(path), f"cannot be read: {_of_file(error, path)}"))
         return None
 
 
@@ -327,6 +329,11 @@ def _preflight(value: Any, where: str) -> PreflightStatus:
 
 def _rates(value: Any, where: str) -> ReferenceRatesFile:
     return document_of(value, ReferenceRatesFile, where)
+
+
+def _of_file(error: ArtifactError, path: Path) -> str:
+    """Without its name, which stands before what is said of it."""
+    return str(error).removeprefix(f"{path}: ")
 
 
 def _said(error: Exception) -> str:
