@@ -57,9 +57,8 @@ def resolved_of(data: CampaignData, config: str) -> Resolved:
         f"scheduler_config.{name}": token_count(args.get(name))
         for name in ("max_num_seqs", "max_num_batched_tokens")
     } | {f"parallel_config.{name}": args.get(name) for name in _CARDS}
-    diff = data.engine_diff or {}
-    changed = diff.get("configs", {}).get(config) or {}
-    told = {**(diff.get("plain") or {}), **{name: both["own"] for name, both in changed.items()}}
+    changed = data.changes.get(config) or {}
+    told = {**data.plain_settings, **{name: both["own"] for name, both in changed.items()}}
     known = {name: value for name, value in told.items() if value is not None}
     try:
         # Not strict: a number in campaign.json may be written as text, as a command line has it.

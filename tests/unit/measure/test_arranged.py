@@ -64,15 +64,15 @@ def test_each_cell_says_what_held_during_it_and_can_be_read_as_any_other(
 ) -> None:
     for change in (UNTOUCHED, BUSY_BESIDE):
         (cell,) = read_campaign(campaigns[change].root).cells()
-        assert cell.document["arrangement"]["change"] == change
-        assert cell.document["campaign"] == campaigns[change].root.name
+        assert cell.document.arrangement.change == change
+        assert cell.document.campaign == campaigns[change].root.name
         assert cell.requests and cell.left_out == ()
 
 
 def test_all_cells_are_of_one_launch_with_prompts_of_their_own(campaigns: dict[str, CampaignFolder]) -> None:
     cells = [read_campaign(campaigns[c].root).cells()[0].document for c in (UNTOUCHED, BUSY_BESIDE)]
-    assert cells[0]["window"]["drained_ns"] < cells[1]["window"]["t0_ns"]
-    assert cells[0]["spec"]["seed"] != cells[1]["spec"]["seed"]
+    assert cells[0].window.drained_ns < cells[1].window.t0_ns
+    assert cells[0].spec.seed != cells[1].spec.seed
     assert [(f.root / f"{DATE}_plain" / "phase_a" / "launch.sh").is_file() for f in campaigns.values()] == [
         True,
         False,
@@ -93,7 +93,7 @@ def test_the_busy_process_is_there_for_its_cell_and_gone_afterwards(
 ) -> None:
     run = campaigns[BUSY_BESIDE].run(DATE, "plain", "a")
     (cell,) = run.finished_cells()
-    assert not psutil.pid_exists(read_cell(cell)["arrangement"]["pid"])
+    assert not psutil.pid_exists(read_cell(cell).arrangement.pid)
 
 
 def test_the_busy_process_takes_a_core() -> None:

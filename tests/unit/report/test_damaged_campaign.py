@@ -347,7 +347,7 @@ def test_a_sample_that_is_no_number_is_not_averaged(campaign: Campaign, sound: R
     [
         ("{", "not valid JSON"),
         ('{"schema": 1, "status": NaN}', "NaN is not a number"),
-        ('{"schema": 1, "status": 7}', "status is no str"),
+        ('{"schema": 1, "status": 7}', "Expected `str`, got `int` - at `$.status`"),
     ],
 )
 def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
@@ -365,9 +365,14 @@ def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
     ("name", "old", "new", "message"),
     [
         ("reference_rates.json", "2.0", "NaN", "NaN is not a number"),
-        ("reference_rates.json", "2.0", "null", "ref_safe_per_s is no int or float"),
+        ("reference_rates.json", "2.0", "null", "Expected `float`, got `null` - at `$.ref_safe_per_s`"),
         ("preflight/preflight_status.json", '"schema": 1', '"schema": NaN', "NaN is not a number"),
-        ("preflight/preflight_status.json", '"decision": "include"', '"decision": []', "decision is no str"),
+        (
+            "preflight/preflight_status.json",
+            '"decision": "include"',
+            '"decision": []',
+            "Expected `str`, got `array` - at `$.configs[...].decision`",
+        ),
     ],
 )
 def test_damage_beside_the_runs_is_named(

@@ -11,7 +11,7 @@ import pytest
 from connector_tax.base.artifacts.receipts import write_receipt
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, ENGINE, Campaign
+from builders import DATE, IDENTITY, Campaign
 from hostile import IRREGULAR, Watch, put, watched
 from read_through import read
 from strangers import (  # noqa: F401 - fixtures
@@ -122,7 +122,7 @@ def _requests(change: Callable[[list[str]], list[str]]) -> Callable[[Campaign], 
             status="measured",
             cell_ids=ids,
             step_timing_available=True,
-            engine=ENGINE,
+            engine=IDENTITY,
         )
 
     return apply
