@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-import msgspec
-
 from connector_tax.base.command import Command
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json, write_text
@@ -50,7 +48,7 @@ def _run(args: argparse.Namespace) -> int:
         fleet = document(study, source, patterns, by_config, run_study(study, members, patterns, each))
     out = args.out or args.root / "fleet"
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "fleet.json", to_json(msgspec.to_builtins(fleet)))
+    write_text(out / "fleet.json", to_json(fleet))
     write_text(out / "fleet.csv", table(fleet))
     claim = draw_fleet(fleet, out)
     print("\n".join([*lines(fleet), "", claim, f"wrote {out}/fleet.json, .csv, .svg and .png"]))

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from connector_tax.base.documents.load import Cut
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.load.results import Cut
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 

@@ -4,7 +4,7 @@ What is asked (``Study`` and its parts) is a dataclass, since it flows through t
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -211,6 +211,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
         left_out: configuration -> why it is in no fleet.
         notes: what a reader must know beside the numbers.
     """
+
+    REMEDY: ClassVar[str] = "Simulate the study again."
 
     schema_version: Literal[1] = 1
     campaign: str | None

@@ -12,7 +12,7 @@ from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
 from connector_tax.base.clock import read_clock_pair
 from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
-from connector_tax.base.documents.health import ClockHealth, Health
+from connector_tax.base.documents.health import ClockHealth
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.statistics.cell import summarise_cell
@@ -104,9 +104,7 @@ def measure_one_cell(
         cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
     device = _device_clock(engine, window, temporary) if has_clock else None
     put_in = tuple(stand_ins(engine.request.folder / DEVICE_CLOCK))
-    health = msgspec.structs.replace(
-        outcome.health, device_clock=device or UNSET, stand_ins=put_in or UNSET
-    )
+    health = msgspec.structs.replace(outcome.health, device_clock=device or UNSET, stand_ins=put_in or UNSET)
     hits, external_hits, iterations = (
         _delta(before, after, name)
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
