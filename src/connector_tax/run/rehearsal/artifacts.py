@@ -20,9 +20,10 @@ from connector_tax.base.plan import launch_spec, spec_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.cell import summarise_cell
-from connector_tax.base.steptime.writer import header_line, step_line, worker_line
+from connector_tax.base.steptime.writer import header_line
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 from connector_tax.base.vllm_model.model import idle_request_s
+from connector_tax.run.emulator.steprows import Modelled
 from connector_tax.run.rehearsal.cell import SimulatedCell
 
 IDENTITY = EngineIdentity(
@@ -176,29 +177,9 @@ def _step_lines(
         yield header_line(
             process=process, pid=1, monotonic_ns=0, utc_ns=0, engine_version="embedded-engine"
         ).rstrip("\n")
+    modelled = Modelled(1, engine, connector if kv_transfer_config else None)
     previous_t_ns = None
     for index, (t_ns, step) in enumerate(cell.steps):
-        yield step_line(
-            pid=1,
-            step_id=index,
-            t_ns=t_ns,
-            duration_ns=step.duration_ns,
-            previous_t_ns=previous_t_ns,
-            schedule_us=engine.schedule_us + step.build_meta_us,
-            update_us=engine.update_us,
-            build_meta_us=step.build_meta_us,
-            num_running=step.num_running,
-            num_waiting=step.num_waiting,
-            prefill_tokens=step.prefill_tokens,
-            decode_tokens=step.decode_tokens,
-        ).rstrip("\n")
+        for row in modelled.rows(index, t_ns, previous_t_ns, step):
+            yield row.line.rstrip("\n")
         previous_t_ns = t_ns
-        if kv_transfer_config:
-            yield worker_line(
-                pid=1,
-                step_id=index,
-                t_ns=t_ns + round(engine.schedule_us * 1000),
-                span_us=step.duration_ns / 1e3 - engine.schedule_us - engine.update_us,
-                start_load_kv_us=connector.start_load_kv_us,
-                get_finished_us=connector.get_finished_us,
-            ).rstrip("\n")
