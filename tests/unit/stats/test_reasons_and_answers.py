@@ -202,7 +202,9 @@ def criteria(skipped: tuple[str, ...] = (), lengths: int = 2, **outcomes: str) -
         }
     }
     decisions = {i: Decision("skip") for i in skipped}
-    data: Any = SimpleNamespace(document=document, decisions=decisions, runs=[], reference_rates=None)
+    data: Any = SimpleNamespace(
+        document=document, decisions=decisions, preflight=None, runs=[], reference_rates=None
+    )
     return {c["number"]: c["outcome"] for c in judge_criteria(data, verdicts)}
 
 
