@@ -20,7 +20,7 @@ from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.memory import too_large
 from connector_tax.run.engine.model_files import missing_from_host
-from connector_tax.run.engine.patching import step_timing_of
+from connector_tax.run.engine.patching import Report, step_timing_of
 from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
@@ -174,9 +174,9 @@ def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
 def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def run(python: str, *flags: str) -> dict[str, object]:
+    def run(python: str, *flags: str) -> Report:
         asked.append((python, *flags))
-        return {"state": "unpatched", "step_timing_available": True, "reason": None}
+        return Report(state="unpatched", step_timing_available=True)
 
     monkeypatch.setattr("connector_tax.run.engine.patching._run", run)
     assert step_timing_of(clocked_campaign(model).engine).available

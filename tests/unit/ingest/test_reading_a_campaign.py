@@ -343,5 +343,5 @@ def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(
     write_json(campaign.folder.reference_rates, {**rates, key: damaged})
     data = read_campaign(campaign.root)
     assert data.reference_rates is None
-    assert said(data).endswith(f"reference_rates.json: {fault}. Remove it to have it made again.")
+    assert said(data) == (f"reference_rates.json: cannot be read: {fault}. Remove it to have it made again.")
     assert lost_cells(data) == []

@@ -15,6 +15,7 @@ from builders import DATE, campaign_config
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
 from connector_tax.read.ingest import read_campaign
@@ -46,7 +47,7 @@ def place(root: Path, change: str, seed: int) -> Arrangement:
     )
     folder = CampaignFolder(root / config.campaign)
     write_json(folder.campaign_file, campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    write_json(folder.preflight_status, {"step_timing_available": True})
+    write_json(folder.preflight_status, PreflightStatus(step_timing_available=True, configs={}))
     return Arrangement(folder.campaign_file, change)
 
 
@@ -98,7 +99,7 @@ def test_the_busy_process_is_there_for_its_cell_and_gone_afterwards(
 
 def test_the_busy_process_takes_a_core() -> None:
     with arranged.CHANGES[BUSY_BESIDE](SimpleNamespace(), {}) as held:  # type: ignore[arg-type]
-        process = psutil.Process(held["pid"])
+        process = psutil.Process(held.pid)
         before = process.cpu_times().user
         while process.cpu_times().user < before + 0.1:
             assert process.is_running()

@@ -185,14 +185,18 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "an engine of another form": (
         _cell_json("engine", {"versions": {}}),
         FOLDER,
-        "cell.json: no engine.host",
+        "cell.json: Object missing required field `gpu` - at `$.engine`",
     ),
     "a clock that says nothing": (
         _cell_json("clock", {"monotonic_ns": 1, "utc_ns": None}),
         FOLDER,
-        "cell.json: clock.utc_ns is no int",
+        "cell.json: Expected `int`, got `null` - at `$.clock.utc_ns`",
     ),
-    "flags that are no list": (_cell_json("flags", "client_limited"), FOLDER, "cell.json: flags is no list"),
+    "flags that are no list": (
+        _cell_json("flags", "client_limited"),
+        FOLDER,
+        "cell.json: Expected `array`, got `str` - at `$.flags`",
+    ),
     "NaN as a time": (_sealed(_first("t_first_token_ns", "NaN")), FOLDER, "line 1 is not a request"),
     "infinity as a time": (_sealed(_first("t_sched_ns", "Infinity")), FOLDER, "line 1 is not a request"),
     "a time beyond any number": (

@@ -20,8 +20,8 @@ from connector_tax.base.records.bounds import (
     WholeTokens,
 )
 from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.records.keyed import Record
 from connector_tax.base.records.launch import LaunchSpec
+from connector_tax.base.records.record import Record
 
 VerdictWord = Literal["valid", "invalid"]
 
@@ -138,8 +138,8 @@ class IdleUse(Record, frozen=True, kw_only=True):
     spinning: tuple[Spinning, ...] | UnsetType = UNSET
 
 
-class CpuUse(IdleUse, frozen=True, kw_only=True):
-    """What the engine's processes took of the host.
+class CpuUse(Record, frozen=True, kw_only=True):
+    """What the engine's processes took of the host; ``idle_share`` and ``spinning`` are those of ``IdleUse``.
 
     Attributes:
         loaded_s: CPU seconds by process while the cell ran, ``elapsed_s`` of wall time.
@@ -150,6 +150,8 @@ class CpuUse(IdleUse, frozen=True, kw_only=True):
     loaded_s: dict[str, float] | UnsetType = UNSET
     others_share: float | UnsetType | None = UNSET
     elapsed_s: float | UnsetType = UNSET
+    idle_share: dict[str, float] | UnsetType = UNSET
+    spinning: tuple[Spinning, ...] | UnsetType = UNSET
     rss_mib: dict[str, float] | UnsetType = UNSET
 
 

@@ -5,7 +5,7 @@ from typing import TypedDict
 from msgspec import UNSET, UnsetType
 
 from connector_tax.base.records.bounds import Share, Span, Whole
-from connector_tax.base.records.keyed import Record
+from connector_tax.base.records.record import Record
 
 # More of the device's time than this lost to waking up late, and the device was not the one that the profile describes.
 MAX_LATE_SHARE = 0.02

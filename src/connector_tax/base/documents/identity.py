@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from connector_tax.base.records.bounds import Bytes, Fact
 from connector_tax.base.records.gpu import HostCosts, StepCosts
-from connector_tax.base.records.keyed import Record
+from connector_tax.base.records.record import Record
 
 # Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
 Versions = dict[str, Fact]

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, NotRequired, TypedDict
 
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.records.keyed import Record
+from connector_tax.base.records.record import Record
 
 
 class Output(TypedDict):

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.documents.identity import Versions
 from connector_tax.base.records.bounds import Seconds
-from connector_tax.base.records.keyed import Record
+from connector_tax.base.records.record import Record
 
 # A number of tokens, as text.
 LengthText = Annotated[str, Meta(pattern="^[0-9]{1,10}$")]

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.records.bounds import Foreign, Rate
-from connector_tax.base.records.keyed import Record
 from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.records.record import Record
 
 ShapeName = Annotated[str, Meta(pattern="^[1-9][0-9]{0,9}x[1-9][0-9]{0,9}$")]
 

@@ -11,7 +11,7 @@ from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import is_bare, shown
 from connector_tax.base.records.bounds import Attempt, Seconds
-from connector_tax.base.records.keyed import Record
+from connector_tax.base.records.record import Record
 
 ReceiptStatus = Literal["measured", "skipped", "not_needed", "failed"]
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.keyed import Record
+from connector_tax.base.records.record import Record
 from connector_tax.base.units import MOST_TOKENS
 
 # Settings of these names are numbers wherever they stand: statistics compute with them.

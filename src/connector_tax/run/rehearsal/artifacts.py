@@ -19,6 +19,7 @@ from connector_tax.base.files import append_lines, write_json, write_text
 from connector_tax.base.plan import launch_spec, spec_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.host import Sample
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.steptime.writer import header_line
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
@@ -166,7 +167,7 @@ def _write_cell(
 def _metrics_lines(cell: SimulatedCell) -> Iterator[str]:
     for t_ns, running, waiting in cell.samples:
         values = {"num_requests_running": running, "num_requests_waiting": waiting, "prefix_cache_hits": 0.0}
-        yield json.dumps({"t_ns": t_ns, "ok": True, "values": values}, separators=(",", ":"))
+        yield Sample(t_ns=t_ns, ok=True, values=values).line
 
 
 def _step_lines(
