@@ -6,12 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from made import GIVEN, QUIET, Behaviour, measured
+from made import GIVEN, QUIET, Behaviour, invalid, measured
 
-from connector_tax.base.documents.cell import CellDocument, cell_of
 from connector_tax.base.documents.check import Judged
 from connector_tax.base.documents.health import RAN_LATE
-from connector_tax.base.files import read_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.check.document import check_document
 from connector_tax.check.findings import Findings, read_findings
@@ -50,12 +48,6 @@ def of_tpot(findings: Findings) -> list[Judged]:
     found = [j for j in judge(findings.modes[0]) if j.metric == "tpot_p90"]
     assert len(found) == 1
     return found
-
-
-def invalid(reasons: list[str], health: dict[str, Any]) -> CellDocument:
-    """A cell with these reasons, and with this of its client's and its clock's health."""
-    value = read_json(Path(__file__).parents[2] / "data" / "documents" / "cell.json")
-    return cell_of({**value, "verdict": "invalid", "reasons": reasons, "health": health}, "cell.json")
 
 
 @pytest.mark.parametrize(
