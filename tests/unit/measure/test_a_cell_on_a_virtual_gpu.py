@@ -22,7 +22,7 @@ from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime import NO_RECORD
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.loadgen.pool import worker_pool
-from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.checks import clock_at_work
 from connector_tax.run.measure.preflight import _reason_before_launch
 from connector_tax.run.measure.verdict import judge
@@ -88,7 +88,7 @@ def measure(
     )  # fmt: skip
     folder = run.cell(spec.cell_id)
     death = measure_one_cell(
-        spec, folder, engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, document=ABOUT, idle=IdleUse(),
+        spec, folder, Bench(engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, about=ABOUT, idle=IdleUse()),
         last_try=True,
     )  # fmt: skip
     assert death is None

@@ -34,7 +34,7 @@ from connector_tax.run.engine.threads import (
     only_on_free_cores,
     threads_of,
 )
-from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.launch import launched, sampled
 from connector_tax.run.measure.locks import measuring_alone
 from connector_tax.run.measure.run import finish
@@ -162,17 +162,19 @@ def measure_arranged(arrangements: Sequence[Arrangement], connector_id: str, pla
                             death = measure_one_cell(
                                 cell,
                                 run.run.cell(cell.cell_id),
-                                engine=engine,
-                                pool=launch.pool,
-                                raw_metrics=first.run.raw_metrics,
-                                step_log=first.run.step_log if first.step_timing else None,
-                                document=msgspec.structs.replace(
-                                    launch.about,
-                                    campaign=run.config.campaign,
-                                    spec_hash=spec_hash(run.config, connector_id, cell),
-                                    arrangement=changed,
+                                Bench(
+                                    engine=engine,
+                                    pool=launch.pool,
+                                    raw_metrics=first.run.raw_metrics,
+                                    step_log=first.run.step_log if first.step_timing else None,
+                                    about=msgspec.structs.replace(
+                                        launch.about,
+                                        campaign=run.config.campaign,
+                                        spec_hash=spec_hash(run.config, connector_id, cell),
+                                        arrangement=changed,
+                                    ),
+                                    idle=idle,
                                 ),
-                                idle=idle,
                                 last_try=True,
                             )
                     except NotPossible as reason:

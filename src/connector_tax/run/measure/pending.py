@@ -13,7 +13,7 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.steptime import recording
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.pool import WorkerPool
-from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.code_version import loadgen_sha256
 from connector_tax.run.measure.deaths import Death, count_death, deaths
 from connector_tax.run.measure.failure import blame_the_host
@@ -129,12 +129,14 @@ def measure_pending(
             death = measure_one_cell(
                 cell,
                 folder,
-                engine=engine,
-                pool=pool,
-                raw_metrics=log.raw_metrics,
-                step_log=step_log,
-                document=msgspec.structs.replace(about, spec_hash=own_hash),
-                idle=idle,
+                Bench(
+                    engine=engine,
+                    pool=pool,
+                    raw_metrics=log.raw_metrics,
+                    step_log=step_log,
+                    about=msgspec.structs.replace(about, spec_hash=own_hash),
+                    idle=idle,
+                ),
                 last_try=deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
             )
         if death is not None:
