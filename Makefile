@@ -72,6 +72,7 @@ test-quick: lint  ## without the load generator's, the embedded engine's and rea
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src scripts launch patches
@@ -83,6 +84,7 @@ docs: env  ## build the documentation as a site, site/index.html
 format: env  ## apply the formatter
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
 
 figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
 	$(SNAKEMAKE) report --quiet rules --configfile $(CONFIG)

@@ -12,7 +12,7 @@ import pytest
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import write_json
-from connector_tax.fleet.campaign import settings_of as fleet_settings
+from connector_tax.fleet.resolved import resolved_of
 from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.ingest import read_campaign
@@ -146,7 +146,7 @@ def test_a_hostile_document_is_a_problem_or_a_message(copied: Path, tmp_path: Pa
     with watched(tmp_path, tmp_path / "results") as watch:
         try:
             data = read_campaign(copied)
-            fleet_settings(data, "noop_connector")
+            resolved_of(data, "noop_connector")
             found = aggregate(data)
             text = json.dumps(found, allow_nan=False)
             usable = [c for c in found["cells"] if c["usable"]]
@@ -169,7 +169,8 @@ def test_a_receipt_of_a_cell_elsewhere_costs_itself(copied: Path, cell_id: str) 
     found = aggregate(read_campaign(copied))
     assert [c["usable"] for c in found["cells"]] == [True, True]
     said = {p["what"] for p in found["problems"] if p["where"] == f"{RUN}/receipt.json"}
-    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}"}
+    remedy = "Remove it and start again; cells are kept."
+    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}. {remedy}"}
 
 
 # --- aggregate.json: somebody sends nothing but that.

@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.documents.fleet import Policy, Profile, Study
 from connector_tax.base.parallel import Each, cores, each_in
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.vllm_model.costs import load_costs
 from connector_tax.fleet.engines import FittedEngine, find_profile
-from connector_tax.fleet.patterns import Profile
 from connector_tax.fleet.routers import ROUTERS, Placement, Router
 from connector_tax.fleet.run import Found, Member, run_study, slos, taxes
-from connector_tax.fleet.simulation import Policy
-from connector_tax.fleet.study import Study, given_profiles, load_study
+from connector_tax.fleet.study import given_profiles, load_study
 
 CONFIG = PROJECT_ROOT / "config"
 TAXED = "mooncake_both"

@@ -50,16 +50,16 @@ def busy(streams: int, minutes: float) -> bool:
         errors = selftest.errors(spec.seed, seen, selftest.read_truth(stamps))
     health = outcome.health
     print(
-        f"  {statuses(outcome)}, {len(seen) * tokens:,} tokens, CPU {health['worker_cpu_share'][0]:.0%} of a core"
+        f"  {statuses(outcome)}, {len(seen) * tokens:,} tokens, CPU {health.worker_cpu_share[0]:.0%} of a core"
     )
-    print(f"  stalls of the loop: {health['loop_stalls']}")
+    print(f"  stalls of the loop: {health.loop_stalls}")
     ttft, tpot = (float(np.percentile(np.abs(e), 99)) / 1e3 for e in (errors.ttft, errors.tpot))
     return all(
         [
             judged("failures", sum(n for s, n in statuses(outcome).items() if s != "ok"), 0, "requests"),
             judged("TTFT, client - server, p99", ttft, MOST_TTFT_ERROR_P99_MS, "ms"),
             judged("TPOT, client - server, p99", tpot, MOST_TPOT_ERROR_P99_MS, "ms"),
-            judged("memory of the worker", max(health["worker_rss_mib"]), MOST_RSS_MIB, "MiB"),
+            judged("memory of the worker", max(health.worker_rss_mib), MOST_RSS_MIB, "MiB"),
         ]
     )
 
@@ -84,13 +84,13 @@ def idle(streams: int) -> bool:
             outcome = measure_cell(spec, target_of(url, "truth"))
     health = outcome.health
     print(
-        f"  {statuses(outcome)}, {health['max_inflight']} in flight, CPU {health['worker_cpu_share'][0]:.0%} of a core"
+        f"  {statuses(outcome)}, {health.max_inflight} in flight, CPU {health.worker_cpu_share[0]:.0%} of a core"
     )
     return all(
         [
             judged("failures", sum(n for s, n in statuses(outcome).items() if s != "ok"), 0, "requests"),
-            judged("streams not held at once", streams - health["max_inflight"], 0, "streams"),
-            judged("memory of the worker", max(health["worker_rss_mib"]), MOST_IDLE_RSS_MIB, "MiB"),
+            judged("streams not held at once", streams - health.max_inflight, 0, "streams"),
+            judged("memory of the worker", max(health.worker_rss_mib), MOST_IDLE_RSS_MIB, "MiB"),
         ]
     )
 

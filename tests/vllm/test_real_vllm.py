@@ -178,11 +178,11 @@ def test_conversations_hit_the_prefix_cache_as_agents_do(
         hits = scrape_once(engine.base_url)["prefix_cache_hits"]
         assert_private_and_ours(engine)
     assert {r.status for r in outcome.requests} == {"ok"}, outcome.requests[0]
-    figures = outcome.health["sessions"]
-    assert figures["dependent_turns"] >= 4
-    assert figures["early"] == 0
+    figures = outcome.health.sessions
+    assert figures.dependent_turns >= 4
+    assert figures.early == 0
     # A block has 128 tokens on the CPU: the first turn's whole prompt.
-    assert hits >= 128 * figures["dependent_turns"]
+    assert hits >= 128 * figures.dependent_turns
 
 
 def assert_private_and_ours(engine: RunningEngine) -> None:

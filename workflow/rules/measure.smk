@@ -7,11 +7,11 @@
 rule preflight:
     output:
         FOLDER.preflight_status,
+    log:
+        LOGS / "preflight.log",
     params:
         campaign=FOLDER.campaign_file,
         launches=STUDY.launches_hash(),
-    log:
-        LOGS / "preflight.log",
     shell:
         "exec python scripts/preflight.py --end-with-parent --campaign-file {params.campaign:q} --log {log:q}"
 
@@ -21,15 +21,15 @@ rule measure_a:
         FOLDER.preflight_status,
     output:
         STUDY.receipt("a"),
+    log:
+        LOGS / "measure_a_{connector}.log",
+    priority: STUDY.position("a")
+    resources:
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="a",
         spec=STUDY.spec_hash("a"),
-    priority: STUDY.position("a")
-    resources:
-        gpu=1,
-    log:
-        LOGS / "measure_a_{connector}.log",
     shell:
         "exec python scripts/measure.py --end-with-parent --campaign-file {params.campaign:q}"
         " --connector {wildcards.connector:q} --phase {params.phase:q} --log {log:q}"
@@ -45,10 +45,10 @@ rule reference_rates:
         STUDY.receipts("a"),
     output:
         FOLDER.reference_rates,
-    params:
-        root=FOLDER.root,
     log:
         LOGS / "reference_rates.log",
+    params:
+        root=FOLDER.root,
     shell:
         "python scripts/select_reference_rates.py --root {params.root:q} 2>&1 | tee {log:q}"
 
@@ -59,13 +59,13 @@ use rule measure_a as measure_b with:
         FOLDER.reference_rates,
     output:
         STUDY.receipt("b"),
+    log:
+        LOGS / "measure_b_{connector}.log",
+    priority: STUDY.position("b")
     params:
         campaign=FOLDER.campaign_file,
         phase="b",
         spec=STUDY.spec_hash("b"),
-    priority: STUDY.position("b")
-    log:
-        LOGS / "measure_b_{connector}.log",
 
 
 use rule measure_a as measure_b_prime with:
@@ -75,13 +75,13 @@ use rule measure_a as measure_b_prime with:
         STUDY.receipts("b"),
     output:
         STUDY.receipt("b_prime"),
+    log:
+        LOGS / "measure_b_prime_{connector}.log",
+    priority: STUDY.position("b_prime")
     params:
         campaign=FOLDER.campaign_file,
         phase="b_prime",
         spec=STUDY.spec_hash("b_prime"),
-    priority: STUDY.position("b_prime")
-    log:
-        LOGS / "measure_b_prime_{connector}.log",
 
 
 rule phase_b:
@@ -96,13 +96,13 @@ use rule measure_a as measure_c with:
         STUDY.receipts("b_prime"),
     output:
         STUDY.receipt("c"),
+    log:
+        LOGS / "measure_c_{connector}.log",
+    priority: STUDY.position("c")
     params:
         campaign=FOLDER.campaign_file,
         phase="c",
         spec=STUDY.spec_hash("c"),
-    priority: STUDY.position("c")
-    log:
-        LOGS / "measure_c_{connector}.log",
 
 
 rule phase_c:
@@ -117,13 +117,13 @@ use rule measure_a as measure_d with:
         lambda w: STUDY.receipts_before("d"),
     output:
         STUDY.receipt("d"),
+    log:
+        LOGS / "measure_d_{connector}.log",
+    priority: STUDY.position("d")
     params:
         campaign=FOLDER.campaign_file,
         phase="d",
         spec=STUDY.spec_hash("d"),
-    priority: STUDY.position("d")
-    log:
-        LOGS / "measure_d_{connector}.log",
 
 
 rule phase_d:
@@ -139,15 +139,15 @@ use rule measure_a as measure_repeat with:
         lambda w: STUDY.receipts_before(w.phase),
     output:
         STUDY.receipt("{phase}"),
+    log:
+        LOGS / "measure_{phase}_{connector}.log",
+    wildcard_constraints:
+        phase="r[0-9]+",
+    priority: STUDY.position(None)
     params:
         campaign=FOLDER.campaign_file,
         phase=lambda w: w.phase,
         spec=STUDY.spec_hash(None),
-    priority: STUDY.position(None)
-    wildcard_constraints:
-        phase="r[0-9]+",
-    log:
-        LOGS / "measure_{phase}_{connector}.log",
 
 
 rule repeats:
@@ -160,9 +160,9 @@ rule patch_reverted:
         STUDY.last_receipts(),
     output:
         touch(LOGS / "patch_reverted"),
-    params:
-        campaign=FOLDER.campaign_file,
     log:
         LOGS / "patch_reverted.log",
+    params:
+        campaign=FOLDER.campaign_file,
     shell:
         "python scripts/revert_patch.py --campaign-file {params.campaign:q} 2>&1 | tee {log:q}"

@@ -3,9 +3,9 @@
 
 
 rule revert_patch:
-    params:
-        campaign=FOLDER.campaign_file,
     log:
         LOGS / "revert_patch.log",
+    params:
+        campaign=FOLDER.campaign_file,
     shell:
         "python scripts/revert_patch.py --campaign-file {params.campaign:q} 2>&1 | tee {log:q}"

@@ -9,11 +9,11 @@ rule aggregate:
     output:
         FOLDER.aggregate,
         FOLDER.aggregate_csv,
+    log:
+        LOGS / "aggregate.log",
     params:
         root=FOLDER.root,
         settings=str(STUDY.config.analysis),
-    log:
-        LOGS / "aggregate.log",
     shell:
         "python scripts/analyze.py --root {params.root:q} 2>&1 | tee {log:q}"
 
@@ -24,10 +24,10 @@ rule draw:
         code=code("scripts/plot_connector_tax.py"),
     output:
         FOLDER.figures / "index.json",
-    params:
-        root=FOLDER.root,
     log:
         LOGS / "figures.log",
+    params:
+        root=FOLDER.root,
     shell:
         "python scripts/plot_connector_tax.py --root {params.root:q} 2>&1 | tee {log:q}"
 
@@ -39,10 +39,10 @@ rule write_report:
         code=code("scripts/build_report.py"),
     output:
         FOLDER.report,
-    params:
-        root=FOLDER.root,
     log:
         LOGS / "report.log",
+    params:
+        root=FOLDER.root,
     shell:
         "python scripts/build_report.py --root {params.root:q} 2>&1 | tee {log:q}"
 
@@ -53,10 +53,10 @@ rule write_manifest:
         code=code("scripts/build_manifest.py"),
     output:
         FOLDER.manifest,
-    params:
-        root=FOLDER.root,
     log:
         LOGS / "manifest.log",
+    params:
+        root=FOLDER.root,
     shell:
         "python scripts/build_manifest.py --root {params.root:q} 2>&1 | tee {log:q}"
 

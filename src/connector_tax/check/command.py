@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
 from connector_tax.check.campaigns import write_campaigns
 from connector_tax.check.confirm import dearest_mode, measure_experiments, write_experiments
-from connector_tax.check.document import check_json
+from connector_tax.check.document import check_document
 from connector_tax.check.experiments import Results, read_experiments
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.request import CheckRequest
@@ -74,9 +76,8 @@ def run_check(
     elapsed_s = time.monotonic() - begun
     say_on_stderr(f"{elapsed_s:4.0f} s  done")
     if as_json:
-        text = json.dumps(
-            check_json(findings, found, fail_above, elapsed_s, results, deciding), indent=2, allow_nan=False
-        )
+        document = check_document(findings, found, fail_above, elapsed_s, results, deciding)
+        text = json.dumps(msgspec.to_builtins(document), indent=2, allow_nan=False)
     else:
         text = check_text(findings, found, explain=explain, results=results)
     return Printed(text, found.exit_code)

@@ -5,8 +5,8 @@ cells with nothing changed. It has not where more than half is left. In between 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from connector_tax.base.documents.check import Conclusion
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.confirm import UNTOUCHED_AGAIN
 from connector_tax.check.experiments import METRICS, STEP, Results
@@ -35,23 +35,6 @@ WITH = {
     ENGINE_ALONE: "the engine alone on a core",
     BUSY_BESIDE: "a busy process beside plain",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """
-    Attributes:
-        subject: a hook, or the name of a tax.
-        before: what it is with nothing changed, a sentence.
-        change: a key of ``CAUSES``.
-        words: what became of it, one or more sentences.
-    """
-
-    subject: str
-    before: str
-    change: str
-    outcome: str
-    words: str
 
 
 def conclusions(results: Results) -> list[Conclusion]:
@@ -111,7 +94,9 @@ def _of_hooks(results: Results) -> Iterator[Conclusion]:
                 yield _open(results, hook, before, change, own.missing or "it was hardly called")
                 continue
             outcome = outcome_of((first.wait, second.wait), times.wait)
-            words = f"With {_with(results, change)} it waits {_us(times.wait)}. {_said(outcome, change)}"
+            words = (
+                f"With {_with(results, change)} it waits {_us(times.wait)}. {_outcome_words(outcome, change)}"
+            )
             yield Conclusion(hook, before, change, outcome, words)
 
 
@@ -136,7 +121,7 @@ def _of_taxes(results: Results) -> Iterator[Conclusion]:
             outcome = outcome_of_busy(pair, after, floor) if busy else outcome_of(pair, kept)
             costs = "it loses" if busy else "the connector costs"
             same = "" if busy else f", which is {_ratio(kept)} of plain with nothing changed"
-            words = f"With {_with(results, change)} {costs} {_ratio(after)}{same}. {_said(outcome, change)}"
+            words = f"With {_with(results, change)} {costs} {_ratio(after)}{same}. {_outcome_words(outcome, change)}"
             yield Conclusion(name, before, change, outcome, words)
 
 
@@ -144,7 +129,7 @@ def _open(results: Results, subject: str, before: str, change: str, reason: str)
     return Conclusion(subject, before, change, OPEN, f"With {_with(results, change)}: open, {reason}.")
 
 
-def _said(outcome: str, change: str) -> str:
+def _outcome_words(outcome: str, change: str) -> str:
     if outcome == OPEN:
         return "Open: the intervals do not tell the two apart."
     if outcome == CONFIRMED:

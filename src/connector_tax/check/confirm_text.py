@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import groupby
-from typing import Any
 
+from connector_tax.base.documents.health import MAX_LATE_SHARE
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.steptime import MAX_LATE_SHARE
 from connector_tax.check.campaigns import mode_words
 from connector_tax.check.conclusions import (
     BOTH,
@@ -22,7 +20,6 @@ from connector_tax.check.confirm import OF_CONNECTOR, UNTOUCHED_AGAIN
 from connector_tax.check.experiments import METRICS, STEP, Measured, Results
 from connector_tax.check.findings import CONFIDENCE
 from connector_tax.check.ratio_text import ratio_text
-from connector_tax.read.stats.hook_waits import HookTimes
 from connector_tax.run.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 
 WORDS = {
@@ -127,35 +124,6 @@ def _apart(after: Estimate, before: list[Estimate]) -> bool:
     return (high < min(lows) or low > max(highs)) and min(
         abs(after.point - p) for p in points
     ) >= LEAST_CHANGE_US
-
-
-def confirm_json(results: Results) -> dict[str, Any]:
-    names = (*OF_CONNECTOR, BUSY_BESIDE)
-    return {
-        "mode": results.mode,
-        "rate_per_s": results.rate_per_s,
-        "noise_floor": {m: results.floor(m) for m in METRICS},
-        "taxes": {n: {m: results.tax(n, m).to_json(CONFIDENCE) for m in METRICS} for n in names},
-        "plain": {n: _measured(m) for n, m in results.plain.items()},
-        "connector": {n: _measured(m) for n, m in results.own.items()},
-        "conclusions": [asdict(c) for c in conclusions(results)],
-        "words": list(concluding(results)),
-    }
-
-
-def _measured(measured: Measured) -> dict[str, Any]:
-    return {
-        "missing": measured.missing,
-        "threads": list(measured.threads),
-        "latency": {k: v.to_json(CONFIDENCE) for k, v in measured.latency.items()},
-        "slack_us": measured.slack_us,
-        "clock_late_share": measured.late_share,
-        "hooks": {name: _hook(times) for name, times in measured.hooks.items()},
-    }
-
-
-def _hook(times: HookTimes) -> dict[str, Any]:
-    return {f"{k}_us": getattr(times, k).to_json(CONFIDENCE) for k in ("wall", "cpu", "wait")}
 
 
 def _ratio(estimate: Estimate) -> str:

@@ -1,8 +1,8 @@
 """The experiments' raw artifacts to their numbers: each arrangement against plain; pure reading."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from connector_tax.base.documents.cell import ArrangedThread
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.check.confirm import OF_CONNECTOR, OF_PLAIN, UNTOUCHED_AGAIN, Experiments
 from connector_tax.check.findings import CONFIDENCE, DRAWS, PLAIN
@@ -130,14 +130,14 @@ def _both(data: CampaignData) -> dict[str, Measured]:
 
 
 def _faults(cells: tuple[CellData, ...]) -> list[str]:
-    return [why for c in cells for why in (*c.document["reasons"], *c.left_out)]
+    return [why for c in cells for why in (*c.document.reasons, *c.left_out)]
 
 
 def _measured(estimates: CellEstimates, seed: int) -> Measured:
     cell = estimates.cell
     latency = {m: estimates.latency(*LATENCIES[m]) for m in METRICS if m != STEP}
     steps = launch_steps([cell])
-    clock = cell.document["health"].get("device_clock")
+    clock, arrangement = cell.document.health.device_clock, cell.document.arrangement
     return Measured(
         None,
         latency
@@ -145,13 +145,13 @@ def _measured(estimates: CellEstimates, seed: int) -> Measured:
             STEP: estimates.steps.by_kind.get((KIND_NAMES[DECODE_ONLY], 50.0))
             or unavailable("no step records")
         },
-        clock["slack_us"]["p50"] if clock else None,
+        clock.slack_us["p50"] if clock else None,
         hook_times(steps[0], seed) if steps else {},
-        tuple(map(_thread, (cell.document.get("arrangement") or {}).get("threads", []))),
-        clock["late_share"] if clock else None,
+        tuple(map(_thread, arrangement.threads)) if arrangement else (),
+        clock.late_share if clock else None,
     )
 
 
-def _thread(entry: dict[str, Any]) -> str:
-    cpus = f" (CPU {', '.join(map(str, entry['cpus']))})" if entry.get("cpus") else ""
-    return f"{entry['thread']} of {entry['process']}{cpus}"
+def _thread(thread: ArrangedThread) -> str:
+    cpus = f" (CPU {', '.join(map(str, thread.cpus))})" if thread.cpus else ""
+    return f"{thread.thread} of {thread.process}{cpus}"

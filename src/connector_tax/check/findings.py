@@ -2,21 +2,25 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.documents.check import BlockTax, Died, ProcessUse, Switched
+from connector_tax.base.documents.health import Slack
+from connector_tax.base.documents.identity import DeviceIdentity, Versions
+from connector_tax.base.documents.settings import Settings
+from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, Launch
 from connector_tax.check.lateness import counts
 from connector_tax.check.load_tax import LoadTax, load_taxes
-from connector_tax.check.reasons import Switched, switched
+from connector_tax.check.reasons import switched
 from connector_tax.read.ingest import CampaignData, CellData, read_campaign
 from connector_tax.read.stats.cells import CellEstimates, estimate_cells
 from connector_tax.read.stats.launches import MIN_BLOCKS
 from connector_tax.read.stats.repeats import repeats
-from connector_tax.read.stats.step_slopes import hook_costs, launch_steps, slopes
+from connector_tax.read.stats.step_slopes import HookCost, HookSlopes, hook_costs, launch_steps, slopes
 from connector_tax.read.stats.taxes import LATENCIES
-from connector_tax.run.engine.settings import Settings, resolved_settings
+from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.measure.deaths import Death
 
 CONFIDENCE = 0.95
@@ -26,29 +30,6 @@ PHASES = ("a", "d")
 PLAIN = "plain"
 
 Estimates = dict[tuple[str, str, str], CellEstimates]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockTax:
-    """A tax over blocks of launches, as in ``repeats`` of ``aggregate.json``."""
-
-    rate_per_s: float
-    metric: str
-    blocks: int
-    point: float
-    low: float
-    high: float
-    floor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """An engine that died in a cell of the check, whatever became of the cell; ``cause`` is the root cause."""
-
-    config: str
-    phase: str
-    cell_id: str
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +56,10 @@ class ModeFindings:
     switched: tuple[Switched, ...]
     taxes: tuple[LoadTax, ...]
     over_blocks: tuple[BlockTax, ...]
-    processes: dict[str, dict[str, dict[str, float | None]]]
+    processes: dict[str, dict[str, ProcessUse]]
     spinning: tuple[str, ...]
-    slack_us: dict[str, dict[float, dict[str, float]]]
-    hooks: list[dict[str, Any]]
+    slack_us: dict[str, dict[float, Slack]]
+    hooks: list[HookCost]
     deaths: tuple[Died, ...] = ()
     stand_ins: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
@@ -92,18 +73,18 @@ class ModeFindings:
 class Findings:
     """
     Attributes:
-        device: of the launches, as the engine's identity has it.
+        device: of the launches, as the engine's identity has it; None where no cell was measured.
         engine: versions by package.
         growth: slopes by hook; see ``read.stats.step_slopes.slopes``. None where they were not asked for.
         growth_lost: cells that they lack, with the reasons.
     """
 
     campaigns: Campaigns
-    device: dict[str, Any]
-    engine: dict[str, Any]
-    host: dict[str, Any]
+    device: DeviceIdentity | None
+    engine: Versions
+    host: dict[str, Fact]
     modes: tuple[ModeFindings, ...]
-    growth: list[dict[str, Any]] | None
+    growth: list[HookSlopes] | None
     growth_lost: tuple[str, ...] = ()
 
 
@@ -126,13 +107,13 @@ def read_findings(
         replace(_mode(campaigns, mode, own, failed.get(mode)), deaths=tuple(died[mode]))
         for mode, own in data.items()
     )
-    engine: dict[str, Any] = next((c.document["engine"] for d in data.values() for c in d.cells()), {})
+    engine = next((c.document.engine for d in data.values() for c in d.cells()), None)
     first = next(iter(data.values()))
     return Findings(
         campaigns,
-        engine.get("virtual_gpu", {}),
-        engine.get("versions", {}),
-        engine.get("host", {}),
+        (engine.virtual_gpu or None) if engine else None,
+        engine.versions if engine else {},
+        engine.host if engine else {},
         modes,
         _growth(campaigns, first) if campaigns.request.growth else None,
         tuple(_lost(c for c in first.cells() if c.phase == "d")),
@@ -148,7 +129,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
     }
     first = {(c, e.cell.spec.rate_per_s): e for (c, phase, _), e in estimates.items() if phase == "a"}
     own_cells = [c for c in cells if c.config == own_id]
-    statuses = [c.document["summary"]["statuses"] for c in own_cells]
+    statuses = [c.document.summary.statuses for c in own_cells if c.document.summary]
     middle = campaigns.rates_per_s[len(campaigns.rates_per_s) // 2]
     at_middle = {c.config: c for c in cells if c.phase == "a" and c.spec.rate_per_s == middle}
     return ModeFindings(
@@ -165,7 +146,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
         slack_us=_slack(cells),
         hooks=_hooks(at_middle.get(own_id), seed),
         stand_ins=tuple(
-            dict.fromkeys(words for c in own_cells for words in c.document["health"].get("stand_ins", ()))
+            dict.fromkeys(words for c in own_cells for words in c.document.health.stand_ins or ())
         ),
     )
 
@@ -177,7 +158,7 @@ def _counts(cell: CellData, *, over_blocks: bool = False) -> bool:
 def _lost(cells: Iterable[CellData], *, over_blocks: bool = False) -> Iterable[str]:
     for cell in cells:
         if not _counts(cell, over_blocks=over_blocks):
-            why = "; ".join([*cell.document["reasons"], *cell.left_out])
+            why = "; ".join([*cell.document.reasons, *cell.left_out])
             yield (
                 f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {why}"
                 if cell.spec.rate_per_s
@@ -188,9 +169,9 @@ def _lost(cells: Iterable[CellData], *, over_blocks: bool = False) -> Iterable[s
 def _late(cells: Iterable[CellData]) -> Iterator[str]:
     """Those that count although their clock ran late."""
     for cell in cells:
-        if _counts(cell) and not cell.usable:
-            share = cell.document["health"]["device_clock"]["late_share"]
-            yield f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {share:.1%} of the device's time"
+        clock = cell.document.health.device_clock
+        if clock and _counts(cell) and not cell.usable:
+            yield f"{cell.config}, {cell.spec.rate_per_s:g} req/s: {clock.late_share:.1%} of the device's time"
 
 
 def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:
@@ -232,44 +213,42 @@ def _settings(run: RunFolder, log: str) -> Settings:
     return resolved_settings([p for c in run.finished_cells() if (p := c.engine_step).is_file()], log)
 
 
-def _processes(cell: CellData) -> dict[str, dict[str, float | None]]:
-    cpu = cell.document["cpu"]
-    loaded, idle, rss = (cpu.get(k) or {} for k in ("loaded_s", "idle_share", "rss_mib"))
-    elapsed_s = cpu.get("elapsed_s") or 0.0
+def _processes(cell: CellData) -> dict[str, ProcessUse]:
+    cpu = cell.document.cpu
+    loaded, idle, rss = cpu.loaded_s or {}, cpu.idle_share or {}, cpu.rss_mib or {}
+    elapsed_s = cpu.elapsed_s or 0.0
     return {
-        name: {
-            "cores": loaded[name] / elapsed_s if name in loaded and elapsed_s else None,
-            "idle_cores": idle.get(name),
-            "mib": rss.get(name),
-        }
+        name: ProcessUse(
+            cores=loaded[name] / elapsed_s if name in loaded and elapsed_s else None,
+            idle_cores=idle.get(name),
+            mib=rss.get(name),
+        )
         for name in sorted({*loaded, *idle, *rss})
     }
 
 
 def _spinning(cells: list[CellData]) -> tuple[str, ...]:
-    found = {
-        (s["process"], s["thread"]): s["share"] for c in cells for s in c.document["cpu"].get("spinning", [])
-    }
+    found = {(s.process, s.thread): s.share for c in cells for s in c.document.cpu.spinning or ()}
     return tuple(
         f"{thread} of {process} ({share:.2f} cores, idle)" for (process, thread), share in found.items()
     )
 
 
-def _slack(cells: list[CellData]) -> dict[str, dict[float, dict[str, float]]]:
-    found: dict[str, dict[float, dict[str, float]]] = {}
+def _slack(cells: list[CellData]) -> dict[str, dict[float, Slack]]:
+    found: dict[str, dict[float, Slack]] = {}
     for cell in cells:
-        clock = cell.document["health"].get("device_clock")
+        clock = cell.document.health.device_clock
         if cell.phase == "a" and clock:
-            found.setdefault(cell.config, {})[cell.spec.rate_per_s] = clock["slack_us"]
+            found.setdefault(cell.config, {})[cell.spec.rate_per_s] = clock.slack_us
     return found
 
 
-def _hooks(cell: CellData | None, seed: int) -> list[dict[str, Any]]:
+def _hooks(cell: CellData | None, seed: int) -> list[HookCost]:
     steps = launch_steps([cell]) if cell is not None and _counts(cell) else []
     return hook_costs(steps[0], seed) if steps else []
 
 
-def _growth(campaigns: Campaigns, data: CampaignData) -> list[dict[str, Any]]:
+def _growth(campaigns: Campaigns, data: CampaignData) -> list[HookSlopes]:
     """Over the cells of the connector's first launch: three loads, and few or many requests in an emptier or fuller cache after them."""
     own = [c for c in data.cells() if c.config == campaigns.request.connector_id and _counts(c)]
     return slopes(launch_steps([c for c in own if c.phase in PHASES]), int(data.document["config"]["seed"]))

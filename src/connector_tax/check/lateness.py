@@ -5,33 +5,35 @@ with free cores it has not to. How late each result came is on record, so such a
 """
 
 import math
-from typing import Any
 
-from connector_tax.base.steptime.device_clock import RAN_LATE
+from connector_tax.base.documents.cell import CellDocument
+from connector_tax.base.documents.health import RAN_LATE
 from connector_tax.read.stats.cells import CellEstimates
 
 # Of the device's time. A campaign's cells count up to 2 %; the verdict of a check holds what comes of more.
 MOST_LATE_SHARE = 0.05
 
 
-def only_late(document: dict[str, Any]) -> bool:
+def only_late(document: CellDocument) -> bool:
     """Whether a cell is valid, or has a clock that ran late and no other fault."""
-    reasons = document["reasons"]
-    return document["verdict"] == "valid" or (
+    reasons = document.reasons
+    return document.verdict == "valid" or (
         bool(reasons) and all(reason.startswith(RAN_LATE) for reason in reasons)
     )
 
 
-def counts(document: dict[str, Any], *, over_blocks: bool = False) -> bool:
+def counts(document: CellDocument, *, over_blocks: bool = False) -> bool:
     """As ``only_late``, and not by more than ``MOST_LATE_SHARE``.
 
     Args:
         over_blocks: whether taxes over blocks decide: what lateness may be is in no interval of theirs, so a late cell does not count.
     """
-    if document["verdict"] == "valid" or over_blocks:
-        return bool(document["verdict"] == "valid")
-    clock = document["health"].get("device_clock") or {}
-    return only_late(document) and clock.get("late_share", math.inf) <= MOST_LATE_SHARE
+    if document.verdict == "valid" or over_blocks:
+        return document.verdict == "valid"
+    clock = document.health.device_clock
+    if not clock:
+        return False
+    return only_late(document) and clock.late_share <= MOST_LATE_SHARE
 
 
 def late_ratio(
@@ -48,15 +50,16 @@ def late_ratio(
     Returns:
         0 where a cell says nothing of a clock.
     """
-    clocks = [None if c is None else c.cell.document["health"].get("device_clock") for c in (own, *plains)]
-    if not all(clocks):
+    clocks = [c.cell.document.health.device_clock for c in (own, *plains) if c is not None]
+    known = [clock for clock in clocks if clock]
+    if len(known) < 1 + len(plains):
         return 0.0
     if name == "tpot_ms":
-        mine, *others = (float(clock["late_share"]) for clock in clocks if clock)
+        mine, *others = (clock.late_share for clock in known)
     else:
         points = [c.latency(name, 90.0).point for c in plains if c is not None]
         if not all(points):
             return 0.0
         plain_us = math.prod(p for p in points if p) ** (1 / len(points)) * 1e3
-        mine, *others = (float(clock["lateness_us"]["p99"]) / plain_us for clock in clocks if clock)
+        mine, *others = (clock.lateness_us["p99"] / plain_us for clock in known)
     return (1 + mine) / (1 + sum(others) / len(others)) - 1

@@ -119,13 +119,13 @@ def _step_shares(side: CellEstimates | None) -> tuple[float, float]:
     """
     if side is None or side.cell.steps is None:
         return 1.0, 1.0
-    clock = side.cell.document["health"].get("device_clock")
+    clock = side.cell.document.health.device_clock
     steps_us = side.cell.steps.load().step_duration_us
     steps_s = float(steps_us.sum()) * NS_PER_US / NS_PER_S
     if not clock or steps_s <= 0:
         return 1.0, 1.0
     window = side.cell.window
-    busy_s = float(clock["device_busy_share"]) * (window.t_stop_ns - window.window_start_ns) / NS_PER_S
+    busy_s = clock.device_busy_share * (window.t_stop_ns - window.window_start_ns) / NS_PER_S
     exposed = min(1.0, max(0.0, 1 - busy_s / steps_s))
-    whole = 1 - float(clock["slack_us"]["p10"]) / float(np.median(steps_us))
+    whole = 1 - clock.slack_us["p10"] / float(np.median(steps_us))
     return exposed, min(1.0, max(exposed, whole))

@@ -1,11 +1,11 @@
 """Which engine settings a connector's launch ends up with that plain's does not, and what vLLM's own log says of each."""
 
 import re
-from dataclasses import dataclass
-from typing import Any
 
+from connector_tax.base.documents.check import Switched
+from connector_tax.base.documents.settings import Settings
 from connector_tax.base.redaction import published_text
-from connector_tax.run.engine.settings import Settings, differences
+from connector_tax.run.engine.settings import differences
 
 # Setting -> what a line that is about it says, in the words of releases 0.27 to 0.32.
 WORDS = {
@@ -24,20 +24,6 @@ WORDS = {
 _PREFIX = re.compile(r"^(\(\w+[^)]*\)\s*)?(DEBUG|INFO|WARNING|ERROR)\s+\d\d-\d\d [\d:.]+\s+\[[^\]]*\]\s*")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 MOST_CHARS = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Switched:
-    """One setting that is not plain's.
-
-    Attributes:
-        reasons: lines of the connector's log about it that plain's log does not have; none where vLLM does not say why.
-    """
-
-    setting: str
-    plain: Any
-    own: Any
-    reasons: tuple[str, ...]
 
 
 def switched(plain: Settings, own: Settings, plain_log: str, own_log: str) -> tuple[Switched, ...]:

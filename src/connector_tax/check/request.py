@@ -7,11 +7,11 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, read_json, sha256_of
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.run.measure.locks import cache_folder
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
@@ -45,7 +45,7 @@ class CheckRequest:
     """
 
     connector_id: str
-    entry: dict[str, Any]
+    entry: Foreign
     notes: tuple[str, ...]
     engine_python: str
     gpu: str
@@ -58,7 +58,7 @@ class CheckRequest:
     load_shares: tuple[float, ...] = LOAD_SHARES
     duration_s: float = 4.0
     growth: bool = True
-    args: dict[str, Any] | None = None
+    args: Foreign | None = None
     env: dict[str, str] | None = None
 
     @property
@@ -66,7 +66,7 @@ class CheckRequest:
         return str(self.entry["label"])
 
 
-def entry_by_id(connector_id: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def entry_by_id(connector_id: str) -> tuple[Foreign, tuple[str, ...]]:
     """The entry, and what was changed of it.
 
     Raises:
@@ -82,7 +82,7 @@ def entry_by_id(connector_id: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     return _for_the_host(known[connector_id])
 
 
-def entry_of_json(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
     """An entry for vLLM's own ``--kv-transfer-config``; ports that a known connector of that name listens on are kept free for it.
 
     Raises:
@@ -98,7 +98,7 @@ def entry_of_json(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
             '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}.'
         )
     _children(config)
-    entry: dict[str, Any] = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
+    entry: Foreign = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
     known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
     names = _names(config)
     ports = {
@@ -111,12 +111,12 @@ def entry_of_json(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     return _for_the_host(entry)
 
 
-def _names(config: dict[str, Any]) -> set[str]:
+def _names(config: Foreign) -> set[str]:
     """Classes of a connector and of those stacked in it."""
     return {str(config.get("kv_connector"))}.union(*(_names(c) for c in _children(config)))
 
 
-def _children(config: dict[str, Any]) -> list[dict[str, Any]]:
+def _children(config: Foreign) -> list[Foreign]:
     """Connectors that are stacked in this one.
 
     Raises:
@@ -135,12 +135,12 @@ def _children(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [child for child in children if isinstance(child, dict)]
 
 
-def _for_the_host(entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _for_the_host(entry: Foreign) -> tuple[Foreign, tuple[str, ...]]:
     """What asks for a GPU's memory or for a GPU is given the host's; the virtual one has nothing else."""
     entry = copy.deepcopy(entry)
     notes: list[str] = []
 
-    def walk(config: dict[str, Any]) -> None:
+    def walk(config: Foreign) -> None:
         device = config.get("kv_buffer_device")
         if device not in (None, "cpu"):
             notes.append(
@@ -206,7 +206,7 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
     return label, folder
 
 
-def _model_config(path: Path) -> dict[str, Any]:
+def _model_config(path: Path) -> Foreign:
     """
     Raises:
         ArtifactError: it is no JSON.
@@ -226,7 +226,7 @@ def longest_model_len(model: Path, most: int = 32768) -> int:
     return min(int(own), most) if isinstance(own, int) and own > 0 else most
 
 
-def engine_args(text: str | None) -> dict[str, Any]:
+def engine_args(text: str | None) -> Foreign:
     """Of ``--engine-args``: a JSON object in the form of a campaign's ``run.engine.args``.
 
     Raises:

@@ -1,8 +1,8 @@
 """What a person reads of a check; the last line is the verdict."""
 
 from collections.abc import Iterator
-from typing import Any
 
+from connector_tax.base.documents.check import Switched
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.check.campaigns import mode_words
@@ -11,9 +11,8 @@ from connector_tax.check.experiments import Results
 from connector_tax.check.findings import CONFIDENCE, PLAIN, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import ratio_text
-from connector_tax.check.reasons import Switched
 from connector_tax.check.verdict import NAMES, Verdict, died_words, floor_over_loads, noise_floor
-from connector_tax.read.stats.step_slopes import LOADS, PER_LAYER
+from connector_tax.read.stats.step_slopes import LOADS, PER_LAYER, HookSlopes
 
 NOT_SHOWN = (
     "The device is a clock: kernels, memory traffic, transfers and what a GPU's runner prepares on the host are not in these numbers.\n"
@@ -48,7 +47,7 @@ def check_text(findings: Findings, verdict: Verdict, *, explain: bool, results: 
 
 def _head(findings: Findings) -> Iterator[str]:
     request, device, host = findings.campaigns.request, findings.device, findings.host
-    name = device.get("name", request.gpu)
+    name = (device.name if device is not None else None) or request.gpu
     vllm = findings.engine.get("vllm", "?")
     yield f"{request.label} on a virtual {name}, {request.model_name}, vLLM {vllm}, {host.get('cores', '?')} cores"
     yield NOT_SHOWN
@@ -153,7 +152,7 @@ def _processes(mode: ModeFindings, findings: Findings) -> Iterator[str]:
     for config, name in ((PLAIN, "plain"), (PLAIN_AGAIN, "again"), (own_id, "connector")):
         found = mode.processes.get(config)
         if found:
-            rows = (f"{p} {_cores(v['cores'])} (idle {_cores(v['idle_cores'])})" for p, v in found.items())
+            rows = (f"{p} {_cores(v.cores)} (idle {_cores(v.idle_cores)})" for p, v in found.items())
             yield f"cores at the middle load, {name}: {', '.join(rows)}"
     yield f"threads that spin while nobody asks: {', '.join(mode.spinning) or 'none'}"
 
@@ -163,15 +162,15 @@ def _hooks(mode: ModeFindings) -> Iterator[str]:
         return
     yield f"{'hook, us per step at the middle load':48} {'wall':>8}  {'[95%]':18} {'p99':>8} {'CPU':>8} {'calls':>7} {'per call':>9}"
     for hook in mode.hooks:
-        mean: Estimate = hook["us_per_step"]
+        mean = hook.us_per_step
         low, high = mean.interval(CONFIDENCE)
         if (mean.point or 0.0) < LEAST_US:
             continue
         ends = f"[{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
         yield (
-            f"{hook['hook']:48} {mean.point:>8.1f}  {ends:18} {hook['p99_us']:>8.1f} "
-            f"{'-' if hook['cpu_us_per_step'] is None else format(hook['cpu_us_per_step'], '.1f'):>8} {hook['calls_per_step']:>7.2f} "
-            f"{'-' if hook['us_per_call'] is None else format(hook['us_per_call'], '.2f'):>9}"
+            f"{hook.hook:48} {mean.point:>8.1f}  {ends:18} {hook.p99_us:>8.1f} "
+            f"{'-' if hook.cpu_us_per_step is None else format(hook.cpu_us_per_step, '.1f'):>8} {hook.calls_per_step:>7.2f} "
+            f"{'-' if hook.us_per_call is None else format(hook.us_per_call, '.2f'):>9}"
         )
 
 
@@ -193,13 +192,13 @@ def _growth(findings: Findings) -> Iterator[str]:
     yield from (f"cell lost: {lost}" for lost in findings.growth_lost)
 
 
-def _not_grown(growth: list[dict[str, Any]]) -> dict[str, str]:
+def _not_grown(growth: list[HookSlopes]) -> dict[str, str]:
     """Load -> why no hook has an interval of its slope."""
     found = {}
     for load in LOADS if growth else ():
-        known = any(None not in entry[load].interval(CONFIDENCE) for entry in growth)
+        known = any(None not in entry.slopes[load].interval(CONFIDENCE) for entry in growth)
         if not known:
-            found[load] = growth[0][load].reason or "the resamples leave it open"
+            found[load] = growth[0].slopes[load].reason or "the resamples leave it open"
     return found
 
 
@@ -210,18 +209,18 @@ def _by_reason(unknown: dict[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def _grown(growth: list[dict[str, Any]]) -> Iterator[str]:
+def _grown(growth: list[HookSlopes]) -> Iterator[str]:
     for entry in growth:
         parts = []
         for name in (*LOADS, PER_LAYER):
-            estimate: Estimate = entry[name]
+            estimate = entry.slopes[name]
             low, high = estimate.interval(CONFIDENCE)
             if low is None or high is None or low <= 0 <= high:
                 continue
-            if name == PER_LAYER or abs(estimate.point or 0.0) * entry["range"][name] >= LEAST_GROWTH_US:
+            if name == PER_LAYER or abs(estimate.point or 0.0) * entry.range[name] >= LEAST_GROWTH_US:
                 parts.append(f"{COLUMNS[name]} {estimate.point:+.3g} [{low:+.3g}, {high:+.3g}]")
         if parts:
-            yield f"    {entry['hook']}: {'; '.join(parts)}"
+            yield f"    {entry.hook}: {'; '.join(parts)}"
 
 
 def _ratio(estimate: Estimate) -> str:
@@ -233,18 +232,3 @@ def _ratio(estimate: Estimate) -> str:
 
 def _cores(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def tax_json(tax: LoadTax) -> dict[str, Any]:
-    plain, again, own = tax.ms
-    return {
-        "rate_per_s": tax.rate_per_s,
-        "metric": tax.metric,
-        "ms": {"plain": plain, "plain_again": again, "connector": own},
-        "tax": tax.own.to_json(CONFIDENCE),
-        "plain_against_itself": tax.floor.to_json(CONFIDENCE),
-        "host_work": tax.host_work,
-        "host_share": tax.host_share,
-        "host_whole": tax.host_whole,
-        "clock_late": tax.late,
-    }

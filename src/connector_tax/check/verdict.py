@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from connector_tax.base.documents.check import BlockTax, Died, Judged
 from connector_tax.base.statistics.bootstrap import combine
 from connector_tax.check.campaigns import Campaigns, mode_words
-from connector_tax.check.findings import CONFIDENCE, BlockTax, Died, Findings, ModeFindings
+from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import percents
 from connector_tax.read.stats.launches import MIN_BLOCKS
@@ -30,36 +31,6 @@ from connector_tax.read.stats.taxes import LATENCIES, OF_ONE_LAUNCH
 
 FINE, ABOVE, NOT_JUDGED = 0, 1, 2
 NAMES = {"ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90", "tpot_p50": "TPOT p50", "tpot_p90": "TPOT p90"}
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One tax that decides.
-
-    Attributes:
-        rates_per_s: the loads that it is over; one where it is over blocks of launches.
-        low, high: of an interval that holds what launches differ by, as far as the check knows it; None where it is open.
-        kind: ``of one launch``, or over how many blocks.
-    """
-
-    mode: str
-    rates_per_s: tuple[float, ...]
-    metric: str
-    point: float
-    low: float | None
-    high: float | None
-    kind: str
-
-    @property
-    def told_apart(self) -> bool:
-        return self.low is not None and self.low > 0
-
-    @property
-    def words(self) -> str:
-        point, *ends = (text.replace("%", " %") for text in percents((self.point, self.low, self.high)))
-        rates = f"{', '.join(f'{r:g}' for r in self.rates_per_s)} req/s"
-        where = f"{mode_words(self.mode)}, {rates}{' together' if len(self.rates_per_s) > 1 else ''}"
-        return f"{NAMES[self.metric]} {point} [{ends[0]}, {ends[1]}] ({where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +69,10 @@ def verdict(
         above = [j for j in judged if j.told_apart and j.point > fail_above]
         if above:
             worst = max(above, key=lambda j: j.point)
-            return Verdict(ABOVE, f"{label}: above {_limit(fail_above)}, {kind}: {worst.words}")
+            return Verdict(ABOVE, f"{label}: above {_limit(fail_above)}, {kind}: {judged_words(worst)}")
         blind = _blind(judged, fail_above)
         if blind is not None:
-            words = f"{label}: not judged: a tax of {_limit(fail_above)} is not told from none; the best known: {blind.words}"
+            words = f"{label}: not judged: a tax of {_limit(fail_above)} is not told from none; the best known: {judged_words(blind)}"
             return Verdict(NOT_JUDGED, words)
     # A line that says "no tax" must not be read as one on a latency that was not asked for.
     which = "" if set(deciding) == set(LATENCIES) else f" of {_named(deciding)}"
@@ -109,11 +80,21 @@ def verdict(
     taxes = [j for j in judged if j.told_apart]
     if taxes:
         worst = max(taxes, key=lambda j: j.point)
-        return Verdict(FINE, f"{label}: a tax{which}, {kind}{limit}; the largest: {worst.words}")
+        return Verdict(FINE, f"{label}: a tax{which}, {kind}{limit}; the largest: {judged_words(worst)}")
     widest = max(judged, key=lambda j: j.high if j.high is not None else float("inf"))
     return Verdict(
-        FINE, f"{label}: no tax{which} found, {kind}{limit}; the intervals leave room up to {widest.words}"
+        FINE,
+        f"{label}: no tax{which} found, {kind}{limit}; the intervals leave room up to {judged_words(widest)}",
     )
+
+
+def judged_words(judged: Judged) -> str:
+    """``TPOT p90 +0.5 % [+0.1 %, +0.9 %] (synchronous, 2, 4, 8 req/s together)``"""
+    point, *ends = (text.replace("%", " %") for text in percents((judged.point, judged.low, judged.high)))
+    rates = f"{', '.join(f'{r:g}' for r in judged.rates_per_s)} req/s"
+    together = " together" if len(judged.rates_per_s) > 1 else ""
+    where = f"{mode_words(judged.mode)}, {rates}{together}"
+    return f"{NAMES[judged.metric]} {point} [{ends[0]}, {ends[1]}] ({where})"
 
 
 def _died(findings: Findings, label: str) -> str | None:

@@ -91,25 +91,24 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
         ConfigError: the config has changed since. Snakemake knows which runs that touches, this command does not.
     """
     folder.refuse_links()
-    earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else {}
+    earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     now = datetime.now(UTC)
     document = campaign_document(
         config,
-        date=earlier.get("date", f"{now:%Y-%m-%d}"),
-        created_utc=earlier.get("created_utc", f"{now:%Y-%m-%dT%H:%M:%SZ}"),
+        date=earlier.date if earlier is not None else f"{now:%Y-%m-%d}",
+        created_utc=(earlier and earlier.created_utc) or f"{now:%Y-%m-%dT%H:%M:%SZ}",
     )
-    if earlier:
+    if earlier is not None:
         config_of(earlier)  # refuses what another version wrote
-        as_written = json.loads(to_json(document))["config"]
-        was = earlier["config"]
-        changed = [k for k, v in as_written.items() if v != was.get(k) and k != "analysis"]
+        ours, theirs = (json.loads(to_json(d))["config"] for d in (document, earlier))
+        changed = [k for k, v in ours.items() if v != theirs.get(k) and k != "analysis"]
         if changed:
             raise ConfigError(
                 f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
                 "`connector-tax run`, which measures again what it touches, or give the campaign another name."
             )
     write_text_if_changed(folder.campaign_file, to_json(document))
-    return str(document["date"])
+    return document.date
 
 
 @contextmanager

@@ -45,13 +45,13 @@ def _run(args: argparse.Namespace) -> int:
         print(
             f"{len(members)} configurations x {settings} settings x {study.days} days to simulate", flush=True
         )
-        value = document(study, source, patterns, by_config, run_study(study, members, patterns, each))
+        fleet = document(study, source, patterns, by_config, run_study(study, members, patterns, each))
     out = args.out or args.root / "fleet"
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "fleet.json", to_json(value))
-    write_text(out / "fleet.csv", table(value))
-    claim = draw_fleet(value, out)
-    print("\n".join([*lines(value), "", claim, f"wrote {out}/fleet.json, .csv, .svg and .png"]))
+    write_text(out / "fleet.json", to_json(fleet))
+    write_text(out / "fleet.csv", table(fleet))
+    claim = draw_fleet(fleet, out)
+    print("\n".join([*lines(fleet), "", claim, f"wrote {out}/fleet.json, .csv, .svg and .png"]))
     return 0
 
 

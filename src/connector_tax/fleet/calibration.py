@@ -5,13 +5,13 @@ coefficients that cannot be negative and a scatter in proportion to it. What the
 measured stands beside what was measured: that is how far it may be believed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.base.documents.fleet import Check
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
@@ -19,6 +19,7 @@ from connector_tax.base.units import NS_PER_MS, NS_PER_S
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 from connector_tax.fleet.engines import FittedEngine
 from connector_tax.fleet.patterns import Pattern
+from connector_tax.fleet.resolved import Resolved
 from connector_tax.fleet.simulation import Day
 from connector_tax.read.ingest.cells import CellData
 from connector_tax.read.ingest.step_costs import fit_step_costs, step_features
@@ -26,12 +27,7 @@ from connector_tax.run.workload.arrivals import Schedule
 
 Floats = NDArray[np.float64]
 # Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.
-DEFAULTS = {
-    "scheduler_config.max_num_seqs": 256,
-    "scheduler_config.max_num_batched_tokens": 2048,
-    "cache_config.num_gpu_blocks": 1 << 40,
-    "cache_config.block_size": 16,
-}
+MAX_NUM_SEQS, KV_BLOCKS, BLOCK_SIZE = 256, 1 << 40, 16
 # With fewer steps five coefficients say little.
 FEWEST_STEPS = 50
 # With fewer steps in which sequences decode together, what another one costs is a guess: from 22 and 42 such steps of 17,000
@@ -40,17 +36,6 @@ FEWEST_TOGETHER = 200
 # Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not; Phase D's arrive when an earlier
 # one ends, and their steps grow with what is cached.
 WITHOUT = ("c", "d")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One latency of one cell, in milliseconds: as measured, and as the model has it."""
-
-    phase: str
-    cell_id: str
-    metric: str
-    measured_ms: float
-    modelled_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +58,20 @@ class Calibration:
     @property
     def typical_error(self) -> float:
         """Median of |modelled / measured - 1| over ``checks``."""
-        return float(np.median([abs(c.modelled_ms / c.measured_ms - 1) for c in self.checks]))
+        return float(np.median([abs(c.error) for c in self.checks]))
 
 
-def calibrate(cells: Sequence[CellData], settings: Mapping[str, Any], seed: int) -> Calibration:
+def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calibration:
     """Fit one configuration.
 
     Args:
         cells: its cells; those that are not valid or have no step records are left out.
-        settings: what its engine resolved, by the names of ``DEFAULTS``.
 
     Raises:
         AnalysisError: there are too few step records, or nothing to hold the model against.
     """
     usable = [c for c in cells if c.usable and c.phase not in WITHOUT and c.steps is not None]
-    resolved = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
-    batched = resolved["scheduler_config.max_num_batched_tokens"]
-    parts = [step_features(c, batched) for c in usable]
+    parts = [step_features(c, resolved.batched_tokens) for c in usable]
     table = np.concatenate([np.empty((0, 6)), *parts])
     if len(table) < FEWEST_STEPS:
         raise AnalysisError(
@@ -109,11 +91,11 @@ def calibrate(cells: Sequence[CellData], settings: Mapping[str, Any], seed: int)
     costs, per_prompt = fit_costs(table[:, :5], table[:, 5])
     costs = replace(
         costs,
-        max_num_seqs=resolved["scheduler_config.max_num_seqs"],
-        kv_blocks=resolved["cache_config.num_gpu_blocks"],
-        block_size=resolved["cache_config.block_size"],
+        max_num_seqs=resolved.max_num_seqs or MAX_NUM_SEQS,
+        kv_blocks=resolved.num_gpu_blocks or KV_BLOCKS,
+        block_size=resolved.block_size or BLOCK_SIZE,
     )
-    inside = FittedEngine(costs, per_prompt, 0.0, batched)
+    inside = FittedEngine(costs, per_prompt, 0.0, resolved.batched_tokens)
     lacking_ms = [found for c in usable if (found := _missing_ttft_ms(inside, c, seed)) is not None]
     if not lacking_ms:
         raise AnalysisError("in every valid cell half of the requests did not finish.")
@@ -144,9 +126,9 @@ def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, Conne
         update_us=0.0,
         jitter_cv=float(np.sqrt(np.expm1(found.scatter**2))),
         launch_cv=0.0,
-        max_num_seqs=DEFAULTS["scheduler_config.max_num_seqs"],
-        kv_blocks=DEFAULTS["cache_config.num_gpu_blocks"],
-        block_size=DEFAULTS["cache_config.block_size"],
+        max_num_seqs=MAX_NUM_SEQS,
+        kv_blocks=KV_BLOCKS,
+        block_size=BLOCK_SIZE,
     )
     return costs, ConnectorCosts(per_request_us=found.per_prompt_us)
 

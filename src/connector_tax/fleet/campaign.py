@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from connector_tax.base.documents.fleet import Profile, Study
 from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.parallel import Each
 from connector_tax.base.units import token_count
 from connector_tax.fleet.calibration import Calibration, calibrate
-from connector_tax.fleet.patterns import Pattern, Profile
+from connector_tax.fleet.patterns import Pattern
+from connector_tax.fleet.resolved import resolved_of
 from connector_tax.fleet.run import PLAIN, Member, profiles_of, slos
-from connector_tax.fleet.study import Study
 from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.ingest.cells import CellData
 
@@ -75,7 +75,7 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     order = [PLAIN, *(c["id"] for c in data.document["config"]["connectors"] if c["id"] != PLAIN)]
     for config in (c for c in order if c in cells):
         try:
-            found = calibrate(cells[config], settings_of(data, config), study.seed)
+            found = calibrate(cells[config], resolved_of(data, config), study.seed)
         except AnalysisError as error:
             left_out[config] = str(error)
             continue
@@ -117,19 +117,6 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     ]
     source = Source(str(document["campaign"]), calibrations, left_out, tuple(notes))
     return Measured(source, patterns, profiles, members)
-
-
-def settings_of(data: CampaignData, config: str) -> dict[str, Any]:
-    """What the configuration's engine resolved; what it was launched with where that is not known."""
-    args = data.document["config"]["engine"]["args"]
-    resolved = {
-        f"scheduler_config.{name}": token_count(args.get(name))
-        for name in ("max_num_seqs", "max_num_batched_tokens")
-    }
-    diff = data.engine_diff or {}
-    changed = diff.get("configs", {}).get(config) or {}
-    told = {**(diff.get("plain") or {}), **{name: both["own"] for name, both in changed.items()}}
-    return resolved | {name: value for name, value in told.items() if value is not None}
 
 
 def _check_lengths(data: CampaignData, study: Study) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from connector_tax.base.documents.fleet import Policy, Profile
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.units import s_to_ns
@@ -11,8 +12,8 @@ from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.fleet.instances import EngineInstance
 from connector_tax.fleet.outcome import KEPT_UP, figures_of
-from connector_tax.fleet.patterns import Pattern, Profile
-from connector_tax.fleet.simulation import Day, Due, Policy, arrivals, simulate
+from connector_tax.fleet.patterns import Pattern
+from connector_tax.fleet.simulation import Day, Due, arrivals, simulate
 
 # One instance has no choice; the engine keeps its own line.
 ALONE = Policy("least_load_push", "fifo")

@@ -13,9 +13,9 @@ import yaml
 from numpy.typing import NDArray
 
 from connector_tax.base.errors import AnalysisError
-from connector_tax.base.vllm_model.shape import BYTES, ModelShape
-from connector_tax.fleet.calibration import DEFAULTS, FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
-from connector_tax.fleet.campaign import settings_of
+from connector_tax.base.vllm_model.shape import ModelShape
+from connector_tax.fleet.calibration import FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
+from connector_tax.fleet.resolved import Resolved, resolved_of
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.ingest.step_costs import StepCosts, fit_step_costs, step_features
 
@@ -74,13 +74,9 @@ def fit_gpu(data: CampaignData) -> GpuFit:
         for c in data.cells()
         if c.config == PLAIN and c.usable and c.phase not in WITHOUT and c.steps is not None
     ]
-    settings = settings_of(data, PLAIN)
-    _refuse_several_cards(settings, data.document["config"]["engine"]["args"])
-    batched = int(
-        settings.get("scheduler_config.max_num_batched_tokens")
-        or DEFAULTS["scheduler_config.max_num_batched_tokens"]
-    )
-    tables = [step_features(c, batched) for c in cells]
+    resolved = resolved_of(data, PLAIN)
+    _refuse_several_cards(resolved)
+    tables = [step_features(c, resolved.batched_tokens) for c in cells]
     table = np.concatenate([np.empty((0, 6)), *tables])
     together = int((table[:, 2] >= 2).sum())
     if len(table) < FEWEST_STEPS or together < FEWEST_TOGETHER:
@@ -99,33 +95,24 @@ def fit_gpu(data: CampaignData) -> GpuFit:
             f"the fit leaves {costs.base_us:.1f} us for a step without a token, which no engine has: the {len(table)} steps of plain do not tell "
             "what a step costs from what its tokens cost. Measure at lower rates as well, or shorter prompts."
         )
-    blocks, size = (settings.get(f"cache_config.{name}") for name in ("num_gpu_blocks", "block_size"))
-    scheduling = settings.get("scheduler_config.async_scheduling")
+    blocks, size = resolved.num_gpu_blocks, resolved.block_size
     return GpuFit(
         costs,
         len(table),
         tuple(r for cell, own in zip(cells, tables, strict=True) for r in _residuals(cell, own, costs)),
-        scheduling if isinstance(scheduling, bool) else None,
-        int(blocks) * int(size) if blocks and size else None,
-        _value_bytes(settings),
+        resolved.async_scheduling,
+        blocks * size if blocks and size else None,
+        resolved.kv_value_bytes,
         one_shape,
     )
 
 
-def _value_bytes(settings: dict[str, Any]) -> int | None:
-    dtype = settings.get("cache_config.cache_dtype")
-    if dtype is None:
-        return None
-    return 1 if str(dtype).startswith("fp8") else BYTES
-
-
-def _refuse_several_cards(settings: dict[str, Any], args: dict[str, Any]) -> None:
+def _refuse_several_cards(resolved: Resolved) -> None:
     """
     Raises:
         AnalysisError: the model was spread over several GPUs, and a virtual GPU is one.
     """
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-        cards = settings.get(f"parallel_config.{name}") or args.get(name) or 1
+    for name, cards in resolved.cards.items():
         if cards != 1:
             raise AnalysisError(
                 f"the campaign's engine had {name} {cards}: its steps are of several cards, and a profile is of one. Measure on one card."
@@ -160,19 +147,19 @@ def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelS
     """
     step = {name: round(getattr(fit.costs, name), digits) for name, digits in zip(NAMES, DIGITS, strict=True)}
     sources = {**base["sources"], "step": f"fitted to {fit.steps} steps of plain in campaign {campaign}"}
-    own: dict[str, Any] = {"step": step}
+    profile = {**base, "step": step}
     # Of another model or another campaign.
-    base = {name: value for name, value in base.items() if name != "kv_cache_bytes"}
-    sources.pop("kv_cache_bytes", None)
+    for part in (profile, sources):
+        part.pop("kv_cache_bytes", None)
     if shape is not None and fit.kv_tokens is not None and fit.kv_value_bytes is not None:
-        own["kv_cache_bytes"] = fit.kv_tokens * shape.kv_values * fit.kv_value_bytes
+        profile["kv_cache_bytes"] = fit.kv_tokens * shape.kv_values * fit.kv_value_bytes
         sources["kv_cache_bytes"] = (
             f"{fit.kv_tokens} tokens of {fit.kv_value_bytes} bytes a value, as the engine of campaign {campaign} said"
         )
     if fit.asynchronous is False:
-        own["host"] = dict.fromkeys(base.get("host", {}), 0)
+        profile["host"] = dict.fromkeys(base.get("host", {}), 0)
         sources["host"] = "in the step, since the engine was scheduled synchronously"
-    return yaml.safe_dump({**base, **own, "sources": sources}, sort_keys=False, width=140)
+    return yaml.safe_dump({**profile, "sources": sources}, sort_keys=False, width=140)
 
 
 def fit_lines(fit: GpuFit) -> Sequence[str]:

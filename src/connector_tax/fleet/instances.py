@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 
+from connector_tax.base.documents.fleet import Profile
 from connector_tax.base.units import s_to_ns
 from connector_tax.base.vllm_model.model import EngineModel, StepResult
-from connector_tax.fleet.patterns import Profile, Request
+from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.queues import Queue
 from connector_tax.fleet.routers import FULL
 

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from connector_tax.base.documents.fleet import Mean
 from connector_tax.base.units import NS_PER_S
 from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.simulation import Day
@@ -21,51 +21,36 @@ METRICS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """Over independent days, with Student's t.
+def mean_of(values: ArrayLike, confidence: float) -> Mean | None:
+    """NaN is a day without the figure; None where every day is."""
+    found = np.asarray(values, dtype=np.float64)
+    found = found[~np.isnan(found)]
+    n = found.size
+    if n == 0:
+        return None
+    point = float(found.mean())
+    if n < 2:
+        return Mean(point, None, None, n)
+    half_width = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
+    return Mean(point, point - half_width, point + half_width, n)
 
-    Attributes:
-        low, high: None with fewer than two days.
-        days: on which there was something to take a mean of.
+
+def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> Mean | None:
+    """Ends that a share can have; where it was 0 or 1 on every day, that of as many draws (Clopper & Pearson 1934).
+
+    Args:
+        counts: behind each day's share.
     """
-
-    point: float
-    low: float | None
-    high: float | None
-    days: int
-
-    @classmethod
-    def of(cls, values: ArrayLike, confidence: float) -> "Mean | None":
-        """NaN is a day without the figure; None where every day is."""
-        found = np.asarray(values, dtype=np.float64)
-        found = found[~np.isnan(found)]
-        n = found.size
-        if n == 0:
-            return None
-        point = float(found.mean())
-        if n < 2:
-            return cls(point, None, None, n)
-        half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
-        return cls(point, point - half, point + half, n)
-
-    @classmethod
-    def of_shares(cls, shares: ArrayLike, counts: ArrayLike, confidence: float) -> "Mean | None":
-        """Ends that a share can have; where it was 0 or 1 on every day, that of as many draws (Clopper & Pearson 1934).
-
-        Args:
-            counts: behind each day's share.
-        """
-        found = cls.of(shares, confidence)
-        if found is None or found.low is None or found.high is None:
-            return found
-        low, high = max(found.low, 0.0), min(found.high, 1.0)
-        unseen = 1 - ((1 - confidence) / 2) ** (1 / float(np.nansum(counts)))
-        if found.point == 0:
-            high = unseen
-        elif found.point == 1:
-            low = 1 - unseen
-        return cls(found.point, low, high, found.days)
+    found = mean_of(shares, confidence)
+    if found is None or found.low is None or found.high is None:
+        return found
+    low, high = max(found.low, 0.0), min(found.high, 1.0)
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / float(np.nansum(counts)))
+    if found.point == 0:
+        high = unseen
+    elif found.point == 1:
+        low = 1 - unseen
+    return Mean(found.point, low, high, found.days)
 
 
 def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = None) -> dict[str, float]:

@@ -12,29 +12,6 @@ from connector_tax.base.units import s_to_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """One instance and one pattern.
-
-    Attributes:
-        rate_per_s: highest arrival rate at which the SLO holds.
-        e2e_s: mean E2E latency at that rate.
-    """
-
-    rate_per_s: float
-    e2e_s: float
-
-    @property
-    def capacity(self) -> float:
-        """Requests in flight at the highest rate (Little's law)."""
-        return self.rate_per_s * self.e2e_s
-
-    @property
-    def load(self) -> float:
-        """Of one request: 1 is a full instance."""
-        return 1 / self.capacity
-
-
-@dataclass(frozen=True, slots=True)
 class Pattern:
     """One kind of request.
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from connector_tax.base.documents.fleet import Mean, Policy, Profile, Study
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.parallel import Each
 from connector_tax.base.seeds import derive_seed
 from connector_tax.fleet.engines import FittedEngine, find_profile
 from connector_tax.fleet.instances import Instance, ProfileInstance
-from connector_tax.fleet.outcome import KEPT_UP, Mean, figures_of
-from connector_tax.fleet.patterns import Pattern, Profile
+from connector_tax.fleet.outcome import KEPT_UP, figures_of, mean_of, mean_of_shares
+from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.queues import QUEUES
-from connector_tax.fleet.simulation import Policy, arrivals, simulate
-from connector_tax.fleet.study import Study
+from connector_tax.fleet.simulation import arrivals, simulate
 
 PLAIN = "plain"
 # Taxes are relative where the metric has a size, differences where it is a share.
@@ -75,14 +75,14 @@ class Found:
     @property
     def kept_up(self) -> bool:
         """As a cell that is not saturated does (docs/measurement.md, first criterion); where nothing comes nothing piles up."""
-        found = Mean.of(self.by_day["kept_up"], 0.95)
+        found = mean_of(self.by_day["kept_up"], 0.95)
         return found is None or found.point >= KEPT_UP
 
     def mean(self, metric: str, confidence: float) -> Mean | None:
         days = self.by_day[metric]
         if metric in SHARES:
-            return Mean.of_shares(days, self.by_day["requests"], confidence)
-        return Mean.of(days, confidence)
+            return mean_of_shares(days, self.by_day["requests"], confidence)
+        return mean_of(days, confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def taxes(found: Sequence[Found], confidence: float) -> list[Tax]:
             continue
         for metric in (*RELATIVE, *DIFFERENCES):
             a, b = (np.array(f.by_day[metric]) for f in (own, base))
-            mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else Mean.of(a - b, confidence)
+            mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else mean_of(a - b, confidence)
             if mean is not None:
                 rows.append(Tax(own.config, own.setting, metric, mean))
     return rows
@@ -201,7 +201,7 @@ def taxes(found: Sequence[Found], confidence: float) -> list[Tax]:
 
 def ratio_less_one(own: ArrayLike, base: ArrayLike, confidence: float) -> Mean | None:
     """Of values that belong together pair by pair; Student's t on the logarithm."""
-    ratio = Mean.of(np.log(np.asarray(own) / np.asarray(base)), confidence)
+    ratio = mean_of(np.log(np.asarray(own) / np.asarray(base)), confidence)
     if ratio is None:
         return None
     low, high = (None if v is None else math.expm1(v) for v in (ratio.low, ratio.high))

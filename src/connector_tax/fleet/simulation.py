@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 
+from connector_tax.base.documents.fleet import Policy
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.units import s_to_ns
 from connector_tax.fleet.instances import Instance
@@ -12,14 +13,6 @@ from connector_tax.fleet.patterns import Pattern, Request
 from connector_tax.fleet.queues import QUEUES, Queue
 from connector_tax.fleet.routers import ROUTERS, Placement, Router
 from connector_tax.run.workload.arrivals import Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A router and the queue it is used with: at the gateway if the router pulls, else at each instance."""
-
-    router: str
-    queue: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from typing import Any
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.opening import shown
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.target import RequestForm
 from connector_tax.base.units import is_number, ratio_of
 from connector_tax.load.arguments import LEAST_RATE_PER_S, MOST_RATE_PER_S
-from connector_tax.load.plan import Load, Sweep, Timing
+from connector_tax.load.plan import Load, Pattern, Sweep, Timing
 from connector_tax.load.server import Access
 from connector_tax.load.slo import parse_goodput, parse_slo
 from connector_tax.run.workload.lengths import MOST_TOKENS, parse_lengths
@@ -255,21 +256,24 @@ def _check_combinations(args: argparse.Namespace) -> None:
             raise ConfigError(message)
 
 
-def _pattern(args: argparse.Namespace) -> dict[str, Any]:
-    """Fields of ``CellSpec``."""
+def _pattern(args: argparse.Namespace) -> Pattern:
     if args.trace is not None:
-        return {"arrival": "fixed"}
+        return Pattern("fixed")
     if args.max_throughput:
-        return {"arrival": "max_throughput"}
+        return Pattern("max_throughput")
     if args.offline:
-        return {"arrival": "offline"}
+        return Pattern("offline")
     if args.concurrency is not None:
-        return {"arrival": "concurrency", "concurrency": args.concurrency, "ramp_up_s": args.ramp_up}
-    ramp = {} if args.ramp_from is None else {"ramp_from_per_s": args.ramp_from, "ramp_up_s": args.ramp_up}
-    return {"arrival": args.arrival, "gamma_shape": args.gamma_shape, **ramp}
+        return Pattern("concurrency", concurrency=args.concurrency, ramp_up_s=args.ramp_up)
+    return Pattern(
+        args.arrival,
+        gamma_shape=args.gamma_shape,
+        ramp_up_s=None if args.ramp_from is None else args.ramp_up,
+        ramp_from_per_s=args.ramp_from,
+    )
 
 
-def _body(args: argparse.Namespace) -> dict[str, Any]:
+def _body(args: argparse.Namespace) -> Foreign:
     body = {"temperature": args.temperature} if args.temperature else {}
     body |= {
         name: value for name, value in (("top_p", args.top_p), ("top_k", args.top_k)) if value is not None

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from connector_tax.base.documents.load import LATENCIES, Level
 from connector_tax.base.opening import printable
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import block_length, estimate_percentiles
 from connector_tax.load.foreign import read_results
 from connector_tax.load.foreign_result import PERCENTILES, ForeignResult
 from connector_tax.load.measured import CONFIDENCE, DRAWS
-from connector_tax.load.results import LATENCIES, Level
 from connector_tax.load.table import NAMES, UNKNOWN, columns, level_text
 
 # Of another tool's words in the head of a column.

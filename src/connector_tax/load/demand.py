@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from connector_tax.base.documents.load import Cut, Demand
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.units import s_to_ns
-from connector_tax.load.results import Cut, Demand
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
@@ -73,10 +73,9 @@ def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
 
 
 def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
-    health, window = outcome.health, outcome.window
-    said = health["aborted"] or health["given_up"]
-    if said:
-        return str(said)
-    if outcome.session.deaths and window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s):
-        return outcome.session.deaths[0]
+    session, window = outcome.session, outcome.window
+    if ended := session.aborted or session.given_up:
+        return ended
+    if session.deaths and window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s):
+        return session.deaths[0]
     return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"

@@ -4,15 +4,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from connector_tax.base.documents.load import LoadCell, Summary
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.opening import lines_of, read_whole
-from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.load.foreign_result import PERCENTILES, Document, ForeignResult, SingleRequests
-from connector_tax.load.results import LoadCell, Summary
 
 NOTE = (
     "connector-tax counts TTFT and E2E from when a request was due, and a failed request as infinitely slow."
@@ -21,11 +18,8 @@ NOTE = (
 
 def read_own(path: Path, documents: Sequence[Document]) -> tuple[ForeignResult, ...]:
     """One of each cell; with latencies of single requests where their files lie beside it."""
-    return tuple(
-        _result(path, document.read_as(Summary), cell)
-        for document in documents
-        for cell in document.read_as(Summary).cells
-    )
+    summaries = [document.read_as(Summary) for document in documents]
+    return tuple(_result(path, summary, cell) for summary in summaries for cell in summary.cells)
 
 
 def _result(path: Path, summary: Summary, cell: LoadCell) -> ForeignResult:
@@ -54,8 +48,7 @@ def _requests(path: Path, cell: LoadCell) -> SingleRequests | None:
         return None
     try:
         records = [RequestRecord.from_json(json.loads(line)) for line in lines_of(read_whole(path, 1 << 32))]
-        window = msgspec.convert(cell.window, CellWindow)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path}: not what connector-tax load writes: {error}.") from error
-    found = latencies_ms(in_window(records, window))
+    found = latencies_ms(in_window(records, cell.window))
     return SingleRequests(tuple(found["ttft_ms"]), tuple(found["tpot_ms"]), tuple(found["e2e_ms"]))

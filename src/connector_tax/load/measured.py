@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.documents.load import LATENCIES, Goodput, Level, LoadCell, RequestLimit, Throughput
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream
@@ -16,8 +17,7 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
 from connector_tax.load.demand import cut_of, demand_of, planned_of
 from connector_tax.load.remarks import first_failure, flags_of, not_believed, remarks_of
-from connector_tax.load.results import LATENCIES, Goodput, Level, LoadCell, Throughput
-from connector_tax.load.slo import RequestLimit, percentile_name
+from connector_tax.load.slo import percentile_name
 from connector_tax.run.loadgen.cell import CellOutcome
 
 CONFIDENCE = 0.95
@@ -52,7 +52,7 @@ def result_of(
     counted = _completions(spec, requests, window)
     return LoadCell(
         cell_id=spec.cell_id,
-        spec=spec.to_json(),
+        spec=spec,
         requests={"window": len(chosen), **dict(sorted(Counter(r.status for r in chosen).items()))},
         n_scheduled=len(requests) if planned is None else planned,
         rate_per_s=spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None,
@@ -65,7 +65,7 @@ def result_of(
         flags=flags_of(spec, outcome, cut=cut, hit=hit),
         not_believed=not_believed(spec, outcome),
         health=outcome.health,
-        window=window.to_json(),
+        window=window,
         demand=demand_of(spec, outcome),
         cut=cut,
         first_failure=first_failure(requests),

@@ -2,19 +2,19 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from connector_tax.base.documents.load import LATENCIES, Found, LoadCell
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.load.results import LATENCIES, Found, LoadCell
 from connector_tax.load.table import (
     NAMES,
     asked_text,
@@ -61,7 +61,7 @@ def page(
 
 def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
     """Latencies over time and their distributions, as the data URL of a PNG."""
-    window = CellWindow.from_json(cell.window)
+    window = cell.window
     chosen = in_window(requests, window)
     with drawing_style(cell.cell_id):
         figure = new_figure(9.0, 3.0)
@@ -126,17 +126,45 @@ def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
         axes.legend(loc="best")
 
 
-def _view(cell: LoadCell, drawn: str) -> dict[str, Any]:
-    return {
-        "cell": cell,
-        "picture": drawn,
-        "failed": {status: n for status, n in cell.requests.items() if status not in ("window", "ok")},
-        "rows": [(NAMES[name], [level_text(v) for v in cell.latencies[name].values()]) for name in LATENCIES],
-        "asked": asked_text(cell),
-        "missing": unavailable_lines(cell),
-        "without": open_reasons(cell),
-        "said": [*failure_lines(cell), *cell.remarks],
-        "share": None if cell.goodput is None else level_text(cell.goodput.share, 100),
-        "late_us": cell.health["dispatch_lateness_us"],
-        "thinned": cell.requests["window"] > MOST_POINTS,
-    }
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A cell as the template asks for it.
+
+    Attributes:
+        picture: a data URL.
+        failed: requests by status, of those that did not end well.
+        rows: of each latency its name and its percentiles.
+        missing, without: why a latency has no number, or no interval.
+        remarks: how requests failed, and what else is to be known.
+        share: of good requests; None where none was asked for.
+        late_us: of the client's sends, by percentile.
+        thinned: not every request is drawn.
+    """
+
+    cell: LoadCell
+    picture: str
+    failed: dict[str, int]
+    rows: list[tuple[str, list[str]]]
+    asked: str
+    missing: list[str]
+    without: list[str]
+    remarks: list[str]
+    share: str | None
+    late_us: dict[str, float | None]
+    thinned: bool
+
+
+def _view(cell: LoadCell, drawn: str) -> _View:
+    return _View(
+        cell=cell,
+        picture=drawn,
+        failed={status: n for status, n in cell.requests.items() if status not in ("window", "ok")},
+        rows=[(NAMES[name], [level_text(v) for v in cell.latencies[name].values()]) for name in LATENCIES],
+        asked=asked_text(cell),
+        missing=unavailable_lines(cell),
+        without=open_reasons(cell),
+        remarks=[*failure_lines(cell), *cell.remarks],
+        share=None if cell.goodput is None else level_text(cell.goodput.share, 100),
+        late_us=cell.health.dispatch_lateness_us or {},
+        thinned=cell.requests["window"] > MOST_POINTS,
+    )

@@ -1,12 +1,12 @@
 """What is to be loaded, and the cells that it comes to."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import ceil
 from pathlib import Path
-from typing import Any
 
+from connector_tax.base.documents.load import RequestLimit
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_text
 from connector_tax.base.records.cell import CellSpec, Shape
@@ -14,7 +14,7 @@ from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.records.target import RequestForm
 from connector_tax.base.seeds import derive_seed
 from connector_tax.load.server import Access
-from connector_tax.load.slo import CellLimit, RequestLimit
+from connector_tax.load.slo import CellLimit
 from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.run.loadgen.descriptors import in_flight
 from connector_tax.run.loadgen.placement import Core, Placement, place
@@ -45,6 +45,17 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Pattern:
+    """When requests are sent; fields of ``CellSpec``."""
+
+    arrival: str
+    gamma_shape: float | None = None
+    concurrency: int | None = None
+    ramp_up_s: float | None = None
+    ramp_from_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """Look for the highest rate between two that holds the limits; ``precision`` is a share of it."""
 
@@ -60,14 +71,13 @@ class Load:
     Attributes:
         rates_per_s: of open loops; empty for others.
         shapes: empty where a file has lengths of its own.
-        pattern: fields of ``CellSpec`` that make the load pattern.
         workers: None chooses them.
     """
 
     access: Access
     out: Path
     rates_per_s: tuple[float, ...]
-    pattern: dict[str, Any]
+    pattern: Pattern
     shapes: tuple[Shape, ...]
     sessions: Path | None
     prompts: Path | None
@@ -96,12 +106,20 @@ class Content:
     """What is sent, as files that workers read, or by lengths.
 
     Attributes:
-        fields: of ``CellSpec``.
         mean_output_tokens: of an answer, about.
+        n_of_trace: how many requests or sessions a trace has; it ends by itself, when its last request has ended. None for no trace.
     """
 
-    fields: dict[str, Any]
     mean_output_tokens: float
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_lengths: str | None = None
+    output_lengths: str | None = None
+    prompts: str | None = None
+    sessions: str | None = None
+    keep_failed_sessions: bool | None = None
+    nonce: int | None = None
+    n_of_trace: int | None = None
 
 
 def contents_of(load: Load) -> tuple[Content, ...]:
@@ -116,7 +134,7 @@ def contents_of(load: Load) -> tuple[Content, ...]:
         write_trace(load.trace, path, speed=load.speed)
         return (_sessions(path, load),)
     if load.sessions is not None:
-        if load.pattern["arrival"] in OPEN_LOOP and read_sessions(load.sessions)[0].arrival_s is not None:
+        if load.pattern.arrival in OPEN_LOOP and read_sessions(load.sessions)[0].arrival_s is not None:
             raise ConfigError(
                 f"--sessions {load.sessions}: its sessions have times of their own (arrival_s), so that no rate applies. Give it as --trace."
             )
@@ -134,17 +152,15 @@ def contents_of(load: Load) -> tuple[Content, ...]:
         prompts = read_prompts(path)
         check_prompts(load.prompts, prompts, load.form.api)
         mean = sum(p.output_tokens for p in prompts) / len(prompts)
-        return (Content({"prompts": str(path), "input_tokens": 0, "output_tokens": 0}, mean),)
+        return (Content(mean, prompts=str(path)),)
     return tuple(
         Content(
-            {
-                "input_tokens": shape.input_tokens if load.input_length is None else 0,
-                "output_tokens": shape.output_tokens if output is None else 0,
-                "input_lengths": load.input_length,
-                "output_lengths": load.output_length,
-                "nonce": load.nonce,
-            },
             float(shape.output_tokens) if output is None else output.mean,
+            input_tokens=shape.input_tokens if load.input_length is None else 0,
+            output_tokens=shape.output_tokens if output is None else 0,
+            input_lengths=load.input_length,
+            output_lengths=load.output_length,
+            nonce=load.nonce,
         )
         for shape in (
             load.shapes[:1] if load.input_length is not None and output is not None else load.shapes
@@ -155,46 +171,44 @@ def contents_of(load: Load) -> tuple[Content, ...]:
 def _sessions(path: Path, load: Load) -> Content:
     sessions = read_sessions(path)
     turns = [turn for session in sessions for turn in session.turns]
-    fields = {
-        "sessions": str(path),
-        "input_tokens": 0,
-        "output_tokens": 0,
-        "nonce": load.nonce,
-        "keep_failed_sessions": load.keep_failed_sessions or None,
-    }
-    if load.trace is not None:
-        # A trace ends by itself, when its last request has ended.
-        fields["num_requests"] = len(sessions)
-    return Content(fields, sum(t.output_tokens for t in turns) / len(turns))
+    return Content(
+        sum(t.output_tokens for t in turns) / len(turns),
+        sessions=str(path),
+        keep_failed_sessions=load.keep_failed_sessions or None,
+        nonce=load.nonce,
+        n_of_trace=None if load.trace is None else len(sessions),
+    )
 
 
 def cell_of(load: Load, content: Content, rate_per_s: float, form: RequestForm) -> CellSpec:
     """One cell, but for its workers."""
-    timing, low_high = load.timing, load.token_ids
-    fields: dict[str, Any] = {
-        "num_requests": timing.num_requests,
-        "warmup_s": timing.warmup_s,
-        "duration_s": timing.duration_s,
-        "min_completed": timing.min_completed,
-        **load.pattern,
-        **content.fields,
-    }
-    if load.trace is not None:
-        if timing.num_requests is not None:
-            fields["num_requests"] = min(timing.num_requests, content.fields["num_requests"])
-        fields |= {"warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0}
-    shape = Shape(fields["input_tokens"], fields["output_tokens"])
+    timing = load.timing
+    if (n := content.n_of_trace) is not None:
+        sent = n if timing.num_requests is None else min(timing.num_requests, n)
+        timing = replace(timing, num_requests=sent, warmup_s=0.0, duration_s=0.0, min_completed=0)
+    low, high = load.token_ids
     return CellSpec(
         phase="a",
         rate_per_s=rate_per_s,
-        max_cell_s=timing.max_cell_s,
-        drain_timeout_s=timing.drain_timeout_s,
-        inflight_cap=timing.inflight_cap,
-        seed=derive_seed(load.seed, "cell", f"{rate_per_s:g}", str(shape)),
-        token_id_low=low_high[0],
-        token_id_high=low_high[1],
+        **asdict(timing),
+        **asdict(load.pattern),
+        input_tokens=content.input_tokens,
+        output_tokens=content.output_tokens,
+        input_lengths=content.input_lengths,
+        output_lengths=content.output_lengths,
+        prompts=content.prompts,
+        sessions=content.sessions,
+        keep_failed_sessions=content.keep_failed_sessions,
+        nonce=content.nonce,
+        seed=derive_seed(
+            load.seed,
+            "cell",
+            f"{rate_per_s:g}",
+            str(Shape(content.input_tokens, content.output_tokens)),
+        ),
+        token_id_low=low,
+        token_id_high=high,
         form=None if form == RequestForm() else form,
-        **fields,
     )
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from connector_tax.base.documents.load import Cut
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.load.results import Cut
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 
@@ -14,7 +14,7 @@ MOST_CHARS = 200
 
 def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
     """Why the numbers are the client's or nobody's."""
-    aborted, given_up = outcome.health["aborted"], outcome.health["given_up"]
+    aborted, given_up = outcome.session.aborted, outcome.session.given_up
     nothing = not any(r.status == "ok" for r in outcome.requests)
     failed = first_failure(outcome.requests)
     why = f": the first failed as {failed}" if failed is not None else ""
@@ -22,19 +22,19 @@ def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
         *([f"ended early: {aborted}"] if aborted else []),
         *([f"given up: {given_up}"] if given_up else []),
         *([f"no request succeeded{why}"] if nothing else []),
-        *outcome.health["bottleneck"],
+        *(outcome.health.bottleneck or ()),
     )
 
 
 def is_late(spec: CellSpec, outcome: CellOutcome) -> bool:
     """Whether the client's own lateness shows; all of an offline batch is due at T0, and no client sends it at once."""
-    return bool(outcome.health["client_limited"]) and spec.arrival != "offline"
+    return bool(outcome.health.client_limited) and spec.arrival != "offline"
 
 
 def _late(outcome: CellOutcome) -> list[str]:
     parts = [
         f"{value:.1%} of {name.replace('_', ' ').upper().replace('P', 'p')}"
-        for name, value in outcome.health["send_to_schedule_difference"].items()
+        for name, value in (outcome.health.send_to_schedule_difference or {}).items()
         if value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
     ]
     return [
@@ -55,7 +55,7 @@ def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool
         *own,
         *(("not_all_sent",) if cut is not None else ()),
         *(("client_limited",) if is_late(spec, outcome) else ()),
-        *(("resends",) if outcome.health["resends"] else ()),
+        *(("resends",) if outcome.health.resends else ()),
         *(("prefix_cache_hits",) if hit else ()),
     )
 
@@ -63,14 +63,14 @@ def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool
 def remarks_of(spec: CellSpec, outcome: CellOutcome, cut: Cut | None) -> tuple[str, ...]:
     """In words for table and page. A client that was late is a remark, as its flag is in a campaign; one that was the bottleneck is not believed."""
     resent = sum(r.resends > 0 for r in outcome.requests)
-    n = outcome.health["resends"]
+    n = outcome.health.resends
     return (
         *(
             [f"cut short: {cut.sent:,} of {cut.planned:,} requests were sent: {cut.why}"]
             if cut is not None
             else []
         ),
-        *(_late(outcome) if is_late(spec, outcome) and not outcome.health["bottleneck"] else []),
+        *(_late(outcome) if is_late(spec, outcome) and not outcome.health.bottleneck else []),
         *(
             [
                 f"{resent:,} of {len(outcome.requests):,} requests were sent again ({n:,} times in all): the server closed the "

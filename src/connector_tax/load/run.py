@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from connector_tax import __version__
+from connector_tax.base.documents.load import Found, Judged, LoadCell, Summary
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import append_lines, write_json, write_text
 from connector_tax.base.records.cell import CellSpec
@@ -34,7 +33,6 @@ from connector_tax.load.plan import (
     placement_for,
     workers_for,
 )
-from connector_tax.load.results import SCHEMA, Found, Judged, LoadCell, Summary
 from connector_tax.load.server import measure_words, reach
 from connector_tax.load.sweep import find_rate, judge_cell
 from connector_tax.load.table import cell_text, columns, summary_rows
@@ -127,7 +125,6 @@ class _Run:
     def write_summary(self) -> None:
         load, out = self.load, self.load.out
         summary = Summary(
-            schema=SCHEMA,
             version=__version__,
             started_utc=self.started_utc,
             base_url=self.target.base_url,
@@ -139,7 +136,7 @@ class _Run:
             search=self.search,
         )
         with self._writing("summary.json"):
-            write_json(out / "summary.json", msgspec.to_builtins(summary))
+            write_json(out / "summary.json", summary)
         with self._writing("summary.csv"):
             write_text(out / "summary.csv", csv_of(self.cells))
         title = f"Load on {self.target.model} at {self.target.base_url}"

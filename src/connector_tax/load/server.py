@@ -3,7 +3,6 @@
 import os
 import ssl
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
@@ -101,10 +100,11 @@ def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
 
 def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
     text = words(seed, n, n).decode()
-    prompt: dict[str, Any] = {"prompt": text}
+    body = {"model": target.model, "max_tokens": 1, "temperature": 0, **form.body, "stream": False}
     if form.api == "chat":
-        prompt = {"messages": [{"role": "user", "content": text}]}
-    body = {"model": target.model, "max_tokens": 1, "temperature": 0, **form.body, **prompt, "stream": False}
+        body["messages"] = [{"role": "user", "content": text}]
+    else:
+        body["prompt"] = text
     try:
         with _client(target) as client:
             answer = client.post(f"{target.base_url}{ENDPOINTS[form.api]}", json=body)

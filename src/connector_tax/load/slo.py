@@ -10,6 +10,7 @@ import re
 import msgspec
 import numpy as np
 
+from connector_tax.base.documents.load import RequestLimit
 from connector_tax.base.errors import ConfigError
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
@@ -21,16 +22,6 @@ _PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,3})?)")
 def percentile_name(q: float) -> str:
     """``p99.99999``: the shortest digits that say which one it is, never another one."""
     return f"p{np.format_float_positional(q, trim='-')}"
-
-
-class RequestLimit(msgspec.Struct, frozen=True):
-    """A request is good if its latency is at most this; ``metric`` is one of ttft, tpot, e2e."""
-
-    metric: str
-    limit_ms: float
-
-    def __str__(self) -> str:
-        return f"{self.metric} <= {self.limit_ms:g} ms"
 
 
 class CellLimit(msgspec.Struct, frozen=True):

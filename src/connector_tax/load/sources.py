@@ -31,6 +31,7 @@ import msgspec
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import parse_json, write_bytes
 from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, open_stream, shown
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.sessions import BLOCK_TOKENS, read_sessions
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, is_number
 from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
@@ -194,9 +195,9 @@ def _json_lines(source: Path, chars_per_token: float) -> Iterator[_Asked]:
             yield asked
 
 
-def _of_object(place: str, value: dict[str, Any]) -> _Asked:
+def _of_object(place: str, value: Foreign) -> _Asked:
     body = value.get("body")
-    told: dict[str, Any] = body if isinstance(body, dict) else value
+    told = body if isinstance(body, dict) else value
     key = next((k for k in ("prompt", "messages", "text") if k in told), None)
     if key is None:
         keys = shown(", ".join(map(str, told)))
@@ -301,17 +302,28 @@ def _write_sessions(source: Path, into: Path, speed: float) -> int:
     return len(lines)
 
 
-def _session(arrival: _Arrival, arrival_s: float) -> dict[str, Any]:
+class _Turn(msgspec.Struct, frozen=True):
+    new_tokens: int
+    output_tokens: int
+
+
+class _Session(msgspec.Struct, frozen=True):
+    turns: tuple[_Turn, ...]
+    arrival_s: float
+
+
+class _Mooncake(msgspec.Struct, frozen=True):
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: tuple[int, ...]
+
+
+def _session(arrival: _Arrival, arrival_s: float) -> _Session | _Mooncake:
     """A line of a session file. Shared blocks are said in Mooncake's own words, which such a file may hold."""
     if arrival.blocks:
-        return {
-            "timestamp": arrival_s * 1000,
-            "input_length": arrival.input_tokens,
-            "output_length": arrival.output_tokens,
-            "hash_ids": arrival.blocks,
-        }
-    turn = {"new_tokens": arrival.input_tokens, "output_tokens": arrival.output_tokens}
-    return {"turns": [turn], "arrival_s": arrival_s}
+        return _Mooncake(arrival_s * 1000, arrival.input_tokens, arrival.output_tokens, arrival.blocks)
+    return _Session((_Turn(arrival.input_tokens, arrival.output_tokens),), arrival_s)
 
 
 def _arrivals(source: Path) -> Iterator[_Arrival]:

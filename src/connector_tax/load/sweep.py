@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 
+from connector_tax.base.documents.load import Demand, Found, Judged, Level, LoadCell
 from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.load.plan import Sweep
-from connector_tax.load.results import Demand, Found, Judged, Level, LoadCell
 from connector_tax.load.slo import CellLimit, percentile_name
 
 

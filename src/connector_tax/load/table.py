@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from connector_tax.base.documents.load import LATENCIES, Level, LoadCell
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.base.units import duration_text
-from connector_tax.load.results import LATENCIES, Level, LoadCell
 
 NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
 UNKNOWN = "-"
@@ -54,7 +54,7 @@ def asked_text(cell: LoadCell) -> str:
     """`` of 4 asked``; on a ramp of what its schedule asked for in the window, since the last rate comes at its end."""
     if cell.rate_per_s is None:
         return ""
-    first = cell.spec.get("ramp_from_per_s")
+    first = cell.spec.ramp_from_per_s
     if first is None or cell.demand is None or not cell.demand.over_s:
         return f" of {cell.rate_per_s:g} asked"
     asked = cell.demand.due / cell.demand.over_s

@@ -9,12 +9,25 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, Behaviour, Campaign
 from virtual_gpus import model_in
 
+from connector_tax.base.documents.cell import CellDocument, cell_of
+from connector_tax.base.files import read_json
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, write_campaigns
 from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
 
-__all__ = ["DATE", "GIVEN", "Behaviour", "NOOP", "QUIET", "Campaign", "measured", "model_in", "request"]
+__all__ = [
+    "DATE",
+    "GIVEN",
+    "Behaviour",
+    "NOOP",
+    "QUIET",
+    "Campaign",
+    "invalid",
+    "measured",
+    "model_in",
+    "request",
+]
 
 NOOP = '{"kv_connector": "NoOpConnector", "kv_role": "kv_both", "kv_connector_module_path": "noop_connector"}'
 # Of which cells a second of arrivals is enough, and whose requests hardly differ.
@@ -26,6 +39,12 @@ def request(folder: Path, text: str = NOOP, **changes: Any) -> CheckRequest:
     model = model_in(folder / "model")
     values: dict[str, Any] = {"growth": False, "duration_s": 6.0, **changes}
     return CheckRequest(GIVEN, entry, notes, "/bin/true", "h200", "Qwen", model, **values)
+
+
+def invalid(reasons: list[str], health: dict[str, Any] | None = None) -> CellDocument:
+    """A cell with these reasons, and with this of its client's and its clock's health."""
+    value = read_json(Path(__file__).parents[2] / "data" / "documents" / "cell.json")
+    return cell_of({**value, "verdict": "invalid", "reasons": reasons, "health": health or {}}, "cell.json")
 
 
 def measured(

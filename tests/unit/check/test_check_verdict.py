@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from made import GIVEN, QUIET, measured
 
+from connector_tax.base.documents.check import Died, Judged
+from connector_tax.base.files import to_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.check.document import check_json
-from connector_tax.check.findings import Died, Findings, read_findings
+from connector_tax.check.document import check_document
+from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.text import check_text
 from connector_tax.check.verdict import (
     ABOVE,
     FINE,
     NOT_JUDGED,
-    Judged,
     floor_over_loads,
     judge,
+    judged_words,
     looked_at,
     noise_floor,
     verdict,
@@ -87,9 +89,9 @@ def test_a_latency_that_does_not_decide_withholds_no_verdict(tmp_path: Path) -> 
     assert found.exit_code == FINE and "no tax of TPOT p90 found" in found.line
     both = verdict(findings, 0.02, ("tpot_p50", "tpot_p90"))
     assert both.exit_code == FINE and "no tax of TPOT p50 and TPOT p90 found" in both.line
-    document = check_json(findings, found, 0.02, 1.0, deciding=("tpot_p90",))
-    assert document["deciding"] == ["tpot_p90"]
-    assert {j["metric"] for j in document["modes"]["async"]["judged"]} == {"tpot_p90"}
+    document = check_document(findings, found, 0.02, 1.0, deciding=("tpot_p90",))
+    assert document.deciding == ("tpot_p90",)
+    assert {j.metric for j in document.modes["async"].judged} == {"tpot_p90"}
 
 
 def test_a_connector_that_does_not_serve_is_not_judged(alike: Findings) -> None:
@@ -123,8 +125,8 @@ def test_the_more_taxes_are_looked_at_the_wider_is_each_interval(taxed: Findings
     assert looked_at(taxed) == 8 and looked_at(taxed, ("tpot_p90",)) == 2
     alone, among = (judge(taxed.modes[0], looks) for looks in (1, 8))
     assert all(b.low < a.low and b.high > a.high for a, b in zip(alone, among, strict=True))
-    document = check_json(taxed, verdict(taxed, None), None, 1.0)
-    assert [j["low"] for j in document["modes"]["async"]["judged"]] == [j.low for j in among]
+    document = check_document(taxed, verdict(taxed, None), None, 1.0)
+    assert [j.low for j in document.modes["async"].judged] == [j.low for j in among]
 
 
 def test_over_three_blocks_the_intervals_hold_what_launches_differ_by(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_what_is_printed_ends_with_the_verdict_and_begins_with_what_a_clock_cann
 
 def test_the_json_has_what_the_text_has(taxed: Findings) -> None:
     found = verdict(taxed, 0.02)
-    value = json.loads(json.dumps(check_json(taxed, found, 0.02, 200.0), allow_nan=False))
+    value = json.loads(to_json(check_document(taxed, found, 0.02, 200.0)))
     assert (value["verdict"], value["exit_code"]) == (found.line, ABOVE)
     assert set(value["modes"]) == {"async", "sync"}
     taxes = value["modes"]["async"]["taxes"]
@@ -186,9 +188,9 @@ def test_whose_engine_died_while_it_served_passes_nothing(alike: Findings, confi
     findings = replace(alike, modes=(alike.modes[0], replace(alike.modes[1], deaths=died)))
     found = verdict(findings, 0.02)
     assert found.exit_code == NOT_JUDGED and found.line.startswith(line)
-    mode = check_json(findings, found, 0.02, 200.0)["modes"]["sync"]
-    assert mode["serves"] is (config != GIVEN)
-    assert [d["cause"] for d in mode["deaths"]] == ["killed by SIGSEGV", "killed by SIGABRT"]
+    mode = check_document(findings, found, 0.02, 200.0).modes["sync"]
+    assert mode.serves is (config != GIVEN)
+    assert [d.cause for d in mode.deaths] == ["killed by SIGSEGV", "killed by SIGABRT"]
     assert "died while it served 2 times" in check_text(findings, found, explain=False).rpartition("\n")[0]
 
 
@@ -208,7 +210,7 @@ def test_over_one_launch_the_loads_decide_together(taxed: Findings) -> None:
     own = [t.own for t in mode.taxes if t.metric == "ttft_p90"]
     assert judged.rates_per_s == taxed.campaigns.rates_per_s
     assert np.log1p(judged.point) == pytest.approx(np.mean([np.log1p(o.point) for o in own]))
-    assert "req/s together)" in judged.words
+    assert "req/s together)" in judged_words(judged)
     taxes = [replace(t, floor=Estimate(0.0, np.zeros(10), 10)) for t in mode.taxes]
     (judged,) = (j for j in judge(replace(mode, taxes=tuple(taxes))) if j.metric == "ttft_p90")
     widths = [high - low for low, high in (o.interval(0.95) for o in own)]
@@ -270,11 +272,11 @@ def test_an_open_end_at_one_load_leaves_the_other_end(alike: Findings) -> None:
     failed = np.where(np.arange(1001) > 900, np.inf, own)
     found = _together(alike, [_load(own, 1.0), _load(failed, 2.0), _load(own, 4.0)])
     assert found.high is None and found.told_apart
-    assert "open]" in found.words
+    assert "open]" in judged_words(found)
     gain = _together(alike, [_load(-own, 1.0), _load(-failed, 2.0), _load(-own, 4.0)])
     assert gain.low is None and gain.high is not None and gain.high < 0
 
 
 def test_what_is_told_apart_has_no_end_of_zero() -> None:
     found = Judged("async", (1.0,), "tpot_p50", 0.005, 0.00004, 0.0099, "of one launch")
-    assert found.words.startswith("TPOT p50 +0.50 % [+0.004 %, +0.99 %]")
+    assert judged_words(found).startswith("TPOT p50 +0.50 % [+0.004 %, +0.99 %]")

@@ -18,7 +18,8 @@ from connector_tax.check.conclusions import (
     waiting_hooks,
 )
 from connector_tax.check.confirm import UNTOUCHED_AGAIN
-from connector_tax.check.confirm_text import concluding, confirm_json, confirm_text
+from connector_tax.check.confirm_text import concluding, confirm_text
+from connector_tax.check.document import experiments_document
 from connector_tax.check.experiments import METRICS, Measured, Results
 from connector_tax.read.stats.hook_waits import HookTimes
 from connector_tax.run.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
@@ -178,10 +179,10 @@ def test_the_text_says_which_times_are_of_this_host_and_names_what_changed() -> 
 
 
 def test_the_document_holds_every_interval_and_every_conclusion() -> None:
-    found = confirm_json(results(own={UNPINNED: Measured("every thread may use all CPUs anyway")}))
-    assert found["connector"][HELPERS_IDLE]["hooks"][HOOK]["wait_us"]["high"] == pytest.approx(839, abs=1)
-    assert found["taxes"][UNPINNED]["tpot_p90"]["reason"] == "every thread may use all CPUs anyway"
-    assert {c["change"] for c in found["conclusions"]} == {UNPINNED, HELPERS_IDLE, ENGINE_ALONE, BUSY_BESIDE}
+    found = experiments_document(results(own={UNPINNED: Measured("every thread may use all CPUs anyway")}))
+    assert found.connector[HELPERS_IDLE].hooks[HOOK].wait_us.high == pytest.approx(839, abs=1)
+    assert found.taxes[UNPINNED]["tpot_p90"].reason == "every thread may use all CPUs anyway"
+    assert {c.change for c in found.conclusions} == {UNPINNED, HELPERS_IDLE, ENGINE_ALONE, BUSY_BESIDE}
 
 
 def test_a_clock_that_ran_late_is_printed_with_what_it_means() -> None:

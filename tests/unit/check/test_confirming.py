@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from made import DATE, QUIET, Campaign, measured, request
+from made import DATE, QUIET, Campaign, invalid, measured, request
 
 from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.documents.health import RAN_LATE
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file
-from connector_tax.base.steptime import RAN_LATE
 from connector_tax.check import command, confirm
 from connector_tax.check.campaigns import Campaigns
 from connector_tax.check.command import run_check
@@ -112,10 +113,10 @@ def test_a_launch_whose_unchanged_cells_do_not_count_is_made_once_more_and_not_f
 
 def test_a_late_clock_alone_does_not_spoil_an_experiment_about_cores() -> None:
     late = f"{RAN_LATE}: results came 5.4% of the device's time after they were due"
-    assert only_late({"verdict": "invalid", "reasons": [late]})
-    assert not only_late({"verdict": "invalid", "reasons": [late, "the engine died: exit code 1"]})
-    assert not only_late({"verdict": "invalid", "reasons": []})
-    assert only_late({"verdict": "valid", "reasons": []})
+    assert only_late(invalid([late]))
+    assert not only_late(invalid([late, "the engine died: exit code 1"]))
+    assert not only_late(invalid([]))
+    assert only_late(msgspec.structs.replace(invalid([]), verdict="valid"))
 
 
 def test_what_cannot_be_undone_is_changed_last() -> None:

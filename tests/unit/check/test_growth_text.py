@@ -34,7 +34,7 @@ def _cells(*, collinear: bool, us_per_request: float, fixed: int | None = None) 
 
 @pytest.fixture
 def findings(tmp_path: Path) -> Findings:
-    return Findings(write_campaigns(request(tmp_path), tmp_path), {}, {}, {}, (), None)
+    return Findings(write_campaigns(request(tmp_path), tmp_path), None, {}, {}, (), None)
 
 
 def _said(findings: Findings, cells: list[CellSteps]) -> list[str]:

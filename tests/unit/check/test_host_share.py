@@ -8,7 +8,7 @@ import pytest
 from made import QUIET, measured
 
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.check.document import check_json
+from connector_tax.check.document import check_document
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.text import check_text
@@ -105,8 +105,8 @@ def test_text_and_json_say_how_the_host_was(taxed: Findings) -> None:
     lines = check_text(slower, found, explain=False).splitlines()
     assert any("TPOT p90" in row and row.endswith("+20% x 0.25") for row in lines)
     assert any("TTFT p90" in row and row.endswith(" +20%") for row in lines)
-    taxes = check_json(slower, found, None, 1.0)["modes"]["async"]["taxes"]
-    assert {(t["host_work"], t["host_share"], t["host_whole"]) for t in taxes} == {(0.2, 0.25, 0.25)}
+    taxes = check_document(slower, found, None, 1.0).modes["async"].taxes
+    assert {(t.host_work, t.host_share, t.host_whole) for t in taxes} == {(0.2, 0.25, 0.25)}
 
 
 def test_cells_that_do_not_say_have_no_such_number(tmp_path: Path) -> None:

@@ -4,17 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from made import GIVEN, QUIET, Behaviour, measured
+from made import GIVEN, QUIET, Behaviour, invalid, measured
 
+from connector_tax.base.documents.check import Judged
+from connector_tax.base.documents.health import RAN_LATE
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.base.steptime.device_clock import RAN_LATE
-from connector_tax.check.document import check_json
+from connector_tax.check.document import check_document
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.lateness import counts, only_late
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.text import check_text
-from connector_tax.check.verdict import FINE, NOT_JUDGED, Judged, judge, verdict
+from connector_tax.check.verdict import FINE, NOT_JUDGED, judge, verdict
 
 
 def clock(late_share: float, p99_us: float = 100.0) -> dict[str, Any]:
@@ -61,15 +63,15 @@ def of_tpot(findings: Findings) -> list[Judged]:
 def test_a_cell_counts_whose_clock_alone_ran_a_little_late(
     late_share: float, reasons: list[str], kept: bool
 ) -> None:
-    document = {"verdict": "invalid", "reasons": reasons, "health": {"device_clock": clock(late_share)}}
+    document = invalid(reasons, {"device_clock": clock(late_share)})
     assert counts(document) is kept
-    assert counts({**document, "verdict": "valid"})
+    assert counts(msgspec.structs.replace(document, verdict="valid"))
     late_alone = bool(reasons) and all(r.startswith(RAN_LATE) for r in reasons)
     assert only_late(document) is late_alone
 
 
 def test_a_late_cell_without_a_number_does_not_count() -> None:
-    assert not counts({"verdict": "invalid", "reasons": [RAN_LATE], "health": {}})
+    assert not counts(invalid([RAN_LATE], {}))
 
 
 def test_lateness_of_the_connectors_clock_may_be_the_tax(tmp_path: Path) -> None:
@@ -125,8 +127,8 @@ def test_cells_that_count_although_late_are_named(tmp_path: Path) -> None:
     findings = findings_of(tmp_path, 0.03, 0.001)
     found = verdict(findings, None)
     assert "clock late, and the cell counts: checked, " in check_text(findings, found, explain=False)
-    document = check_json(findings, found, None, 1.0)["modes"]["async"]
-    assert len(document["cells_late"]) == 3 and document["cells_lost"] == []
+    document = check_document(findings, found, None, 1.0).modes["async"]
+    assert len(document.cells_late) == 3 and document.cells_lost == ()
 
 
 def test_over_blocks_a_late_cell_does_not_count_and_is_named(tmp_path: Path) -> None:

@@ -15,14 +15,16 @@ import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.documents.cell import IdleUse
 from connector_tax.run.engine import process
 from connector_tax.run.engine.ports import family, free_port, listeners
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.measure import cell
-from connector_tax.run.measure.cell import measure_one_cell
+from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.failure import is_of_the_host
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ABOUT
 from cell_specs import cell_spec
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -114,12 +116,14 @@ def test_an_engine_that_joins_the_port_later_costs_the_cell(
                 measure_one_cell(
                     cell_spec(),
                     folder,
-                    engine=engine,
-                    pool=None,  # type: ignore[arg-type]
-                    raw_metrics=tmp_path / "metrics",
-                    step_log=None,
-                    document={},
-                    idle={},
+                    Bench(
+                        engine=engine,
+                        pool=None,  # type: ignore[arg-type]
+                        raw_metrics=tmp_path / "metrics",
+                        step_log=None,
+                        about=ABOUT,
+                        idle=IdleUse(),
+                    ),
                     last_try=True,
                 )
         engine.check_port()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.fleet.patterns import Pattern, Profile
+from connector_tax.base.documents.fleet import Policy, Profile
+from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.routers import ROUTERS, Placement, Router
 from connector_tax.fleet.run import Found, Member, run_study, slos, taxes
-from connector_tax.fleet.simulation import Policy
 from connector_tax.fleet.study import given_profiles, load_study
 
 PATTERN = Pattern("one", 1, 1, 1.0, slo_s=1e9)

@@ -12,16 +12,18 @@ import pytest
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.fleet import Policy, Profile, Study
 from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
 from connector_tax.fleet import calibration
 from connector_tax.fleet.calibration import calibrate, fit_costs
 from connector_tax.fleet.campaign import members_of
 from connector_tax.fleet.engines import ALONE, FittedEngine, find_profile
-from connector_tax.fleet.patterns import Pattern, Profile
+from connector_tax.fleet.patterns import Pattern
+from connector_tax.fleet.resolved import Resolved
 from connector_tax.fleet.run import Member, offered, run_study, taxes
-from connector_tax.fleet.simulation import Policy, arrivals, simulate
-from connector_tax.fleet.study import Study, load_study
+from connector_tax.fleet.simulation import arrivals, simulate
+from connector_tax.fleet.study import load_study
 from connector_tax.read.ingest import read_campaign
 from connector_tax.run.rehearsal.campaign import rehearse
 
@@ -58,7 +60,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CampaignC
     return root, config
 
 
-SETTINGS = {"scheduler_config.max_num_batched_tokens": 512, "scheduler_config.max_num_seqs": 128}
+RESOLVED = Resolved(max_num_batched_tokens=512, max_num_seqs=128)
 
 
 def test_closed_loops_say_nothing_of_a_fleet(rehearsed: tuple[Path, CampaignConfig]) -> None:
@@ -66,7 +68,7 @@ def test_closed_loops_say_nothing_of_a_fleet(rehearsed: tuple[Path, CampaignConf
     cells = [c for c in read_campaign(rehearsed[0]).cells() if c.config == "plain"]
     loop = replace(cells[0].spec, phase="d", arrival="concurrency", concurrency=2, rate_per_s=0.0)
     with_loop = [*cells, replace(cells[0], phase="d", spec=loop)]
-    assert calibrate(with_loop, SETTINGS, 1) == calibrate(cells, SETTINGS, 1)
+    assert calibrate(with_loop, RESOLVED, 1) == calibrate(cells, RESOLVED, 1)
 
 
 @pytest.mark.parametrize("connector", ["plain", "noop_connector", "mooncake_both", "lmcache_only"])
@@ -74,7 +76,7 @@ def test_the_costs_that_were_put_in_come_out(rehearsed: tuple[Path, CampaignConf
     """Also where the connector multiplies the step: its own costs are then in every coefficient."""
     root, config = rehearsed
     cells = [c for c in read_campaign(root).cells() if c.config == connector]
-    found = calibrate(cells, SETTINGS, 1)
+    found = calibrate(cells, RESOLVED, 1)
     costs, own = load_costs(
         PROJECT_ROOT / str(config.engine.model_file), config.connector(connector).kv_transfer_config
     )
@@ -328,7 +330,7 @@ def test_where_sequences_hardly_met_what_another_costs_is_not_guessed(
     with pytest.raises(
         AnalysisError, match=r"in \d+ of its \d+ steps two sequences or more decoded together"
     ):
-        calibrate(cells, SETTINGS, 1)
+        calibrate(cells, RESOLVED, 1)
 
 
 def test_a_profile_that_holds_more_than_ever_met_is_said_to_be_extrapolated(
@@ -347,7 +349,7 @@ def test_cells_of_repeats_are_fitted_and_held_against_the_model_too(
 ) -> None:
     cells = [c for c in read_campaign(rehearsed[0]).cells() if c.config == "plain"]
     repeats = [replace(c, phase="r1") for c in cells if c.phase == "b"]
-    found = calibrate(repeats, SETTINGS, 1)
+    found = calibrate(repeats, RESOLVED, 1)
     assert {c.phase for c in found.checks} == {"r1"}
     assert found.input_lengths == (64, 256, 512)
 
@@ -356,7 +358,7 @@ def test_with_one_prompt_length_a_prompt_and_its_tokens_cost_one_thing(
     rehearsed: tuple[Path, CampaignConfig],
 ) -> None:
     cells = [c for c in read_campaign(rehearsed[0]).cells() if c.config == "lmcache_only" and c.phase == "a"]
-    found = calibrate(cells, SETTINGS, 1)
+    found = calibrate(cells, RESOLVED, 1)
     assert found.input_lengths == (256,)
     assert found.engine.per_prompt.per_request_us == 0
     # 30 us per token times 1.05, and 1 ms per prompt of 256.

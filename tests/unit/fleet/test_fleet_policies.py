@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.fleet.outcome import Mean, figures_of
+from connector_tax.base.documents.fleet import Mean, Policy
+from connector_tax.fleet.outcome import figures_of, mean_of, mean_of_shares
 from connector_tax.fleet.patterns import Pattern, Request
 from connector_tax.fleet.queues import ByPattern, Fifo
 from connector_tax.fleet.routers import ROUTERS, Placement
 from connector_tax.fleet.run import Found, Member, Setting, run_study, slos, taxes
-from connector_tax.fleet.simulation import Day, Policy
+from connector_tax.fleet.simulation import Day
 from connector_tax.fleet.study import given_profiles, load_study
 
 S = 1_000_000_000
@@ -87,7 +88,7 @@ def test_loads_that_sum_to_one_fit_and_a_little_more_does_not() -> None:
 
 
 def mean(values: Sequence[float], confidence: float = 0.95) -> Mean:
-    found = Mean.of(values, confidence)
+    found = mean_of(values, confidence)
     assert found is not None
     return found
 
@@ -98,16 +99,16 @@ def test_students_t_over_days() -> None:
     assert (found.point, found.days) == (2.0, 3)
     assert found.high == pytest.approx(2 + 4.3027 / np.sqrt(3), abs=1e-4)
     assert mean([1.0]).low is None
-    assert Mean.of([np.nan, np.nan], 0.95) is None
+    assert mean_of([np.nan, np.nan], 0.95) is None
 
 
 def test_a_share_that_was_never_seen_has_an_upper_end() -> None:
     """0 of 300: Clopper and Pearson's 1 - 0.025 ** (1 / 300) = 1.22 %; and no share is below 0 or above 1."""
-    found = Mean.of_shares([0.0, 0.0], [100, 200], 0.95)
+    found = mean_of_shares([0.0, 0.0], [100, 200], 0.95)
     assert found is not None and (found.low, found.high) == (0.0, pytest.approx(0.01222, abs=1e-4))
-    found = Mean.of_shares([1.0, 1.0], [100, 200], 0.95)
+    found = mean_of_shares([1.0, 1.0], [100, 200], 0.95)
     assert found is not None and (found.low, found.high) == (pytest.approx(0.98778, abs=1e-4), 1.0)
-    found = Mean.of_shares([0.0, 0.1], [100, 100], 0.95)
+    found = mean_of_shares([0.0, 0.1], [100, 100], 0.95)
     assert found is not None and found.low == 0.0
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.page import page
 from connector_tax.load.plan import Sweep
-from connector_tax.load.results import Demand, Judged, Level, LoadCell, Throughput
 from connector_tax.load.run import found_text
-from connector_tax.load.slo import CellLimit, RequestLimit, parse_goodput, parse_slo
+from connector_tax.load.slo import CellLimit, parse_goodput, parse_slo
 from connector_tax.load.sweep import find_rate, judge_cell
 
 

@@ -9,13 +9,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_outcomes import S, failed, outcome_of, record, spec_of
 
+from connector_tax.base.documents.load import LoadCell, RequestLimit
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
 from connector_tax.load.measured import result_of
 from connector_tax.load.page import page
-from connector_tax.load.results import LoadCell
-from connector_tax.load.slo import RequestLimit, percentile_name
+from connector_tax.load.slo import percentile_name
 from connector_tax.load.table import cell_text
 
 
@@ -114,7 +114,7 @@ def test_answers_in_one_piece_have_one_latency_and_a_reason_for_the_others() -> 
 def test_a_client_that_was_late_is_named() -> None:
     """3 ms of 103 are 3 %, of which 1 % is allowed."""
     cell = cell_of(spec_of(), steady(late_s=0.003))
-    assert cell.health["client_limited"] and cell.health["bottleneck"] == []
+    assert cell.health.client_limited and cell.health.bottleneck == ()
     (reason,) = cell.remarks
     assert "client late: its own lateness is 6.4% of TTFT p50" in reason and "E2E p50" in reason
     assert cell.flags == ("client_limited",) and reason in cell_text(cell)
@@ -169,4 +169,4 @@ def test_what_came_due_and_what_was_under_way_at_both_ends_is_counted() -> None:
     assert cell.demand is not None
     assert (cell.demand.arrived, cell.demand.due, cell.demand.done) == (200, 200, 180)
     assert cell.demand.in_flight == (0, 20) and cell.demand.over_s == 10.0
-    assert cell.window["t_stop_ns"] == 10 * S
+    assert cell.window.t_stop_ns == 10 * S

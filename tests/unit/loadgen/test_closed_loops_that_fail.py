@@ -42,9 +42,7 @@ def test_a_closed_loop_that_is_refused_ends_and_keeps_few_records() -> None:
     assert time.monotonic() - start < 30
     assert {r.status for r in outcome.requests} == {"connect_error"}
     assert 40 <= len(outcome.requests) < 60
-    assert re.match(
-        r"[45]\d requests failed in a row, the last as connect_error \(", outcome.health["given_up"]
-    )
+    assert re.match(r"[45]\d requests failed in a row, the last as connect_error \(", outcome.health.given_up)
 
 
 def test_sessions_that_fail_at_once_end_the_cell_too(tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_sessions_that_fail_at_once_end_the_cell_too(tmp_path: Path) -> None:
         outcome = measure_cell(cell_spec(**LONG, sessions=str(path)), target_of(url, "m"))
     assert {r.status for r in outcome.requests} == {"http_error"}
     assert len(outcome.requests) < 60
-    assert "the last as http_error (HTTP 503: loading)" in outcome.health["given_up"]
+    assert "the last as http_error (HTTP 503: loading)" in outcome.health.given_up
 
 
 def test_sessions_in_a_closed_loop_are_not_dropped_for_the_cap(tmp_path: Path) -> None:
@@ -83,8 +81,8 @@ def test_sessions_in_a_closed_loop_are_not_dropped_for_the_cap(tmp_path: Path) -
     with truth_server(in_50_ms) as url:
         outcome = measure_cell(spec, target_of(url, "m"))
     assert {r.status for r in outcome.requests} == {"ok"}
-    assert outcome.health["max_inflight"] == 12
-    assert outcome.health["given_up"] is None
+    assert outcome.health.max_inflight == 12
+    assert outcome.health.given_up is None
     assert len(outcome.requests) < 12 * 100
     ttfts_ms = sorted((r.ttft_ns or 0) / 1e6 for r in outcome.requests)
     assert 50 <= ttfts_ms[len(ttfts_ms) // 2] < 500
@@ -126,7 +124,7 @@ def test_a_callback_that_raises_ends_the_cell_by_name(
     with truth_server(answer_well) as url:
         outcome = measure_cell(spec, target_of(url, "m"))
     assert time.monotonic() - start < 25
-    assert "worker 0: the load generator failed: KeyError: 30" in outcome.health["bottleneck"]
+    assert "worker 0: the load generator failed: KeyError: 30" in outcome.health.bottleneck
     assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
     assert {"ok"} <= {r.status for r in outcome.requests} <= {"ok", "aborted"}
     assert "KeyError: 30" in capfd.readouterr().err

@@ -77,10 +77,10 @@ def test_each_turn_begins_with_all_that_was_said(tmp_path: Path, workers: int) -
             before = next(p for p in said if len(p) < len(prompt) and prompt[: len(p)] == list(p))
             answer = said[before]
             assert prompt[len(before) : len(before) + len(answer)] == answer
-    figures = outcome.health["sessions"]
-    assert figures["early"] == figures["late"] == figures["sessions_with_a_failure"] == 0
-    assert figures["dependent_turns"] > 5
-    assert {r.session for r in outcome.requests} == set(range(figures["sessions"]))
+    figures = outcome.health.sessions
+    assert figures.early == figures.late == figures.sessions_with_a_failure == 0
+    assert figures.dependent_turns > 5
+    assert {r.session for r in outcome.requests} == set(range(figures.sessions))
     assert '"session":0,"turn":0' in outcome.requests[0].to_line()
 
 
@@ -89,7 +89,7 @@ def test_a_failed_turn_takes_its_session_with_it(tmp_path: Path) -> None:
     (failed,) = [r for r in outcome.requests if r.status == "http_error"]
     assert failed.turn is not None
     assert not [r for r in outcome.requests if r.session == failed.session and (r.turn or 0) > failed.turn]
-    assert outcome.health["sessions"]["sessions_with_a_failure"] == 1
+    assert outcome.health.sessions.sessions_with_a_failure == 1
 
 
 def test_sessions_that_are_kept_go_on_with_what_was_answered(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_sessions_that_are_kept_go_on_with_what_was_answered(tmp_path: Path) -> 
     ]
     assert later == []
     assert {r.status for r in outcome.requests} == {"ok", "http_error"}
-    assert not [said for said in outcome.health["bottleneck"] if "worker" in said]
+    assert not [said for said in outcome.health.bottleneck if "worker" in said]
     assert outcome.window.min_completed_reached
     assert max(r.session or 0 for r in outcome.requests) > (failed.session or 0) + 3
 
@@ -122,9 +122,9 @@ def test_a_turn_that_goes_out_too_early_is_counted() -> None:
     sessions = (linear(2, first_tokens=9, next_tokens=2, output_tokens=3, wait_s=0.05),)
     rows = [record(0, 0, 0, 100), record(0, 1, 149, 200), record(1, 0, 0, 100), record(1, 1, 152, 200)]
     figures = session_health(rows, sessions)
-    assert (figures["early"], figures["late"], figures["dependent_turns"]) == (1, 0, 2)
-    assert figures["delay_us"]["p50"] == pytest.approx(500)
-    assert session_health([record(0, 0, 0, 100), record(0, 1, 6000, 6100)], sessions)["late"] == 1
+    assert (figures.early, figures.late, figures.dependent_turns) == (1, 0, 2)
+    assert figures.delay_us["p50"] == pytest.approx(500)
+    assert session_health([record(0, 0, 0, 100), record(0, 1, 6000, 6100)], sessions).late == 1
 
 
 def test_the_documented_example_is_a_session_file(tmp_path: Path) -> None:

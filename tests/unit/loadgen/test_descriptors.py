@@ -92,5 +92,5 @@ def test_a_client_that_runs_out_of_files_says_so_and_does_not_blame_the_server(h
     assert {r.status for r in outcome.requests} == {"ok", "aborted"}
     unsent = [r for r in outcome.requests if r.status == "aborted"]
     assert all((r.error or "").startswith("the client has no socket left: ") for r in unsent)
-    assert outcome.health["requests_without_socket"] == len(unsent)
-    assert any(said.startswith("client out of sockets: ") for said in outcome.health["bottleneck"])
+    assert outcome.health.requests_without_socket == len(unsent)
+    assert any(said.startswith("client out of sockets: ") for said in outcome.health.bottleneck)

@@ -49,14 +49,14 @@ def test_every_request_is_sent_once(pattern: dict[str, Any], workers: int) -> No
     assert {r.status for r in outcome.requests} == {"ok"}
     assert {r.phase for r in outcome.requests} == {"window"}
     assert outcome.window.flags == ()
-    assert outcome.health["bottleneck"] == []
+    assert outcome.health.bottleneck == ()
 
 
 def test_offline_all_requests_are_under_way_together_and_wait_from_t0_on() -> None:
     spec = cell_spec(**FINITE, rate_per_s=0.0, arrival="offline", num_requests=40)
     with truth_server(in_50_ms) as url:
         outcome = measure_cell(spec, target_of(url, "m"))
-    assert outcome.health["max_inflight"] == 40
+    assert outcome.health.max_inflight == 40
     assert {r.t_sched_ns for r in outcome.requests} == {outcome.window.t0_ns}
 
 
@@ -96,7 +96,7 @@ def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records(tmp_path:
             outcome = measure_cell(spec, target_of(url, "m"), pool=pool)
     assert {r.seq for r in outcome.requests} <= set(range(60))
     assert {"ok", "aborted"} >= {r.status for r in outcome.requests}
-    assert any("ended by signal 9" in reason for reason in outcome.health["bottleneck"])
+    assert any("ended by signal 9" in reason for reason in outcome.health.bottleneck)
 
 
 @pytest.mark.parametrize(

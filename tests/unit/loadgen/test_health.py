@@ -57,7 +57,7 @@ def cell(made: Callable[[int], RequestRecord] = request) -> SessionResult:
 
 def said(result: SessionResult) -> list[str]:
     """The kinds of what ``health`` holds against the client."""
-    return [reason.partition(":")[0] for reason in health(SPEC, result)["bottleneck"]]
+    return [reason.partition(":")[0] for reason in health(SPEC, result).bottleneck]
 
 
 def test_a_client_on_time_is_no_bottleneck() -> None:
@@ -68,7 +68,7 @@ def test_lateness_counts_by_its_share_of_ttft_and_e2e_at_the_median() -> None:
     e2e_ms = TTFT_MS + (TOKENS - 1) * TPOT_MS
     within, beyond = MAX_DIFFERENCE_P50 - 0.01, MAX_DIFFERENCE_P50 + 0.01
     assert said(cell(lambda seq: request(seq, within * TTFT_MS))) == []
-    (late,) = health(SPEC, cell(lambda seq: request(seq, beyond * TTFT_MS)))["bottleneck"]
+    (late,) = health(SPEC, cell(lambda seq: request(seq, beyond * TTFT_MS))).bottleneck
     assert late == "client late: its own lateness is 16% of the ttft p50"
     assert said(cell(lambda seq: request(seq, beyond * e2e_ms))) == ["client late", "client late"]
 
@@ -77,7 +77,7 @@ def test_one_stall_however_long_is_no_median() -> None:
     """A tenth of the cell is late by a second: flagged, and not refused."""
     stalled = cell(lambda seq: request(seq, 1000.0 if 40 <= seq < 50 else 0.0))
     figures = health(SPEC, replace(stalled, stall_max_us=1e6))
-    assert (figures["bottleneck"], figures["client_stalled"]) == ([], True)
+    assert (figures.bottleneck, figures.client_stalled) == ((), True)
 
 
 def test_a_client_that_falls_ever_further_behind_is_a_bottleneck() -> None:
@@ -91,18 +91,18 @@ def test_a_client_that_falls_ever_further_behind_is_a_bottleneck() -> None:
 def test_a_client_that_sends_before_requests_are_due_is_said_to() -> None:
     """Three of them, by more than the clocks of two cores may differ."""
     early = cell(lambda seq: request(seq, -1.001 if seq in (7, 50, 99) else -0.999))
-    assert health(SPEC, early)["bottleneck"] == [
-        "client sent too fast: 3 requests went out before they were due"
-    ]
-    assert health(SPEC, early)["sent_early"] == 3
+    assert health(SPEC, early).bottleneck == (
+        "client sent too fast: 3 requests went out before they were due",
+    )
+    assert health(SPEC, early).sent_early == 3
 
 
 def test_a_client_that_catches_up_was_late_and_is_not_said_to_send_too_fast() -> None:
     """38 ms late in the first half and on time in the second: nothing went out before its time."""
     caught_up = cell(lambda seq: request(seq, 38.0 if seq < REQUESTS // 2 else 0.0))
     found = health(SPEC, caught_up)
-    assert found["sent_early"] == 0
-    assert found["bottleneck"][0] == (
+    assert found.sent_early == 0
+    assert found.bottleneck[0] == (
         "client caught up with what it was late by: it sent 1.5% faster than scheduled, 0.5% is allowed"
     )
 
@@ -112,8 +112,8 @@ def test_a_closed_loop_has_no_rate_to_fall_behind() -> None:
     spec = replace(SPEC, arrival="concurrency", rate_per_s=0.0, concurrency=4)
     slower = cell(lambda seq: request(seq, 2 * MAX_RATE_ERROR * seq * EVERY_MS))
     found = health(spec, slower)
-    assert found["dispatch_rate_error"] is None
-    assert not any("behind" in reason or "caught up" in reason for reason in found["bottleneck"])
+    assert found.dispatch_rate_error is None
+    assert not any("behind" in reason or "caught up" in reason for reason in found.bottleneck)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_turns_that_went_out_early_or_very_late_are_held_against_the_client(
         t_end_ns=sent_ns + 60 * MS,
     )
     figures = health(replace(SPEC, sessions=str(file)), replace(cell(), requests=[first, second]))
-    assert [reason.partition(":")[0] for reason in figures["bottleneck"]] == ([kind] if kind else [])
+    assert [reason.partition(":")[0] for reason in figures.bottleneck] == ([kind] if kind else [])
 
 
 def test_the_rate_error_is_the_share_by_which_a_client_falls_behind() -> None:
@@ -168,7 +168,7 @@ def test_answers_that_come_whole_are_counted() -> None:
 
 def test_requests_that_were_sent_again_are_counted() -> None:
     again = cell(lambda seq: replace(request(seq), resends=int(seq % 50 == 0)))
-    assert (health(SPEC, again)["resends"], health(SPEC, cell())["resends"]) == (2, 0)
+    assert (health(SPEC, again).resends, health(SPEC, cell()).resends) == (2, 0)
     # Lines of requests that were sent once say nothing of it, as those of earlier versions.
     lines = [r.to_line() for r in again.requests[:2]]
     assert ['"resends":1' in line for line in lines] == [True, False]
@@ -188,6 +188,6 @@ def test_requests_that_the_client_had_no_socket_for_are_its_own() -> None:
         return request(seq) if seq else replace(request(seq), status="aborted", error=error)
 
     found = health(SPEC, cell(unsent))
-    assert found["requests_without_socket"] == 1
-    assert found["bottleneck"][0].startswith("client out of sockets: 1 requests were not sent")
-    assert health(SPEC, cell())["requests_without_socket"] == 0
+    assert found.requests_without_socket == 1
+    assert found.bottleneck[0].startswith("client out of sockets: 1 requests were not sent")
+    assert health(SPEC, cell()).requests_without_socket == 0

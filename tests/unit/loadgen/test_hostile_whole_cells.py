@@ -110,7 +110,7 @@ def test_the_neighbours_of_an_endless_event_are_answered_while_it_comes() -> Non
     began_ns, ended_ns = flooded.t_send_ns or 0, flooded.t_end_ns or 0
     within = [r for r in outcome.requests if r.status == "ok" and began_ns < (r.t_end_ns or 0) < ended_ns]
     assert len(within) >= 5
-    assert outcome.health["given_up"] is None
+    assert outcome.health.given_up is None
 
 
 RENDERER = "from connector_tax.run.workload.prompts import RequestRenderer as T"
@@ -145,7 +145,7 @@ def test_a_callback_that_raises_in_the_middle_of_an_answer_ends_the_cell_by_name
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *(p for p in sys.path if p)]))
     with truth_server(answer_well) as url:
         outcome = measure_cell(cell_spec(**{**LONG, **load}), target_of(url, "m"))
-    assert "worker 0: the load generator failed: KeyError: 30" in outcome.health["bottleneck"]
+    assert "worker 0: the load generator failed: KeyError: 30" in outcome.health.bottleneck
     assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
     assert {"ok"} <= {r.status for r in outcome.requests} <= {"ok", "aborted"}
 
@@ -163,7 +163,7 @@ def test_an_event_log_on_a_full_disk_is_given_up_by_name_and_the_cell_is_not(
     assert Counter(r.status for r in outcome.requests) == {"ok": 600}
     said = "the event log ends early: [Errno 28] No space left on device"
     who = "worker 0: " if "worker" in log else ""
-    assert f"{who}{said}" in outcome.health["bottleneck"]
+    assert f"{who}{said}" in outcome.health.bottleneck
     (other,) = {"events_worker0.jsonl", "events_session.jsonl"} - {log}
     assert all(json.loads(line) for line in (tmp_path / other).read_text().splitlines())
 
@@ -217,7 +217,7 @@ def test_a_closed_loop_against_a_server_that_mostly_refuses_keeps_few_records() 
     assert found.keys() == {"ok", "http_error"} and found["http_error"] > 20 * found["ok"]
     # Eight rounds of waits and then one a second, each with the few that an answer lets through; at full speed tens of thousands.
     assert len(outcome.requests) < 64 * (8 + 3) * 2
-    assert outcome.health["given_up"] is None
+    assert outcome.health.given_up is None
 
 
 @pytest.mark.parametrize("ids", [b"5", b'"ab"', b"[null,null]", b"[-1,-2]", b"[1e30,2]"])
@@ -240,4 +240,4 @@ def test_odd_token_ids_end_one_request_of_a_conversation_and_nothing_else(ids: b
     assert {r.status for r in outcome.requests} == {"ok", "malformed"}
     odd = [r for r in outcome.requests if r.status == "malformed"]
     assert odd and all((r.error or "").startswith("token_ids that are none") for r in odd)
-    assert not any("failed" in reason for reason in outcome.health["bottleneck"])
+    assert not any("failed" in reason for reason in outcome.health.bottleneck)

@@ -14,7 +14,7 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import Status
 from connector_tax.run.loadgen import generator as module
 from connector_tax.run.loadgen.counters import Counters
-from connector_tax.run.loadgen.generator import LoadGenerator
+from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports
 from connector_tax.run.loadgen.issuer import Flight, SampleIssuer
 from connector_tax.run.loadgen.messages import Ended
 from connector_tax.run.workload.schedulers import WHOLE, scheduler_for
@@ -82,16 +82,14 @@ class Bench:
         self.told: list[Any] = []
         self.ended: list[Ended] = []
         self.generator = LoadGenerator(
-            spec,
-            WHOLE,
-            scheduler_for(spec),
-            self.issuer,
-            self.words,
+            Part(spec, WHOLE, scheduler_for(spec), self.issuer, self.words),
             Counters(tmp_path / "counters", 1),
+            Reports(
+                on_batch=self.ended.extend,
+                on_stopped=lambda at_ns, exhausted: self.told.append("stopped"),
+                on_idle=lambda: self.told.append("idle"),
+            ),
             stop_at_ns=stop_at_ns,
-            on_batch=self.ended.extend,
-            on_stopped=lambda at_ns, exhausted: self.told.append("stopped"),
-            on_idle=lambda: self.told.append("idle"),
         )
 
     async def run(self, t0_ns: Callable[[], int], seconds: float) -> None:

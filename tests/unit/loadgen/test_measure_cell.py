@@ -218,7 +218,7 @@ def test_a_dead_engine_ends_the_cell_at_once() -> None:
         )
     assert time.monotonic() - start < 20
     assert statuses(outcome) == {"aborted"}
-    assert outcome.health["aborted"] == "engine died"
+    assert outcome.health.aborted == "engine died"
 
 
 def test_a_cell_that_is_told_to_stop_sends_no_more_and_waits_for_what_it_sent() -> None:
@@ -237,7 +237,7 @@ def test_a_cell_that_is_told_to_stop_sends_no_more_and_waits_for_what_it_sent() 
             should_stop=lambda: "enough" if asked.is_set() else None,
         )
     assert statuses(outcome) == {"ok"}
-    assert outcome.health["aborted"] == "enough"
+    assert outcome.health.aborted == "enough"
     assert outcome.window.t_stop_ns - outcome.window.t0_ns < 20e9
     assert outcome.window.drained_ns > outcome.window.t_stop_ns
 
@@ -288,14 +288,14 @@ def test_answers_that_come_whole_spoil_a_cell_where_they_are_many(every: int, st
 
     outcome = measure(script, output_tokens=8, min_completed=60)
     assert statuses(outcome) == {"ok"}
-    said = [reason for reason in outcome.health["bottleneck"] if reason.startswith("not streamed: ")]
+    said = [reason for reason in outcome.health.bottleneck if reason.startswith("not streamed: ")]
     assert bool(said) is not streamed
 
 
 def test_short_answers_may_come_whole() -> None:
     """An engine that guesses ahead makes four tokens in one step."""
     outcome = measure()
-    assert outcome.health["whole_answer_share"] is None
+    assert outcome.health.whole_answer_share is None
 
 
 def test_a_cell_behind_a_growing_queue_ends_and_gives_up_what_is_in_flight() -> None:

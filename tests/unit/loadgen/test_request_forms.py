@@ -101,7 +101,7 @@ def test_an_answer_in_one_piece_has_an_end_and_no_first_token() -> None:
     assert {r.t_first_token_ns for r in outcome.requests} == {None}
     assert min(r.e2e_ns or 0 for r in outcome.requests) > 20e6
     assert {r.tpot_ns for r in outcome.requests} == {None}
-    assert outcome.health["whole_answer_share"] == 0 and outcome.health["bottleneck"] == []
+    assert outcome.health.whole_answer_share == 0 and outcome.health.bottleneck == ()
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_a_killed_worker_is_noticed_and_nothing_is_lost() -> None:
         assert lost and {r.worker for r in lost} == {1}
         assert {r.error for r in lost} == {"load-generator worker 1 ended by signal 9"}
         # The other one may be late as well, where the host is busy.
-        assert "load-generator worker 1 ended by signal 9" in outcome.health["bottleneck"]
+        assert "load-generator worker 1 ended by signal 9" in outcome.health.bottleneck
         # The next cell has two workers again.
         assert {r.status for r in measure(pool).requests} == {"ok"}
 
@@ -125,7 +125,7 @@ def test_a_worker_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPat
         outcome = measure(pool, script, duration_s=1.0, min_completed=1, max_cell_s=2.0)
         assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
         silent = "load-generator worker 1 does not answer"
-        assert silent in outcome.health["bottleneck"]
+        assert silent in outcome.health.bottleneck
         assert {r.error for r in outcome.requests if r.status == "aborted"} == {silent}
         following = measure(pool)
         assert pool.pid(1) != pid
@@ -229,9 +229,9 @@ def test_a_stalled_worker_is_back_on_its_grid_at_once() -> None:
     assert late_ms[first] > 50
     # Arrivals 10 ms apart that go out together: each is 10 ms less late. A grid that moved by the stall would keep all as late.
     assert min(late_ms[first:]) < late_ms[first] / 2
-    assert outcome.health["loop_stall_max_us"] > 50_000
-    assert outcome.health["client_stalled"]
-    assert outcome.health["bottleneck"] == []
+    assert outcome.health.loop_stall_max_us > 50_000
+    assert outcome.health.client_stalled
+    assert outcome.health.bottleneck == ()
 
 
 def test_a_closed_loop_over_two_workers_keeps_its_number() -> None:
@@ -325,9 +325,9 @@ def test_memory_does_not_grow_with_the_cell() -> None:
             reply.end()
 
         sizes = [
-            measure(pool, at_once, rate_per_s=1000.0, duration_s=s, min_completed=1, max_cell_s=30).health[
-                "worker_rss_mib"
-            ][0]
+            measure(
+                pool, at_once, rate_per_s=1000.0, duration_s=s, min_completed=1, max_cell_s=30
+            ).health.worker_rss_mib[0]
             for s in (1.0, 5.0)
         ]
     assert sizes[1] - sizes[0] < 8

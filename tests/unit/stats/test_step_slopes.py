@@ -11,7 +11,15 @@ import pytest
 
 from connector_tax.base.records.cell import CellWindow, Shape
 from connector_tax.read.ingest.tables import open_steps
-from connector_tax.read.stats.step_slopes import LOADS, PER_LAYER, CellSteps, hook_costs, launch_steps, slopes
+from connector_tax.read.stats.step_slopes import (
+    LOADS,
+    PER_LAYER,
+    CellSteps,
+    HookSlopes,
+    hook_costs,
+    launch_steps,
+    slopes,
+)
 
 BLOCK = 16
 STEP_NS = 10_000_000
@@ -81,43 +89,43 @@ def cells(folder: Path, price: Price) -> list[CellSteps]:
     return [steps for one in made for steps in launch_steps([one])]
 
 
-def found(folder: Path, price: Price, hook: str = "scheduler/build_connector_meta") -> dict[str, Any]:
-    return next(e for e in slopes(cells(folder, price), seed=7) if e["hook"] == hook)
+def found(folder: Path, price: Price, hook: str = "scheduler/build_connector_meta") -> HookSlopes:
+    return next(e for e in slopes(cells(folder, price), seed=7) if e.hook == hook)
 
 
 def test_a_microsecond_per_cached_block_is_no_price_per_running_request(tmp_path: Path) -> None:
     entry = found(tmp_path, lambda running, blocks, tokens: 1.0 * blocks)
-    low, high = entry["per_cached_block"].interval(0.95)
-    assert entry["per_cached_block"].point == pytest.approx(1.0, rel=0.02)
+    low, high = entry.slopes["per_cached_block"].interval(0.95)
+    assert entry.slopes["per_cached_block"].point == pytest.approx(1.0, rel=0.02)
     assert low < 1.0 < high
     # 1,000 blocks more cost 1 ms; a request more by itself, a microsecond at most.
-    assert abs(entry["per_running_request"].point) < 1.0
+    assert abs(entry.slopes["per_running_request"].point) < 1.0
 
 
 def test_a_price_per_running_request_is_none_per_cached_block(tmp_path: Path) -> None:
     entry = found(tmp_path, lambda running, blocks, tokens: 5.0 * running)
-    low, high = entry["per_running_request"].interval(0.95)
-    assert entry["per_running_request"].point == pytest.approx(5.0, rel=0.05) and high - low < 0.5
-    assert abs(entry["per_cached_block"].point) < 0.01
+    low, high = entry.slopes["per_running_request"].interval(0.95)
+    assert entry.slopes["per_running_request"].point == pytest.approx(5.0, rel=0.05) and high - low < 0.5
+    assert abs(entry.slopes["per_cached_block"].point) < 0.01
 
 
 def test_a_price_per_new_block_is_found(tmp_path: Path) -> None:
     entry = found(tmp_path, lambda running, blocks, tokens: 2.0 * tokens / BLOCK)
-    assert entry["per_new_block"].point == pytest.approx(2.0, rel=0.02)
+    assert entry.slopes["per_new_block"].point == pytest.approx(2.0, rel=0.02)
     # Of the 16 or 64 blocks that a request brings, none is a price of its own.
-    assert abs(entry["per_new_request"].point) < 2.0
+    assert abs(entry.slopes["per_new_request"].point) < 2.0
 
 
 def test_a_hook_that_costs_the_same_every_step_grows_with_nothing(tmp_path: Path) -> None:
     """The whole range of each load moves it by less than the noise of one step."""
     entry = found(tmp_path, lambda running, blocks, tokens: 0.0)
-    assert all(abs(entry[name].point) * entry["range"][name] < 3.0 for name in LOADS)
+    assert all(abs(entry.slopes[name].point) * entry.range[name] < 3.0 for name in LOADS)
 
 
 def test_only_a_hook_that_is_called_by_layer_has_a_price_of_a_layer(tmp_path: Path) -> None:
-    layered = found(tmp_path, lambda *_: 0.0, "worker/wait_for_layer_load")[PER_LAYER]
+    layered = found(tmp_path, lambda *_: 0.0, "worker/wait_for_layer_load").slopes[PER_LAYER]
     assert layered.point == pytest.approx(0.5, rel=0.01)
-    other = found(tmp_path, lambda *_: 0.0)[PER_LAYER]
+    other = found(tmp_path, lambda *_: 0.0).slopes[PER_LAYER]
     assert other.point is None and "not called by layer" in other.reason
 
 
@@ -130,12 +138,12 @@ def test_slopes_that_one_load_cannot_tell_apart_are_not_given(tmp_path: Path) ->
         steady.launch, steady.us, steady.calls, steady.cpu_us, np.tile(steady.at[:1], (steady.n, 1))
     )
     entry = slopes([still], seed=7)[0]
-    assert all(entry[name].point is None and "same" in entry[name].reason for name in LOADS)
+    assert all(entry.slopes[name].point is None and "same" in entry.slopes[name].reason for name in LOADS)
 
 
 def test_the_mean_of_a_hook_has_an_interval_and_its_calls(tmp_path: Path) -> None:
     steps = cells(tmp_path, lambda *_: 100.0)[1]
-    cost = next(h for h in hook_costs(steps, seed=7) if h["hook"] == "scheduler/build_connector_meta")
-    low, high = cost["us_per_step"].interval(0.95)
-    assert cost["us_per_step"].point == pytest.approx(120.0, abs=0.3) and high - low < 2.0
-    assert cost["calls_per_step"] == 1.0 and cost["us_per_call"] == pytest.approx(cost["us_per_step"].point)
+    cost = next(h for h in hook_costs(steps, seed=7) if h.hook == "scheduler/build_connector_meta")
+    low, high = cost.us_per_step.interval(0.95)
+    assert cost.us_per_step.point == pytest.approx(120.0, abs=0.3) and high - low < 2.0
+    assert cost.calls_per_step == 1.0 and cost.us_per_call == pytest.approx(cost.us_per_step.point)

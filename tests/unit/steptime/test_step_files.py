@@ -9,7 +9,7 @@ import pytest
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.steptime import columns, cut, read_step_columns
 from connector_tax.base.steptime.raw import rows_of
-from connector_tax.base.steptime.writer import header_line, step_line, worker_line
+from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from step_rows import read_step_file
@@ -18,7 +18,7 @@ HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engin
 
 
 def step(step_id: int, t_ns: int) -> str:
-    return step_line(
+    return SchedulerRow(
         pid=1,
         step_id=step_id,
         t_ns=t_ns,
@@ -31,13 +31,13 @@ def step(step_id: int, t_ns: int) -> str:
         num_waiting=0,
         prefill_tokens=0,
         decode_tokens=1,
-    )
+    ).line
 
 
 def worker(step_id: int, t_ns: int) -> str:
-    return worker_line(
+    return WorkerRow(
         pid=2, step_id=step_id, t_ns=t_ns, span_us=9.0, start_load_kv_us=0.5, get_finished_us=2.0
-    )
+    ).line
 
 
 def test_the_emulator_writes_the_very_keys_of_the_patch() -> None:

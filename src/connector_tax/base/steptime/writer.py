@@ -1,7 +1,9 @@
 """Step records as the modelled engine writes them: the very lines that step timing writes inside vLLM."""
 
 import json
-from typing import Any
+from dataclasses import dataclass
+
+from connector_tax.base.steptime.raw import Header
 
 # What the modelled connector has; a row's ``hooks`` holds nanoseconds and calls of each.
 HOOKS = {"scheduler": ("build_connector_meta",), "worker": ("start_load_kv", "get_finished")}
@@ -14,9 +16,9 @@ def header_line(
     monotonic_ns: int,
     utc_ns: int,
     engine_version: str,
-    settings: dict[str, Any] | None = None,
+    settings: Header | None = None,
 ) -> str:
-    value: dict[str, Any] = {
+    value: Header = {
         "kind": "header",
         "schema": 2,
         "process": process,
@@ -34,41 +36,58 @@ def header_line(
     return json.dumps(value, separators=(",", ":")) + "\n"
 
 
-def step_line(
-    *,
-    pid: int,
-    step_id: int,
-    t_ns: int,
-    duration_ns: int,
-    previous_t_ns: int | None,
-    schedule_us: float,
-    update_us: float,
-    build_meta_us: float,
-    num_running: int,
-    num_waiting: int,
-    prefill_tokens: int,
-    decode_tokens: int,
-) -> str:
-    """One scheduler row; ``schedule_us`` includes ``build_meta_us``, as in vLLM."""
-    duration_us = duration_ns / 1e3
-    interval = "null" if previous_t_ns is None else f"{(t_ns - previous_t_ns) / 1e3:.3f}"
-    return (
-        f'{{"kind":"step","process":"scheduler","pid":{pid},"step_id":{step_id},"t_ns":{t_ns},'
-        f'"schedule_us":{schedule_us:.3f},"t_update_ns":{t_ns + duration_ns - round(update_us * 1e3)},'
-        f'"update_us":{update_us:.3f},"step_duration_us":{duration_us:.3f},"step_interval_us":{interval},'
-        f'"round_trip_us":{duration_us - schedule_us - update_us:.3f},"build_meta_us":{build_meta_us:.3f},'
-        f'"get_finished_us":null,"start_load_kv_us":null,"num_running":{num_running},'
-        f'"num_waiting":{num_waiting},"prefill_tokens":{prefill_tokens},"decode_tokens":{decode_tokens},'
-        f'"hooks":[{round(build_meta_us * 1e3)},{int(build_meta_us > 0)}]}}\n'
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerRow:
+    """One step of the scheduler; ``schedule_us`` includes ``build_meta_us``, as in vLLM.
+
+    Attributes:
+        previous_t_ns: of the step before; None for the first.
+    """
+
+    pid: int
+    step_id: int
+    t_ns: int
+    duration_ns: int
+    previous_t_ns: int | None
+    schedule_us: float
+    update_us: float
+    build_meta_us: float
+    num_running: int
+    num_waiting: int
+    prefill_tokens: int
+    decode_tokens: int
+
+    @property
+    def line(self) -> str:
+        duration_us = self.duration_ns / 1e3
+        interval = "null" if self.previous_t_ns is None else f"{(self.t_ns - self.previous_t_ns) / 1e3:.3f}"
+        t_update_ns = self.t_ns + self.duration_ns - round(self.update_us * 1e3)
+        return (
+            f'{{"kind":"step","process":"scheduler","pid":{self.pid},"step_id":{self.step_id},"t_ns":{self.t_ns},'
+            f'"schedule_us":{self.schedule_us:.3f},"t_update_ns":{t_update_ns},'
+            f'"update_us":{self.update_us:.3f},"step_duration_us":{duration_us:.3f},"step_interval_us":{interval},'
+            f'"round_trip_us":{duration_us - self.schedule_us - self.update_us:.3f},"build_meta_us":{self.build_meta_us:.3f},'
+            f'"get_finished_us":null,"start_load_kv_us":null,"num_running":{self.num_running},'
+            f'"num_waiting":{self.num_waiting},"prefill_tokens":{self.prefill_tokens},"decode_tokens":{self.decode_tokens},'
+            f'"hooks":[{round(self.build_meta_us * 1e3)},{int(self.build_meta_us > 0)}]}}\n'
+        )
 
 
-def worker_line(
-    *, pid: int, step_id: int, t_ns: int, span_us: float, start_load_kv_us: float, get_finished_us: float
-) -> str:
-    """One worker row; ``span_us`` is the worker's part of the step, its hooks included."""
-    return (
-        f'{{"kind":"worker_step","process":"worker","pid":{pid},"step_id":{step_id},"t_ns":{t_ns},'
-        f'"span_us":{span_us:.3f},"start_load_kv_us":{start_load_kv_us:.3f},"get_finished_us":{get_finished_us:.3f},'
-        f'"hooks":[{round(start_load_kv_us * 1e3)},1,{round(get_finished_us * 1e3)},1]}}\n'
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """The worker's part of a step; ``span_us`` is the time of all of it, its hooks included."""
+
+    pid: int
+    step_id: int
+    t_ns: int
+    span_us: float
+    start_load_kv_us: float
+    get_finished_us: float
+
+    @property
+    def line(self) -> str:
+        return (
+            f'{{"kind":"worker_step","process":"worker","pid":{self.pid},"step_id":{self.step_id},"t_ns":{self.t_ns},'
+            f'"span_us":{self.span_us:.3f},"start_load_kv_us":{self.start_load_kv_us:.3f},"get_finished_us":{self.get_finished_us:.3f},'
+            f'"hooks":[{round(self.start_load_kv_us * 1e3)},1,{round(self.get_finished_us * 1e3)},1]}}\n'
+        )

@@ -3,7 +3,7 @@
 With one configuration, as where profiles are given, policies are the lines. Reads ``fleet.json``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from connector_tax.base.documents.fleet import Fleet, FleetRow, Mean
 from connector_tax.read.figures.lookup import Interval
 from connector_tax.read.figures.style import drawing_style, error_bar, look_of, new_figure, save, set_claim
 from connector_tax.read.figures.words import clean, listing, short_label
 
-Row = Mapping[str, Any]
 NAME = "fleet"
 ROUTER_LOOKS = {
     "random_push": ("#333333", "o"),
@@ -35,7 +35,7 @@ class _Line:
     colour: str
     marker: str
     dashed: bool
-    rows: tuple[Row, ...]
+    rows: tuple[FleetRow, ...]
 
     @property
     def style(self) -> dict[str, Any]:
@@ -45,16 +45,12 @@ class _Line:
         return Line2D([], [], marker=self.marker, label=self.label, **self.style)
 
 
-def draw_fleet(value: Row, folder: Path) -> str:
-    """``fleet.svg`` and ``fleet.png`` in ``folder``; returns the title, which is what they say.
-
-    Args:
-        value: ``fleet.json``.
-    """
-    rows: list[Row] = value["fleets"]
-    sizes = list(dict.fromkeys(r["instances"] for r in rows))
-    policies = list(dict.fromkeys(_policy(r) for r in rows))
-    of_profiles = len({r["config"] for r in rows}) == 1
+def draw_fleet(fleet: Fleet, folder: Path) -> str:
+    """``fleet.svg`` and ``fleet.png`` in ``folder``; returns the title, which is what they say."""
+    rows = fleet.fleets
+    sizes = list(dict.fromkeys(r.instances for r in rows))
+    policies = list(dict.fromkeys(r.policy for r in rows))
+    of_profiles = len({r.config for r in rows}) == 1
     lines = _by_policy(rows) if of_profiles else _by_config(rows)
     panels = [""] if of_profiles else policies
     with drawing_style(NAME):
@@ -78,7 +74,7 @@ def draw_fleet(value: Row, folder: Path) -> str:
         handles = [*(line.example() for line in lines), piling]
         grid[0][-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0))
         title = _claim(rows, of_profiles)
-        set_claim(figure, title, _note(value["notes"], of_profiles))
+        set_claim(figure, title, _note(fleet.notes, of_profiles))
         save(figure, folder, NAME)
     return title
 
@@ -92,46 +88,42 @@ def _note(notes: Sequence[str], of_profiles: bool) -> str:
     return "; ".join(parts)
 
 
-def _by_config(rows: Sequence[Row]) -> list[_Line]:
+def _by_config(rows: Sequence[FleetRow]) -> list[_Line]:
     found = []
-    for config in dict.fromkeys(r["config"] for r in rows):
+    for config in dict.fromkeys(r.config for r in rows):
         look = look_of(config)
-        own = tuple(r for r in rows if r["config"] == config)
+        own = tuple(r for r in rows if r.config == config)
         found.append(_Line(short_label(config), look.colour, look.marker, False, own))
     return found
 
 
-def _by_policy(rows: Sequence[Row]) -> list[_Line]:
+def _by_policy(rows: Sequence[FleetRow]) -> list[_Line]:
     """Routers by colour and marker, queues by dashes."""
     found = []
-    for policy in dict.fromkeys(_policy(r) for r in rows):
-        own = tuple(r for r in rows if _policy(r) == policy)
-        dashed = own[0]["queue"] == "by_pattern"
-        found.append(_Line(policy, *ROUTER_LOOKS[own[0]["router"]], dashed, own))
+    for policy in dict.fromkeys(r.policy for r in rows):
+        own = tuple(r for r in rows if r.policy == policy)
+        dashed = own[0].queue == "by_pattern"
+        found.append(_Line(policy, *ROUTER_LOOKS[own[0].router], dashed, own))
     return found
 
 
 def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
     for position, line in enumerate(lines):
         own = sorted(
-            (
-                r
-                for r in line.rows
-                if r["instances"] == n and policy in ("", _policy(r)) and _missed(r) is not None
-            ),
-            key=lambda r: float(r["load"]),
+            (r for r in line.rows if r.instances == n and policy in ("", r.policy) and r.missed is not None),
+            key=lambda r: r.load,
         )
         # Set apart a little, so that whiskers can be told apart.
         aside = 0.006 * (position - (len(lines) - 1) / 2)
-        xs = [r["load"] + aside for r in own]
-        missed = [r["metrics"]["violations"] for r in own]
-        axes.plot(xs, [m["point"] for m in missed], **line.style)
+        xs = [r.load + aside for r in own]
+        missed = [_known(r) for r in own]
+        axes.plot(xs, [m.point for m in missed], **line.style)
         for x, row, m in zip(xs, own, missed, strict=True):
-            error_bar(axes, x, Interval(m["point"], m["low"], m["high"]), colour=line.colour)
-            face = line.colour if row["keeps_up"] else "white"
+            error_bar(axes, x, Interval(m.point, m.low, m.high), colour=line.colour)
+            face = line.colour if row.keeps_up else "white"
             axes.plot(
                 x,
-                m["point"],
+                m.point,
                 marker=line.marker,
                 color=line.colour,
                 markerfacecolor=face,
@@ -139,58 +131,54 @@ def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
                 zorder=4,
             )
     axes.set_ylim(-0.03, 1.03)
-    axes.set_xticks(sorted({float(r["load"]) for line in lines for r in line.rows}))
+    axes.set_xticks(sorted({r.load for line in lines for r in line.rows}))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: _percent(share)))
 
 
-def _claim(rows: Sequence[Row], of_profiles: bool) -> str:
+def _claim(rows: Sequence[FleetRow], of_profiles: bool) -> str:
     """Of the largest fleet, at the highest load at which one of those compared keeps up; overload is said as overload."""
-    n = max(r["instances"] for r in rows)
-    policy = _policy(rows[0])
-    group = [r for r in rows if r["instances"] == n and (of_profiles or _policy(r) == policy)]
+    n = max(r.instances for r in rows)
+    policy = rows[0].policy
+    group = [r for r in rows if r.instances == n and (of_profiles or r.policy == policy)]
     where = _size(n) if of_profiles else f"{_size(n)}, {policy}"
-    base = [
-        r
-        for r in group
-        if r["keeps_up"] and (of_profiles or r["config"] == "plain") and _missed(r) is not None
-    ]
+    base = [r for r in group if r.keeps_up and (of_profiles or r.config == "plain") and r.missed is not None]
     if not base:
         return f"{where}: {'nothing' if of_profiles else 'plain does not'} keep{'s' if of_profiles else ''} up at any load"
-    load = max(r["load"] for r in base)
-    here = [r for r in group if r["load"] == load and _missed(r) is not None]
-    piling = [str(_policy(r) if of_profiles else r["config"]) for r in here if not r["keeps_up"]]
-    own = sorted((r for r in here if r["keeps_up"]), key=_point)
+    load = max(r.load for r in base)
+    here = [r for r in group if r.load == load and r.missed is not None]
+    piling = [r.policy if of_profiles else r.config for r in here if not r.keeps_up]
+    own = sorted((r for r in here if r.keeps_up), key=_point)
     over = f"; {listing(piling)} {'does' if len(piling) == 1 else 'do'} not keep up" if piling else ""
     head = f"{where}, load {load:g}"
     if of_profiles:
-        return f"{head}: SLOs missed by {_said(own[0])} with {_policy(own[0])} to {_said(own[-1])} with {_policy(own[-1])}{over}"
-    plain = next(r for r in own if r["config"] == "plain")
+        return f"{head}: SLOs missed by {_missed_text(own[0])} with {own[0].policy} to {_missed_text(own[-1])} with {own[-1].policy}{over}"
+    plain = next(r for r in own if r.config == "plain")
     if own[-1] is plain:
-        return f"{head}: no connector that keeps up misses more SLOs than plain ({_said(plain)}){over}"
-    return f"{head}: {own[-1]['config']} misses {_said(own[-1])} of SLOs, plain {_said(plain)}{over}"
+        return f"{head}: no connector that keeps up misses more SLOs than plain ({_missed_text(plain)}){over}"
+    return (
+        f"{head}: {own[-1].config} misses {_missed_text(own[-1])} of SLOs, plain {_missed_text(plain)}{over}"
+    )
 
 
-def _missed(row: Row) -> Row | None:
-    found: Row | None = row["metrics"]["violations"]
-    return found
+def _known(row: FleetRow) -> Mean:
+    """Of a row with requests: the share that misses its SLO."""
+    assert row.missed is not None, "rows without requests are left out"
+    return row.missed
 
 
-def _point(row: Row) -> float:
-    return float(row["metrics"]["violations"]["point"])
+def _point(row: FleetRow) -> float:
+    return _known(row).point
 
 
-def _said(row: Row) -> str:
-    missed = row["metrics"]["violations"]
-    ends = "" if missed["low"] is None else f" [{100 * missed['low']:.0f}, {100 * missed['high']:.0f}]"
-    return f"{_percent(missed['point'])}{ends}"
+def _missed_text(row: FleetRow) -> str:
+    missed = _known(row)
+    low, high = missed.low, missed.high
+    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{_percent(missed.point)}{ends}"
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _policy(row: Row) -> str:
-    return f"{row['router']} / {row['queue']}"
 
 
 def _size(n: int) -> str:

@@ -36,7 +36,7 @@ def hook_times(steps: CellSteps, seed: int) -> dict[str, HookTimes]:
     """By hook, dearest first; a side's sum is none."""
     found = {}
     for entry in hook_costs(steps, seed):
-        name, wall = entry["hook"], entry["us_per_step"]
+        name, wall = entry.hook, entry.us_per_step
         if not name.endswith(" side"):
             cpu = _mean(steps.cpu_us[name], steps.calls[name], seed, f"{steps.launch} {name}")
             found[name] = HookTimes(wall, cpu, difference(wall, cpu, of_second="CPU time"))

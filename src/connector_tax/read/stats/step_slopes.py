@@ -11,7 +11,6 @@ steps, drawn within each cell.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -67,6 +66,38 @@ class CellSteps:
     @property
     def n(self) -> int:
         return int(self.at.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class HookCost:
+    """One hook in one cell.
+
+    Attributes:
+        us_per_call, cpu_us_per_step: None where it was never called, or where no step measured CPU time.
+    """
+
+    hook: str
+    us_per_step: Estimate
+    p99_us: float
+    calls_per_step: float
+    us_per_call: float | None
+    cpu_us_per_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HookSlopes:
+    """How one hook grows.
+
+    Attributes:
+        n: steps.
+        range: from the least to the most of each load over the steps.
+        slopes: for each of ``LOADS`` and ``PER_LAYER``, microseconds for one more.
+    """
+
+    hook: str
+    n: int
+    range: dict[str, float]
+    slopes: dict[str, Estimate]
 
 
 def cell_steps(cell: CellData, computed_tokens: float, room_blocks: float = np.inf) -> CellSteps | None:
@@ -149,7 +180,7 @@ def _loads(
     )
 
 
-def hook_costs(steps: CellSteps, seed: int) -> list[dict[str, Any]]:
+def hook_costs(steps: CellSteps, seed: int) -> list[HookCost]:
     """Mean per step and per call of each hook in one cell, dearest first."""
     names = list(steps.us)
     if not names or steps.n < 2 * FEWEST_BLOCKS:
@@ -162,23 +193,20 @@ def hook_costs(steps: CellSteps, seed: int) -> list[dict[str, Any]]:
         mean, calls = float(steps.us[name].mean()), float(steps.calls[name].mean())
         replicates = resampled.moments[:, 0, k] / resampled.gram[:, 0, 0]
         found.append(
-            {
-                "hook": name,
-                "us_per_step": Estimate(mean, mean + resampled.wider * (replicates - mean), steps.n),
-                "p99_us": float(np.percentile(steps.us[name], 99)),
-                "calls_per_step": calls,
-                "us_per_call": mean / calls if calls else None,
-                "cpu_us_per_step": mean_cpu_us(steps.cpu_us[name], steps.calls[name]),
-            }
+            HookCost(
+                hook=name,
+                us_per_step=Estimate(mean, mean + resampled.wider * (replicates - mean), steps.n),
+                p99_us=float(np.percentile(steps.us[name], 99)),
+                calls_per_step=calls,
+                us_per_call=mean / calls if calls else None,
+                cpu_us_per_step=mean_cpu_us(steps.cpu_us[name], steps.calls[name]),
+            )
         )
-    return sorted(found, key=lambda h: -h["us_per_step"].point)
+    return sorted(found, key=lambda h: -(h.us_per_step.point or 0.0))
 
 
-def slopes(cells: Sequence[CellSteps], seed: int) -> list[dict[str, Any]]:
-    """One entry per hook: an ``Estimate`` for each of ``LOADS`` and ``PER_LAYER``, microseconds for one more.
-
-    Beside them ``hook``, ``n`` (steps) and ``range``: from the least to the most of each load over the steps.
-    """
+def slopes(cells: Sequence[CellSteps], seed: int) -> list[HookSlopes]:
+    """One entry per hook that every cell has."""
     names = [n for n in dict.fromkeys(n for c in cells for n in c.us) if all(n in c.us for c in cells)]
     n = sum(c.n for c in cells)
     if not names or n < FEWEST_STEPS:
@@ -198,11 +226,11 @@ def slopes(cells: Sequence[CellSteps], seed: int) -> list[dict[str, Any]]:
     found = []
     for k, name in enumerate(names):
         ranges = {load: float(spread[column]) for column, load in enumerate(LOADS)}
-        entry: dict[str, Any] = {"hook": name, "n": n, "range": ranges}
+        own: dict[str, Estimate] = {}
         for column, load in enumerate(LOADS):
             if column not in moving or together:
                 words = "these loads moved together" if column in moving else "every step had the same"
-                entry[load] = unavailable(words, n)
+                own[load] = unavailable(words, n)
         if not together:
             values = np.concatenate([c.us[name] for c in cells])
             point = np.linalg.lstsq(whole, values, rcond=None)[0][-len(moving) :]
@@ -211,9 +239,9 @@ def slopes(cells: Sequence[CellSteps], seed: int) -> list[dict[str, Any]]:
                 unit = float(spread[column])
                 centre = float(point[place])
                 replicates = centre + resampled.wider * (drawn[:, place] - centre)
-                entry[LOADS[column]] = Estimate(centre / unit, replicates / unit, n)
-        entry[PER_LAYER] = _per_layer(name, cells, seed)
-        found.append(entry)
+                own[LOADS[column]] = Estimate(centre / unit, replicates / unit, n)
+        own[PER_LAYER] = _per_layer(name, cells, seed)
+        found.append(HookSlopes(name, n, ranges, own))
     return found
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from connector_tax.base.documents.health import Health
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
@@ -20,7 +20,7 @@ class CellOutcome:
 
     window: CellWindow
     requests: list[RequestRecord]
-    health: dict[str, Any]
+    health: Health
     session: SessionResult
 
 

@@ -9,6 +9,7 @@ import asyncio
 import gc
 from array import array
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Protocol
 
@@ -68,44 +69,67 @@ class Workload(Protocol):
     def ended(self, seq: int) -> None: ...
 
 
-class LoadGenerator:
-    """Sends one share of a cell.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One worker's part of a cell: what it sends, when and by whom.
 
-    Args:
-        counters: where in-flight requests of all workers are counted.
+    Attributes:
+        token_times: keep the time of every token of every request.
+    """
+
+    spec: CellSpec
+    share: Share
+    scheduler: Scheduler
+    issuer: SampleIssuer
+    workload: Workload
+    token_times: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Who is told.
+
+    Attributes:
         on_batch: gets requests that ended; each exactly once.
         on_stopped: called once, with the time from which on nothing was sent, and whether that is since nothing was left.
         on_idle: called once, when after that nothing is in flight either.
     """
 
+    on_batch: Callable[[list[Ended]], None]
+    on_stopped: Callable[[int, bool], None]
+    on_idle: Callable[[], None]
+
+
+class LoadGenerator:
+    """Sends one part of a cell.
+
+    Args:
+        counters: where in-flight requests of all workers are counted.
+        log: of every event; None for none.
+    """
+
     def __init__(
         self,
-        spec: CellSpec,
-        share: Share,
-        scheduler: Scheduler,
-        issuer: SampleIssuer,
-        workload: Workload,
+        part: Part,
         counters: Counters,
+        reports: Reports,
         *,
         stop_at_ns: int,
-        on_batch: Callable[[list[Ended]], None],
-        on_stopped: Callable[[int, bool], None],
-        on_idle: Callable[[], None],
         log: EventLog | None = None,
-        token_times: bool = False,
     ) -> None:
+        spec, share, scheduler = part.spec, part.share, part.scheduler
         self._spec = spec
         self._share = share
         self._scheduler = scheduler
-        self._issuer = issuer
-        self._workload = workload
+        self._issuer = part.issuer
+        self._workload = part.workload
         self._counters = counters
         self._stop_at_ns = stop_at_ns
-        self._on_batch = on_batch
-        self._on_stopped = on_stopped
-        self._on_idle = on_idle
+        self._on_batch = reports.on_batch
+        self._on_stopped = reports.on_stopped
+        self._on_idle = reports.on_idle
         self._log = log
-        self._token_times = token_times
+        self._token_times = part.token_times
         scheduler.on_cancelled = self._forget
         self._rendered: dict[int, bytes] = {}
         self._rendering = False

@@ -5,12 +5,14 @@ client was the bottleneck, ``bottleneck`` says so in words and the cell is inval
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
+from connector_tax.base.documents.health import Health, SessionHealth
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.sessions import read_sessions
@@ -42,7 +44,7 @@ EARLY_NS = 1_000_000
 MIN_FOR_RATE = 20
 
 
-def health(spec: CellSpec, result: SessionResult, placement: Placement | None = None) -> dict[str, Any]:
+def health(spec: CellSpec, result: SessionResult, placement: Placement | None = None) -> Health:
     """Figures about the client for ``cell.json``; units are in the names.
 
     ``client_limited`` is True where TTFT and E2E from the intended send differ from those from the
@@ -52,49 +54,61 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
     late_us = np.array(
         [(r.t_send_ns - r.t_sched_ns) / 1e3 for r in result.requests if r.t_send_ns is not None], dtype=float
     )
+    chosen = in_window(result.requests, result.window)
     difference = _send_to_schedule(result)
-    figures = {
-        "dispatch_lateness_us": {
+    # A closed loop has no rate: its requests are due when others end.
+    rate_error = dispatch_rate_error(chosen) if spec.arrival in OPEN_LOOP else None
+    sent_early = sum(
+        r.t_send_ns is not None and r.t_send_ns < r.t_sched_ns - EARLY_NS for r in result.requests
+    )
+    whole = whole_answer_share(chosen)
+    unsent = sum(r.error is not None and r.error.startswith(NO_SOCKET) for r in result.requests)
+    sessions = None
+    if spec.sessions is not None:
+        sessions = session_health(result.requests, read_sessions(Path(spec.sessions)))
+    bottleneck = [
+        *result.deaths,
+        *_off_rate(rate_error),
+        *_too_early(sent_early),
+        *_out_of_cpu(result.worker_cpu_share),
+        *_out_of_sockets(unsent),
+        *_not_streamed(whole),
+    ]
+    if spec.arrival != "offline":
+        # All of an offline batch is due at T0, and no client sends it at once.
+        bottleneck += [*_late(difference), *(() if sessions is None else _late_turns(sessions))]
+    return Health(
+        dispatch_lateness_us={
             **({f"p{q}": float(np.percentile(late_us, q)) for q in (50, 90, 99)} if late_us.size else {}),
             "max": float(late_us.max()) if late_us.size else None,
         },
-        # A closed loop has no rate: its requests are due when others end.
-        "dispatch_rate_error": dispatch_rate_error(in_window(result.requests, result.window))
-        if spec.arrival in OPEN_LOOP
-        else None,
-        "sent_early": sum(
-            r.t_send_ns is not None and r.t_send_ns < r.t_sched_ns - EARLY_NS for r in result.requests
-        ),
-        "send_to_schedule_difference": difference,
-        "client_limited": any(
+        dispatch_rate_error=rate_error,
+        sent_early=sent_early,
+        send_to_schedule_difference=difference,
+        client_limited=any(
             value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
             for name, value in difference.items()
         ),
-        "whole_answer_share": whole_answer_share(in_window(result.requests, result.window)),
-        "workers": spec.workers or 1,
-        "worker_cpu_share": result.worker_cpu_share,
-        "client_cpu_s": sum(result.worker_cpu_s) + result.coordinator_cpu_s,
-        "worker_rss_mib": result.worker_rss_mib,
-        "loop_stalls": histogram(result.stall_counts),
-        "loop_stall_max_us": result.stall_max_us,
-        "client_stalled": result.stall_max_us > STALL_US,
-        "max_inflight": max(
+        whole_answer_share=whole,
+        workers=spec.workers or 1,
+        worker_cpu_share=tuple(result.worker_cpu_share),
+        client_cpu_s=result.client_cpu_s,
+        worker_rss_mib=tuple(result.worker_rss_mib),
+        loop_stalls=histogram(result.stall_counts),
+        loop_stall_max_us=result.stall_max_us,
+        client_stalled=result.stall_max_us > STALL_US,
+        max_inflight=max(
             (r.inflight_at_send + 1 for r in result.requests if r.t_send_ns is not None), default=0
         ),
-        "resends": sum(r.resends for r in result.requests),
-        "statuses": dict(sorted(Counter(r.status for r in result.requests).items())),
-        "requests_without_socket": sum(
-            r.error is not None and r.error.startswith(NO_SOCKET) for r in result.requests
-        ),
-        "aborted": result.aborted,
-        "given_up": result.given_up,
-        "cores_shared": placement.warning if placement is not None else None,
-    }
-    if spec.sessions is not None:
-        figures["sessions"] = session_health(result.requests, read_sessions(Path(spec.sessions)))
-    # All of an offline batch is due at T0, and no client sends it at once.
-    late = [] if spec.arrival == "offline" else _late(figures)
-    return {**figures, "bottleneck": [*result.deaths, *_bottleneck(figures), *late]}
+        resends=sum(r.resends for r in result.requests),
+        statuses=dict(sorted(Counter(r.status for r in result.requests).items())),
+        requests_without_socket=unsent,
+        aborted=result.aborted,
+        given_up=result.given_up,
+        cores_shared=placement.warning if placement is not None else None,
+        sessions=UNSET if sessions is None else sessions,
+        bottleneck=tuple(bottleneck),
+    )
 
 
 def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
@@ -124,52 +138,53 @@ def whole_answer_share(requests: list[RequestRecord]) -> float | None:
     return sum(whole) / len(whole) if whole else None
 
 
-def _bottleneck(figures: dict[str, Any]) -> list[str]:
-    reasons = []
-    error = figures["dispatch_rate_error"]
+def _off_rate(error: float | None) -> Iterator[str]:
     if error is not None and abs(error) > MAX_RATE_ERROR:
         what, how = (
             ("fell behind", "slower") if error > 0 else ("caught up with what it was late by", "faster")
         )
-        reasons.append(
-            f"client {what}: it sent {abs(error):.1%} {how} than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
-        )
-    if figures["sent_early"]:
-        reasons.append(
-            f"client sent too fast: {figures['sent_early']} requests went out before they were due"
-        )
-    share = max(figures["worker_cpu_share"], default=0.0)
+        yield f"client {what}: it sent {abs(error):.1%} {how} than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
+
+
+def _too_early(sent_early: int) -> Iterator[str]:
+    if sent_early:
+        yield f"client sent too fast: {sent_early} requests went out before they were due"
+
+
+def _out_of_cpu(worker_cpu_share: Sequence[float]) -> Iterator[str]:
+    share = max(worker_cpu_share, default=0.0)
     if share > MAX_WORKER_CPU_SHARE:
-        reasons.append(f"client out of CPU: a worker used {share:.0%} of a core; raise cell.workers")
-    unsent = figures["requests_without_socket"]
+        yield f"client out of CPU: a worker used {share:.0%} of a core; raise cell.workers"
+
+
+def _out_of_sockets(unsent: int) -> Iterator[str]:
     if unsent:
-        reasons.append(
+        yield (
             f"client out of sockets: {unsent} requests were not sent for want of file descriptors or ports; "
             "raise the hard limit of open files, or cell.workers"
         )
-    whole = figures["whole_answer_share"]
+
+
+def _not_streamed(whole: float | None) -> Iterator[str]:
     if whole is not None and whole > MAX_WHOLE_SHARE:
-        reasons.append(
+        yield (
             f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and TPOT are none; "
             "server or client waited for a core, or something between them gathers events"
         )
-    return reasons
 
 
-def _late(figures: dict[str, Any]) -> list[str]:
-    reasons = []
+def _late(difference: Mapping[str, float | None]) -> Iterator[str]:
     for name in ("ttft_p50", "e2e_p50"):
-        value = figures["send_to_schedule_difference"][name]
+        value = difference[name]
         if value is not None and value > MAX_DIFFERENCE_P50:
-            reasons.append(f"client late: its own lateness is {value:.0%} of the {name.replace('_', ' ')}")
-    turns = figures.get("sessions", {})
-    if turns.get("early"):
-        reasons.append(f"client early: {turns['early']} turns were sent before what they wait for was over")
-    if turns.get("late"):
-        reasons.append(
-            f"client late: {turns['late']} turns were sent over {LATE_S:g} s after they were ready"
-        )
-    return reasons
+            yield f"client late: its own lateness is {value:.0%} of the {name.replace('_', ' ')}"
+
+
+def _late_turns(sessions: SessionHealth) -> Iterator[str]:
+    if sessions.early:
+        yield f"client early: {sessions.early} turns were sent before what they wait for was over"
+    if sessions.late:
+        yield f"client late: {sessions.late} turns were sent over {LATE_S:g} s after they were ready"
 
 
 def _send_to_schedule(result: SessionResult) -> dict[str, float | None]:

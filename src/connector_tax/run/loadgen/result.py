@@ -35,3 +35,8 @@ class SessionResult:
     given_up: str | None = None
     # Of a core, one per worker, while the window lasted.
     worker_cpu_share: list[float] = field(default_factory=list)
+
+    @property
+    def client_cpu_s(self) -> float:
+        """Of all of the client's processes."""
+        return sum(self.worker_cpu_s) + self.coordinator_cpu_s

@@ -7,10 +7,11 @@ costs time, never truth.
 """
 
 import re
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.request import Status
 from connector_tax.base.redaction import excerpt
 
@@ -81,7 +82,7 @@ class EventScanner:
         # Since the last token.
         self._tokenless_bytes = 0
         self.tokens = 0
-        self.usage: dict[str, Any] | None = None
+        self.usage: Foreign | None = None
         self.done = False
 
     def feed(self, data: bytes) -> int:
@@ -246,7 +247,7 @@ class EventScanner:
                 self.output_ids += _ids(choices[0].get("token_ids"), payload)
 
 
-def read_whole_answer(body: bytes) -> dict[str, Any]:
+def read_whole_answer(body: bytes) -> Foreign:
     """An answer that was not streamed.
 
     Raises:
@@ -276,13 +277,13 @@ def _ids(value: object, payload: bytes) -> list[int]:
     raise MalformedStream(f"token_ids that are none: {excerpt(payload[:MAX_SAID], 200)}")
 
 
-def _is_role_only(choice: dict[str, Any]) -> bool:
+def _is_role_only(choice: Foreign) -> bool:
     """Whether a chat's first delta names who speaks and has nothing to say yet: no text, no reasoning, no call of a tool."""
     delta = choice.get("delta")
     return isinstance(delta, dict) and "role" in delta and not any(v for k, v in delta.items() if k != "role")
 
 
-def _decoded(payload: bytes) -> dict[str, Any]:
+def _decoded(payload: bytes) -> Foreign:
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -25,7 +25,7 @@ from connector_tax.base.records.sessions import read_sessions
 from connector_tax.run.loadgen.counters import Counters
 from connector_tax.run.loadgen.descriptors import in_flight, raise_limit
 from connector_tax.run.loadgen.events import EventLog, handler_for
-from connector_tax.run.loadgen.generator import LoadGenerator, Workload
+from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports, Workload
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
 from connector_tax.run.loadgen.messages import (
     Abandon,
@@ -146,25 +146,23 @@ class Worker:
         events = handler_for(log)
         # What is in flight at once from T0 on is not to wait for connections.
         at_once = 0 if spec.arrival in OPEN_LOOP else min(ceil(in_flight(spec) / share.of), MOST_FIRST)
+        issuer = HttpIssuer(
+            job.target,
+            spec.asked,
+            events,
+            collect_ids=workload.collects_ids,
+            first_connections=at_once,
+        )
         generator = LoadGenerator(
-            spec,
-            share,
-            scheduler,
-            HttpIssuer(
-                job.target,
-                spec.asked,
-                events,
-                collect_ids=workload.collects_ids,
-                first_connections=at_once,
-            ),
-            workload,
+            Part(spec, share, scheduler, issuer, workload, job.token_times),
             self._counters,
+            Reports(
+                on_batch=lambda ended: self.mailbox.send(Batch.of(ended)),
+                on_stopped=lambda at_ns, exhausted: self.mailbox.send(Stopped(at_ns, exhausted)),
+                on_idle=self._finish,
+            ),
             stop_at_ns=job.stop_at_ns,
-            on_batch=lambda ended: self.mailbox.send(Batch.of(ended)),
-            on_stopped=lambda at_ns, exhausted: self.mailbox.send(Stopped(at_ns, exhausted)),
-            on_idle=self._finish,
             log=log,
-            token_times=job.token_times,
         )
         # Before connections take what files there are.
         stalls = StallWatch(self._loop)

@@ -1,21 +1,24 @@
 """One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import psutil
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
 from connector_tax.base.clock import read_clock_pair
+from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
+from connector_tax.base.documents.health import ClockHealth
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.steptime import (
     NO_RECORD,
-    ClockHealth,
+    StepCount,
     clock_health,
     count_steps,
     cut,
@@ -36,26 +39,34 @@ from connector_tax.run.measure.verdict import judge, refused
 from connector_tax.run.sampler.sampler import scrape_patiently
 
 
-def measure_one_cell(
-    spec: CellSpec,
-    folder: CellFolder,
-    *,
-    engine: RunningEngine,
-    pool: WorkerPool,
-    raw_metrics: Path,
-    step_log: Path | None,
-    document: dict[str, Any],
-    idle: dict[str, Any],
-    last_try: bool,
-) -> str | None:
-    """Measure ``spec`` and publish it at ``folder``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A launched engine and all that its cells are measured with.
 
-    Args:
+    Attributes:
         pool: the load generator's processes, used again for every cell of a launch.
         raw_metrics: where the sampler of this launch writes ``/metrics``.
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
-        document: what ``cell.json`` holds about plan, engine and code.
+        about: what ``cell.json`` holds about plan, engine and code.
         idle: what the engine took before the first cell; see ``run.engine.usage``.
+    """
+
+    engine: RunningEngine
+    pool: WorkerPool
+    raw_metrics: Path
+    step_log: Path | None
+    about: About
+    idle: IdleUse
+
+    @property
+    def has_clock(self) -> bool:
+        return self.engine.request.engine.virtual_gpu is not None
+
+
+def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_try: bool) -> str | None:
+    """Measure ``spec`` and publish it at ``folder``.
+
+    Args:
         last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
 
     Returns:
@@ -65,18 +76,19 @@ def measure_one_cell(
     Raises:
         LaunchError: the engine does not have its port to itself; the cell is unpublished.
     """
+    engine, connector = bench.engine, bench.engine.request.connector
     engine.check_port()
     temporary = open_cell(folder)
     cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine) or {})
     before, logged = _counters(engine), log_sizes(engine)
-    cpu_before, busy_before_s, start = cpu_seconds(engine), host_busy_seconds(), time.monotonic()
+    spent = _Spent.by_now(engine)
     clock = read_clock_pair()
     outcome = measure_cell(
         spec,
         target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
-        pool=pool,
+        pool=bench.pool,
         should_abort=engine.death,
-        queue=QueueTail(raw_metrics),
+        queue=QueueTail(bench.raw_metrics),
     )
     if outcome.window.overloaded:
         # What was given up must be gone before the next cell begins.
@@ -86,31 +98,16 @@ def measure_one_cell(
     death = engine.death()
     if death is not None and (not last_try or is_of_the_host(death)):
         return death
-    cpu_after, elapsed_s = {} if death else cpu_seconds(engine), time.monotonic() - start
-    loaded_s = {k: v - cpu_before[k] for k, v in cpu_after.items() if k in cpu_before}
-    # What is left is the sampler, the kernel's own threads, and whatever else runs here.
-    others_s = host_busy_seconds() - busy_before_s - sum(loaded_s.values()) - outcome.health["client_cpu_s"]
-    others_share = None if death else others_s / elapsed_s / (psutil.cpu_count() or 1)
-    window = outcome.window
-    cut([raw_metrics], window.t0_ns, window.drained_ns, temporary.metrics)
-    has_clock = engine.request.engine.virtual_gpu is not None
-    if step_log is not None or has_clock:
-        # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of the cell are out.
-        time.sleep(engine.step_flush_s * 1.5)
-    if step_log is not None:
-        raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
-        cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
-    device = _device_clock(engine, window, temporary) if has_clock else None
-    health = {**outcome.health, **({"device_clock": device.to_json()} if device is not None else {})}
-    if put_in := stand_ins(engine.request.folder / DEVICE_CLOCK):
-        health["stand_ins"] = put_in
+    cpu = spent.since(bench, outcome.session.client_cpu_s, died=death is not None)
+    window, records = outcome.window, _records(bench, outcome.window, temporary)
+    health = msgspec.structs.replace(
+        outcome.health, device_clock=records.device or UNSET, stand_ins=records.stand_ins or UNSET
+    )
     hits, external_hits, iterations = (
         _delta(before, after, name)
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
     )
-    connector = engine.request.connector
-    steps = count_steps(temporary.engine_step) if step_log is not None else None
-    has_connector = connector.kv_transfer_config is not None
+    steps, has_connector = records.steps, connector.kv_transfer_config is not None
     unheard = unheard_in(temporary.engine_step, steps) if has_connector and steps is not None else None
     verdict = judge(
         window,
@@ -124,38 +121,94 @@ def measure_one_cell(
         refused=None if death else refused(outcome.requests, error_since(engine, logged)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
         hooks_heard=unheard is None,
-        others_share=others_share,
-        clock_fault=(NO_RECORD if device is None else device.fault) if has_clock else None,
+        others_share=None if cpu.others_share is UNSET else cpu.others_share,
+        clock_fault=records.clock_fault,
         engine_death=death,
     )
     publish_cell(
         folder,
         outcome.requests,
-        {
-            **document,
-            "cell_id": spec.cell_id,
-            "spec": spec.to_json(),
-            "window": window.to_json(),
-            "clock": {"monotonic_ns": clock.monotonic_ns, "utc_ns": clock.utc_ns},
-            "health": health,
-            "verdict": verdict.word,
-            "reasons": list(verdict.reasons),
-            "flags": [*verdict.flags, *([] if cache is None else cache_flags(cache))],
-            **({} if cache is None else {"cache": cache}),
-            "prefix_cache_hits_delta": hits,
-            "external_prefix_cache_hits_delta": external_hits,
-            "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
-            "cpu": {
-                "loaded_s": loaded_s,
-                "others_share": others_share,
-                "elapsed_s": elapsed_s,
-                **idle,
-                "rss_mib": {} if death else rss_mib(engine),
-            },
-            "summary": summarise_cell(spec, window, outcome.requests),
-        },
+        CellDocument(
+            **msgspec.structs.asdict(bench.about),
+            cell_id=spec.cell_id,
+            spec=spec,
+            window=window,
+            clock=ClockPair(monotonic_ns=clock.monotonic_ns, utc_ns=clock.utc_ns),
+            health=health,
+            verdict=verdict.word,
+            reasons=verdict.reasons,
+            flags=(*verdict.flags, *(() if cache is None else cache_flags(cache))),
+            cache=UNSET if cache is None else cache,
+            prefix_cache_hits_delta=hits,
+            external_prefix_cache_hits_delta=external_hits,
+            steps=None if steps is None else StepTotals(**asdict(steps), iterations=iterations),
+            cpu=cpu,
+            summary=summarise_cell(spec, window, outcome.requests),
+        ),
     )
     return death
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """CPU seconds that the engine's processes, and the whole host, had spent at a moment."""
+
+    engine_s: dict[str, float]
+    host_s: float
+    at_s: float
+
+    @classmethod
+    def by_now(cls, engine: RunningEngine) -> "_Spent":
+        return cls(cpu_seconds(engine), host_busy_seconds(), time.monotonic())
+
+    def since(self, bench: Bench, client_cpu_s: float, *, died: bool) -> CpuUse:
+        """What was spent between then and now; of an engine that died nothing is known."""
+        engine_s = {} if died else cpu_seconds(bench.engine)
+        elapsed_s = time.monotonic() - self.at_s
+        loaded_s = {k: v - self.engine_s[k] for k, v in engine_s.items() if k in self.engine_s}
+        # What is left is the sampler, the kernel's own threads, and whatever else runs here.
+        others_s = host_busy_seconds() - self.host_s - sum(loaded_s.values()) - client_cpu_s
+        return CpuUse(
+            **msgspec.structs.asdict(bench.idle),
+            loaded_s=loaded_s,
+            others_share=None if died else others_s / elapsed_s / (psutil.cpu_count() or 1),
+            elapsed_s=elapsed_s,
+            rss_mib={} if died else rss_mib(bench.engine),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What engine and clock wrote of a cell.
+
+    Attributes:
+        steps: None where step timing is off.
+        device: of a virtual GPU; None where there is none, or where it left no record.
+        clock_fault: why the cell is not one of this device.
+    """
+
+    steps: StepCount | None
+    device: ClockHealth | None
+    clock_fault: str | None
+    stand_ins: tuple[str, ...]
+
+
+def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
+    """Cut the cell's part out of the launch's files."""
+    cut([bench.raw_metrics], window.t0_ns, window.drained_ns, cell.metrics)
+    if bench.step_log is not None or bench.has_clock:
+        # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of the cell are out.
+        time.sleep(bench.engine.step_flush_s * 1.5)
+    steps = None
+    if bench.step_log is not None:
+        raw = sorted(bench.step_log.parent.glob(f"{bench.step_log.stem}.*.jsonl"))
+        cut(raw, window.t0_ns, window.drained_ns, cell.engine_step)
+        steps = count_steps(cell.engine_step)
+    put_in = tuple(stand_ins(bench.engine.request.folder / DEVICE_CLOCK))
+    if not bench.has_clock:
+        return _Records(steps, None, None, put_in)
+    device = _device_clock(bench.engine, window, cell)
+    return _Records(steps, device, NO_RECORD if device is None else device.fault, put_in)
 
 
 def _device_clock(engine: RunningEngine, window: CellWindow, cell: CellFolder) -> ClockHealth | None:

@@ -1,13 +1,23 @@
-"""What a cell of ``connector-tax load`` found, with intervals; the document that ``summary.json`` holds."""
+"""``summary.json`` of ``connector-tax load``: what each cell found, with intervals."""
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from connector_tax.load.slo import RequestLimit
+from connector_tax.base.documents.health import Health
+from connector_tax.base.records.cell import CellSpec, CellWindow
 
-SCHEMA = 1
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+
+
+class RequestLimit(msgspec.Struct, frozen=True):
+    """A request is good if its latency is at most this; ``metric`` is one of ttft, tpot, e2e."""
+
+    metric: str
+    limit_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} <= {self.limit_ms:g} ms"
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -106,7 +116,7 @@ class LoadCell(msgspec.Struct, frozen=True):
     """
 
     cell_id: str
-    spec: dict[str, Any]
+    spec: CellSpec
     requests: dict[str, int]
     n_scheduled: int
     rate_per_s: float | None
@@ -118,8 +128,8 @@ class LoadCell(msgspec.Struct, frozen=True):
     prefix_cache: dict[str, float | None] | None
     flags: tuple[str, ...]
     not_believed: tuple[str, ...]
-    health: dict[str, Any]
-    window: dict[str, Any]
+    health: Health
+    window: CellWindow
     demand: Demand | None = None
     cut: Cut | None = None
     first_failure: str | None = None
@@ -160,14 +170,16 @@ class Found(msgspec.Struct, frozen=True):
     unit: str = "requests/s"
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """``summary.json``.
 
     Attributes:
         search: what ``--find-rate`` came to; None without.
     """
 
-    schema: int
+    REMEDY: ClassVar[str] = "Load the server again, or use the version that wrote it."
+
+    schema: Literal[1] = 1
     version: str
     started_utc: str
     base_url: str
@@ -177,3 +189,10 @@ class Summary(msgspec.Struct, frozen=True):
     workers: int
     cells: tuple[LoadCell, ...]
     search: Found | None = None
+
+    def to_json(self) -> Any:
+        """Without the parameters that a cell's load pattern does not have."""
+        value = msgspec.to_builtins(self)
+        for cell, row in zip(self.cells, value["cells"], strict=True):
+            row |= {"spec": cell.spec.to_json(), "window": cell.window.to_json()}
+        return value

@@ -1,0 +1,39 @@
+"""What ``fleet``, ``check`` and ``load`` wrote before their documents had types, frozen: each still reads, and is written the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.documents.check import Check
+from connector_tax.base.documents.fleet import Fleet
+from connector_tax.base.documents.load import Summary
+from connector_tax.base.documents.reading import document_of, read_document
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json, to_json
+
+FROZEN = Path(__file__).parents[2] / "data" / "commands"
+DOCUMENTS: dict[str, Any] = {"check.json": Check, "fleet.json": Fleet, "load.json": Summary}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_of_an_earlier_version_reads_and_is_written_the_same(name: str) -> None:
+    found = read_document(FROZEN / name, DOCUMENTS[name])
+    assert json.loads(to_json(found)) == read_json(FROZEN / name)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_an_unknown_version_is_refused(name: str) -> None:
+    value = read_json(FROZEN / name)
+    version = "schema_version" if "schema_version" in value else "schema"
+    with pytest.raises(ArtifactError, match=rf"{name}: .*\b2\b.*{DOCUMENTS[name].REMEDY}"):
+        document_of({**value, version: 2}, DOCUMENTS[name], name)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_value_of_another_kind_is_refused_with_its_place(name: str) -> None:
+    value = read_json(FROZEN / name)
+    part = {"check.json": "deciding", "fleet.json": "engines", "load.json": "cells"}[name]
+    with pytest.raises(ArtifactError, match=rf"{name}: Expected `array`, got `str` - at `\$\.{part}`\. "):
+        document_of({**value, part: "none"}, DOCUMENTS[name], name)
