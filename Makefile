@@ -61,10 +61,14 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
 TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/vllm
 UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%)
+# Campaigns that are asked what becomes of them, and not how long a request took: two at a time.
+BESIDE := $(patsubst %,tests/emulated/test_%.py,failures_are_results kill_and_resume no_planted_secret_is_kept odd_places phase_c phase_d \
+  repeated_launches)
 
 test: lint  ## everything that CI runs
 	$(BIN)/python -m pytest $(UNTIMED)
-	$(BIN)/python -m pytest $(TIMED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(BESIDE)
+	$(BIN)/python -m pytest $(TIMED) $(BESIDE:%=--ignore=%)
 
 test-quick: lint  ## without the load generator's, the embedded engine's and real vLLM's runs
 	$(BIN)/python -m pytest $(UNTIMED)
