@@ -43,7 +43,7 @@ def test_the_lowest_rate_in_place_of_a_reference_rate_may_hold_queueing(aggregat
     """Requests that failed saturate a cell as well, and queue nowhere."""
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
     (flag,) = headline(aggregate)["flags"]
-    assert flag.endswith("; the lowest rate stands in for ref_safe, and the tax may hold queueing")
+    assert flag.endswith("; plain's lowest rate stands in for ref_safe, and the tax may hold queueing")
 
 
 def test_the_headline_says_what_its_tax_holds(aggregate: dict[str, Any]) -> None:
