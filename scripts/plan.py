@@ -22,12 +22,12 @@ def main() -> None:
     args = parser.parse_args()
     config = load_campaign(args.configfile)
     path = CampaignFolder(args.root / config.campaign).campaign_file
-    earlier = read_campaign_file(path) if path.exists() else {}
+    earlier = read_campaign_file(path) if path.exists() else None
     now = datetime.now(UTC)
     document = campaign_document(
         config,
-        date=earlier.get("date") or args.date or f"{now:%Y-%m-%d}",
-        created_utc=earlier.get("created_utc") or f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        date=(earlier and earlier.date) or args.date or f"{now:%Y-%m-%d}",
+        created_utc=(earlier and earlier.created_utc) or f"{now:%Y-%m-%dT%H:%M:%SZ}",
     )
     changed = write_text_if_changed(path, to_json(document))
     if args.print_path:

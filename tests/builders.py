@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import yaml
 
@@ -17,6 +18,8 @@ from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import RUN_FILES, CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.documents.cell import About, cell_of
+from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.files import append_lines, to_json, write_json, write_text, write_text_if_changed
 from connector_tax.base.plan import campaign_document, cells_of, launch_spec, run_order, spec_hash
 from connector_tax.base.records.cell import CellSpec, CellWindow, Phase, is_repeat
@@ -37,7 +40,17 @@ ENGINE: dict[str, Any] = {
     "gpu": ["GPU 0: NVIDIA H20 (UUID: GPU-1)"],
     "host": {"kernel": "6.1", "cpu": "Xeon", "cores": 32, "memory_mib": 262144},
 }
+IDENTITY = msgspec.convert(ENGINE, EngineIdentity)
 CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
+
+# What a launch says of its cells.
+ABOUT = About(
+    campaign="demo",
+    connector="plain",
+    phase="a",
+    engine=IDENTITY,
+    code=msgspec.convert(CODE, CodeVersion),
+)
 
 Change = Callable[[list[RequestRecord]], list[RequestRecord]]
 StepLines = Callable[[CellWindow, "Behaviour", np.random.Generator, int], Iterable[str]]
@@ -172,7 +185,7 @@ class Campaign:
             status="measured",
             cell_ids=[c.cell_id for c in run.finished_cells()],
             step_timing_available=self.step_timing,
-            engine=ENGINE,
+            engine=IDENTITY,
         )
 
     def cell(
@@ -180,7 +193,7 @@ class Campaign:
     ) -> CellFolder:
         """One finished cell."""
         behaviour = self.behaviours.get(connector, Behaviour())
-        has_connector = launch_spec(self.config, connector)["kv_transfer_config"] is not None
+        has_connector = launch_spec(self.config, connector).has_connector
         if has_connector and behaviour.hooks_us is None:
             behaviour = replace(behaviour, hooks_us=(0.0, 0.0, 0.0))
         if spec.recorded is False:
@@ -196,32 +209,31 @@ class Campaign:
         if self.step_timing and spec.recorded is not False:
             lines = self.step_lines(window, behaviour, rng, self.max_steps)
             append_lines(temporary.engine_step, lines)
-        publish_cell(
-            folder,
-            requests,
-            {
-                "campaign": self.config.campaign,
-                "connector": connector,
-                "phase": spec.phase,
-                "launch": launch_spec(self.config, connector),
-                "engine": ENGINE,
-                "code": CODE,
-                "attempt": 1,
-                "spec_hash": spec_hash(self.config, connector, spec),
-                "cell_id": spec.cell_id,
-                "spec": spec.to_json(),
-                "window": window.to_json(),
-                "clock": {"monotonic_ns": self._now_ns, "utc_ns": UTC_NS + self._now_ns},
-                "health": {},
-                "verdict": "valid",
-                "reasons": [],
-                "flags": [],
-                "prefix_cache_hits_delta": 0.0,
-                "cpu": {"loaded_s": {}, "elapsed_s": 0.0, "idle_share": {}, "spinning": [], "rss_mib": {}},
-                "summary": summarise_cell(spec, window, requests),
-                **document,
-            },
-        )
+        value = {
+            "schema": 1,
+            "campaign": self.config.campaign,
+            "connector": connector,
+            "phase": spec.phase,
+            "launch": msgspec.to_builtins(launch_spec(self.config, connector)),
+            "engine": ENGINE,
+            "code": CODE,
+            "attempt": 1,
+            "spec_hash": spec_hash(self.config, connector, spec),
+            "cell_id": spec.cell_id,
+            "spec": spec.to_json(),
+            "window": window.to_json(),
+            "clock": {"monotonic_ns": self._now_ns, "utc_ns": UTC_NS + self._now_ns},
+            "health": {},
+            "verdict": "valid",
+            "reasons": [],
+            "flags": [],
+            "prefix_cache_hits_delta": 0.0,
+            "cpu": {"loaded_s": {}, "elapsed_s": 0.0, "idle_share": {}, "spinning": [], "rss_mib": {}},
+            "summary": msgspec.to_builtins(summarise_cell(spec, window, requests)),
+            "files": {},
+            **document,
+        }
+        publish_cell(folder, requests, cell_of(value, "the cell that a test wants"))
         self._now_ns = window.drained_ns + NS_PER_S
         return folder
 
@@ -268,8 +280,8 @@ def reseal(folder: CellFolder) -> None:
     from connector_tax.base.artifacts.cells import file_entry, read_cell
 
     document = read_cell(folder)
-    document["files"] = {name: file_entry(folder.path / name) for name in document["files"]}
-    write_json(folder.cell_json, document)
+    files = {name: file_entry(folder.path / name) for name in document.files}
+    write_json(folder.cell_json, msgspec.structs.replace(document, files=files))
 
 
 def fail(every: int, status: str = "timeout") -> Change:

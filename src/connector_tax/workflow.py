@@ -5,7 +5,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 
 import os
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+import msgspec
 from snakemake.cli import parse_args
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -31,6 +32,7 @@ from connector_tax.base.plan import (
     run_order,
     run_spec_hash,
 )
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
 
@@ -142,7 +144,8 @@ class Study:
         return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)
 
     def launches_hash(self) -> str:
-        return hash_of([launch_spec(self.config, c) for c in self.config.connector_ids])
+        launches = [launch_spec(self.config, c) for c in self.config.connector_ids]
+        return hash_of(msgspec.to_builtins(launches))
 
     def receipts_before(self, phase: Phase) -> list[str]:
         """What must have ended before Phase D or a block of repeats begins: the block before it, or all earlier phases."""
@@ -203,17 +206,17 @@ class Study:
             if not self.measuring:
                 if not path.exists():
                     return
-                analysis = document["config"]["analysis"]
+                analysis = document.config["analysis"]
                 document = read_campaign_file(path)
                 config_of(document)  # refuses what another version wrote
-                document["config"]["analysis"] = analysis
+                document = msgspec.structs.replace(document, config={**document.config, "analysis": analysis})
             write_text_if_changed(path, to_json(document))
         except ConnectorTaxError as error:
             stop(str(error))
 
 
 def open_study(
-    config: Mapping[str, Any], where: str, *, measuring: bool, environment: MutableMapping[str, str]
+    config: Foreign, where: str, *, measuring: bool, environment: MutableMapping[str, str]
 ) -> Study:
     """Check the config and find the campaign's folder and date; ends the run on a mistake.
 
@@ -230,13 +233,15 @@ def open_study(
             folder.refuse_links()
         else:
             folder.links()
-        earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else {}
+        earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     except ConnectorTaxError as error:
         stop(str(error))
     today = environment.setdefault(DATE_VARIABLE, f"{datetime.now(UTC):%Y-%m-%d}")
     if not is_date(today):
         stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
-    return Study(campaign, folder, earlier.get("date", today), earlier.get("created_utc"), measuring)
+    if earlier is None:
+        return Study(campaign, folder, today, None, measuring)
+    return Study(campaign, folder, earlier.date, earlier.created_utc or None, measuring)
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """What the config's schema lets be measured the analysis can read: a campaign is refused before the first launch, or not at all.
 
 Every number of ``workflow/schemas/config.schema.yaml`` is put to its bounds and, where it has none, far beyond any; what the config
-takes then goes through the files of a campaign and is held against ``read/ingest/form.py``, as the analysis does.
+takes then goes through the files of a campaign and is held against the types in ``base/documents/``, as the analysis does.
 """
 
 import json
@@ -17,18 +17,16 @@ import yaml
 import connector_tax.base.config.load
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
+from connector_tax.base.documents.campaign import asked_of, campaign_of
+from connector_tax.base.documents.cell import cell_of
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, to_json
 from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.form import (
-    fault_of_campaign,
-    fault_of_cell,
-    fault_of_preflight,
-    fault_of_rates,
-)
 from connector_tax.read.stats.reference import SMALLEST_FRACTION
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -169,17 +167,18 @@ def test_what_the_config_takes_the_analysis_reads(name: str) -> None:
         beyond = value in (HUGE_INT, HUGE_FLOAT, -HUGE_INT, -HUGE_FLOAT)
         assert name in REFUSED or beyond or (place(way), value) in EXCLUDED, error
         return
-    document = read_again(campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    assert fault_of_campaign(document) is None
+    written = read_again(campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
+    document = campaign_of(written, "campaign.json")
+    asked_of(document, "campaign.json")
     assert Belonging.to(document)[1] is None
     for rates in reference_rates(config):
-        assert fault_of_rates(rates) is None
-        given = ReferenceRates.of_document(rates)
+        given = document_of(rates, ReferenceRatesFile, "reference_rates.json").rates
         for phase in config.phases:
             for spec in cells_of(config, "plain", phase, None if phase == "a" else given):
-                assert fault_of_cell(cell_document(spec)) is None
+                cell_of(cell_document(spec), "cell.json")
     lengths = {str(s.input_tokens): 0.1 for s in cells_of(config, "plain", "a")}
-    assert fault_of_preflight({"configs": {"plain": {"decision": "include", "prompt_s": lengths}}}) is None
+    status = {"configs": {"plain": {"decision": "include", "prompt_s": lengths}}}
+    document_of(status, PreflightStatus, "preflight_status.json")
 
 
 def read_again(document: Any) -> Any:
@@ -201,6 +200,10 @@ def cell_document(spec: CellSpec) -> Any:
     length_ns = round(1e9 * (spec.warmup_s + spec.max_cell_s + spec.drain_timeout_s))
     clock = {"monotonic_ns": 10**18, "utc_ns": 2 * 10**18}
     document = {
+        "campaign": "demo",
+        "connector": "plain",
+        "phase": spec.phase,
+        "cell_id": spec.cell_id,
         "engine": ENGINE,
         "code": CODE,
         "verdict": "valid",
@@ -211,7 +214,7 @@ def cell_document(spec: CellSpec) -> Any:
         "files": {},
         "clock": clock,
         "spec": spec.to_json(),
-        "window": {**window, "drained_ns": 10**18 + length_ns},
+        "window": {**window, "drained_ns": 10**18 + length_ns, "min_completed_reached": True},
     }
     tokens = spec.cached_tokens
     if tokens is not None:

@@ -20,7 +20,7 @@ from connector_tax.base.files import write_json
 from connector_tax.base.plan import cells_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from builders import DATE, ENGINE, Behaviour, Campaign, campaign_config, reseal
+from builders import DATE, IDENTITY, Behaviour, Campaign, campaign_config, reseal
 from hostile import COMMANDS, DOCUMENTS, IRREGULAR, KINDS, PATHS, Watch, put, watched
 from read_through import Result, read
 
@@ -221,7 +221,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
 
 def receipt_of(folder: CampaignFolder, connector: str, ids: list[str]) -> None:
     write_receipt(
-        folder.run(DATE, connector, "a"), campaign="demo", status="measured", cell_ids=ids, step_timing_available=True, engine=ENGINE
+        folder.run(DATE, connector, "a"), campaign="demo", status="measured", cell_ids=ids, step_timing_available=True, engine=IDENTITY
     )  # fmt: skip
 
 

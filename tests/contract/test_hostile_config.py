@@ -17,12 +17,11 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.load import load_campaign
+from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, to_json
-from connector_tax.base.forms import misfit
 from connector_tax.base.opening import is_bare
 from connector_tax.base.plan import campaign_document, config_of
-from connector_tax.base.plan.campaign import NAMES
 from connector_tax.read.report.status import status_text
 from connector_tax.run.engine.command import engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
@@ -45,8 +44,7 @@ def demo() -> dict[str, Any]:
 def stored(config: CampaignConfig) -> Any:
     """What is read back of ``campaign.json``."""
     document = campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z")
-    assert misfit(document, NAMES) is None
-    return parse_json(to_json(document).encode())
+    return campaign_of(parse_json(to_json(document).encode()), "campaign.json")
 
 
 CONFIG_PLACES: dict[str, Callable[[dict[str, Any], Any], Any]] = {

@@ -169,7 +169,8 @@ def test_a_receipt_of_a_cell_elsewhere_costs_itself(copied: Path, cell_id: str) 
     found = aggregate(read_campaign(copied))
     assert [c["usable"] for c in found["cells"]] == [True, True]
     said = {p["what"] for p in found["problems"] if p["where"] == f"{RUN}/receipt.json"}
-    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}"}
+    remedy = "Remove it and start again; cells are kept."
+    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}. {remedy}"}
 
 
 # --- aggregate.json: somebody sends nothing but that.

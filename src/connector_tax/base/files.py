@@ -10,10 +10,12 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular, read_whole
@@ -80,7 +82,13 @@ def _stored(text: str) -> bytes:
 
 
 def to_json(value: Any) -> Document:
-    """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for."""
+    """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for.
+
+    Args:
+        value: JSON, or a document of ``base/documents``.
+    """
+    if isinstance(value, msgspec.Struct):
+        value = value.to_json() if hasattr(value, "to_json") else msgspec.to_builtins(value)
     return Document(json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -141,7 +149,7 @@ def _of_64_bits(text: str) -> int:
     return int(text)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, T]]) -> dict[str, T]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -209,7 +217,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_of(value: Mapping[str, Any] | list[Any]) -> str:
+def hash_of(value: Any) -> str:
     """First 16 hex digits of the SHA-256 of the canonical JSON of ``value``."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ def s_to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-# Of a number that an engine is given; what is written down with it is read again (``read/ingest/form.py``).
+# Of a number that an engine is given; what is written down with it is read again (``records/bounds.py``).
 MOST_TOKENS = 10**12
 # As vLLM's command line has them (``human_readable_int``): small letters are decimal, capitals binary.
 _SUFFIXES = {letter: 1000**k for k, letter in enumerate("kmgt", 1)}

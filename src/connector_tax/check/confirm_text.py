@@ -6,8 +6,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from connector_tax.base.documents.health import MAX_LATE_SHARE
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.steptime import MAX_LATE_SHARE
 from connector_tax.check.campaigns import mode_words
 from connector_tax.check.conclusions import (
     BOTH,

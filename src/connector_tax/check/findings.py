@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.documents.reading import as_json
+from connector_tax.base.documents.settings import Settings
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, Launch
 from connector_tax.check.lateness import counts
@@ -16,7 +18,7 @@ from connector_tax.read.stats.launches import MIN_BLOCKS
 from connector_tax.read.stats.repeats import repeats
 from connector_tax.read.stats.step_slopes import hook_costs, launch_steps, slopes
 from connector_tax.read.stats.taxes import LATENCIES
-from connector_tax.run.engine.settings import Settings, resolved_settings
+from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.measure.deaths import Death
 
 CONFIDENCE = 0.95
@@ -126,7 +128,7 @@ def read_findings(
         replace(_mode(campaigns, mode, own, failed.get(mode)), deaths=tuple(died[mode]))
         for mode, own in data.items()
     )
-    engine: dict[str, Any] = next((c.document["engine"] for d in data.values() for c in d.cells()), {})
+    engine: dict[str, Any] = as_json(next((c.document.engine for d in data.values() for c in d.cells()), {}))
     first = next(iter(data.values()))
     return Findings(
         campaigns,

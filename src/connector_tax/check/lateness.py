@@ -5,16 +5,16 @@ with free cores it has not to. How late each result came is on record, so such a
 """
 
 import math
-from typing import Any
 
-from connector_tax.base.steptime.device_clock import RAN_LATE
+from connector_tax.base.documents.cell import CellDocument
+from connector_tax.base.documents.health import RAN_LATE
 from connector_tax.read.stats.cells import CellEstimates
 
 # Of the device's time. A campaign's cells count up to 2 %; the verdict of a check holds what comes of more.
 MOST_LATE_SHARE = 0.05
 
 
-def only_late(document: dict[str, Any]) -> bool:
+def only_late(document: CellDocument) -> bool:
     """Whether a cell is valid, or has a clock that ran late and no other fault."""
     reasons = document["reasons"]
     return document["verdict"] == "valid" or (
@@ -22,7 +22,7 @@ def only_late(document: dict[str, Any]) -> bool:
     )
 
 
-def counts(document: dict[str, Any], *, over_blocks: bool = False) -> bool:
+def counts(document: CellDocument, *, over_blocks: bool = False) -> bool:
     """As ``only_late``, and not by more than ``MOST_LATE_SHARE``.
 
     Args:

@@ -8,11 +8,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.files import read_json
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, Launch, mode_words
@@ -170,7 +170,7 @@ def _forget_invalid_of(run: RunFolder, over_blocks: bool) -> int:
     return len(lost)
 
 
-def _spoilt(document: dict[str, Any], over_blocks: bool) -> bool:
+def _spoilt(document: CellDocument, over_blocks: bool) -> bool:
     return not counts(document, over_blocks=over_blocks) and death_of(document) is None
 
 

@@ -5,7 +5,6 @@ It needs no download: the model has the shape of config/models/ and random weigh
 
 import argparse
 import os
-from typing import Any
 
 import yaml
 
@@ -13,6 +12,7 @@ from connector_tax.base.command import Command
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_text
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.check.request import model_folder
 from connector_tax.commands.run import start_snakemake
 from connector_tax.run.engine.gpu_host import lacking
@@ -56,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
     start_snakemake(path, 1, "--quiet", "rules")
 
 
-def on_virtual_gpu(config: dict[str, Any]) -> dict[str, Any]:
+def on_virtual_gpu(config: Foreign) -> Foreign:
     """The same campaign with a clock in place of the card, and NIXL as it runs beside one."""
     engine = config["engine"]
     args = {k: v for k, v in engine["args"].items() if k not in ("load_format", "gpu_memory_utilization")}

@@ -6,9 +6,9 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
 from connector_tax.base.config import load_campaign
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import read_json
-from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
 from connector_tax.run.rehearsal.earlier import read_aggregate
 from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_lines
@@ -46,7 +46,7 @@ def _run(args: argparse.Namespace) -> int:
         ]
         if args.hours is not None:
             earlier = read_aggregate(CampaignFolder(args.earlier).aggregate)
-            rates = ReferenceRates.of_document(read_json(CampaignFolder(root).reference_rates))
+            rates = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
             config = load_campaign(args.configfile)
             lines += ["", *hours_lines(earlier, config, rates, times, args.hours)]
         print("\n".join(lines))

@@ -126,9 +126,8 @@ def settings_of(data: CampaignData, config: str) -> dict[str, Any]:
         f"scheduler_config.{name}": token_count(args.get(name))
         for name in ("max_num_seqs", "max_num_batched_tokens")
     }
-    diff = data.engine_diff or {}
-    changed = diff.get("configs", {}).get(config) or {}
-    told = {**(diff.get("plain") or {}), **{name: both["own"] for name, both in changed.items()}}
+    changed = data.changes.get(config) or {}
+    told = {**data.plain_settings, **{name: both["own"] for name, both in changed.items()}}
     return resolved | {name: value for name, value in told.items() if value is not None}
 
 

@@ -2,17 +2,38 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from connector_tax.base.artifacts.cells import open_cell, publish_cell, read_cell, reusable
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
+from connector_tax.base.documents.cell import CellDocument, ClockPair, CpuUse
+from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of, write_json
+from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 
 REQUEST = RequestRecord(0, 1, 2, 3, 4, 5, "ok", 8, 16, 0, 0, "window")
-DOCUMENT = {"spec_hash": "abc", "verdict": "valid", "reasons": []}
+DOCUMENT = CellDocument(
+    campaign="c",
+    connector="plain",
+    phase="a",
+    engine=EngineIdentity(versions={}, gpu=(), host={}),
+    code=CodeVersion(loadgen_sha256="x"),
+    spec_hash="abc",
+    cell_id="r1_8x16",
+    spec=CellSpec("a", 1.0, 8, 16, "fixed", 1.0, 1.0, 1, 2.0, 1.0, 8, 1, 10, 20),
+    window=CellWindow(0, 1, 2, 3, True),
+    clock=ClockPair(monotonic_ns=0, utc_ns=0),
+    health=Health(),
+    verdict="valid",
+    reasons=(),
+    flags=(),
+    cpu=CpuUse(),
+)
 
 
 def a_run(tmp_path: Path):  # type: ignore[no-untyped-def]
@@ -44,8 +65,8 @@ def test_each_file_of_a_cell_is_listed_with_its_checksum(tmp_path: Path) -> None
     cell = a_run(tmp_path).cell("r1_8x16")
     open_cell(cell)
     publish_cell(cell, [REQUEST], DOCUMENT)
-    entry = read_cell(cell)["files"]["requests_A_r1_8x16.jsonl"]
-    assert entry == {"bytes": cell.requests.stat().st_size, "sha256": sha256_of(cell.requests)}
+    entry = read_cell(cell).files["requests_A_r1_8x16.jsonl"]
+    assert (entry.bytes, entry.sha256) == (cell.requests.stat().st_size, sha256_of(cell.requests))
 
 
 def test_measuring_a_cell_again_replaces_it_whole(tmp_path: Path) -> None:
@@ -53,8 +74,8 @@ def test_measuring_a_cell_again_replaces_it_whole(tmp_path: Path) -> None:
     for spec_hash in ("old", "new"):
         temporary = open_cell(cell)
         (temporary.path / f"only_{spec_hash}.txt").write_text("x")
-        publish_cell(cell, [REQUEST], {**DOCUMENT, "spec_hash": spec_hash})
-    assert read_cell(cell)["spec_hash"] == "new"
+        publish_cell(cell, [REQUEST], msgspec.structs.replace(DOCUMENT, spec_hash=spec_hash))
+    assert read_cell(cell).spec_hash == "new"
     assert not (cell.path / "only_old.txt").exists()
     assert [p.name for p in cell.path.parent.iterdir()] == ["r1_8x16"]
 
@@ -70,7 +91,7 @@ def test_a_receipt_written_again_is_not_touched(tmp_path: Path) -> None:
         before = run.receipt.stat().st_mtime_ns
     write_receipt(run, campaign="c", status="measured", cell_ids=["r1_8x16"])
     assert run.receipt.stat().st_mtime_ns == before
-    assert read_receipt(run).cells[0]["verdict"] == "valid"
+    assert read_receipt(run).cells[0].verdict == "valid"
 
 
 def test_a_receipt_cannot_name_a_cell_that_is_not_there(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.artifacts.thinning import LEFT_OUT, RULE, thin
+from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_json
 from connector_tax.read.ingest import read_campaign
@@ -61,7 +61,7 @@ def test_step_records_are_kept_at_the_reference_rates_and_named_where_they_are_n
         names = sorted(p.name for p in cell.parent.iterdir() if p.name != "cell.json")
         assert names == sorted(document["files"])
         assert any(n.startswith("engine_step") and n.endswith(".jsonl.gz") for n in names) == is_kept
-        assert [n for n in document[LEFT_OUT] if n.startswith("engine_step")] == [] or not is_kept
+        assert [n for n in document["left_out_streams"] if n.startswith("engine_step")] == [] or not is_kept
     assert found == {True, False}
 
 

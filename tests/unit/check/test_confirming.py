@@ -8,9 +8,9 @@ import pytest
 from made import DATE, QUIET, Campaign, measured, request
 
 from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.documents.health import RAN_LATE
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file
-from connector_tax.base.steptime import RAN_LATE
 from connector_tax.check import command, confirm
 from connector_tax.check.campaigns import Campaigns
 from connector_tax.check.command import run_check

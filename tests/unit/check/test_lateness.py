@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from made import GIVEN, QUIET, Behaviour, measured
 
+from connector_tax.base.documents.health import RAN_LATE
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.base.steptime.device_clock import RAN_LATE
 from connector_tax.check.document import check_json
 from connector_tax.check.findings import Findings, read_findings
 from connector_tax.check.lateness import counts, only_late

@@ -10,6 +10,7 @@ from made import DATE, Campaign, request
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file
@@ -113,7 +114,7 @@ def test_preflight_without_launches_includes_what_nothing_speaks_against(
     folder = campaigns.folders["async"]
     monkeypatch.setattr(
         "connector_tax.run.measure.preflight.identity_with_model",
-        lambda *a: {"versions": {"vllm": "0.32.0"}, "gpu": [], "cuda": None},
+        lambda *a: EngineIdentity(versions={"vllm": "0.32.0"}, gpu=(), cuda=None, host={}),
     )
     monkeypatch.setattr("connector_tax.run.measure.preflight.refuse_misfit", lambda *a: None)
     monkeypatch.setattr("connector_tax.run.measure.preflight.too_large", lambda *a: None)

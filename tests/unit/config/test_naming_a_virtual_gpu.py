@@ -5,16 +5,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.gpu import GPUS
 from connector_tax.base.config.secrets import hand_on, with_originals
+from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
 from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.launch import LaunchSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, SMALL, campaign_config
@@ -109,16 +112,18 @@ def test_another_gpu_is_another_measurement() -> None:
 def test_a_campaign_file_gives_the_same_gpu_back() -> None:
     """Through JSON, which has no tuples: a cell's launch is held against the campaign's."""
     config = clocked_campaign("m", {"step": STEP})
-    document = json.loads(json.dumps(campaign_document(config, date="2026-01-01", created_utc="x")))
-    assert config_of(document) == config
-    assert json.loads(json.dumps(launch_spec(config, "plain"))) == launch_spec(config, "plain")
+    text = to_json(campaign_document(config, date="2026-01-01", created_utc="x"))
+    assert config_of(campaign_of(json.loads(text), "campaign.json")) == config
+    launch = launch_spec(config, "plain")
+    assert msgspec.json.decode(msgspec.json.encode(launch), type=LaunchSpec) == launch
 
 
 def test_a_campaign_with_a_secret_is_handed_on_with_its_gpu() -> None:
     """What processes inherit and what campaign.json says are one document but for the secret."""
     config = clocked_campaign("m", env={"HF_TOKEN": "hf_abcdefghijklmnop"})
-    document = json.loads(to_json(campaign_document(config, date="2026-01-01", created_utc="x")))
-    assert "hf_abc" not in json.dumps(document)
+    text = to_json(campaign_document(config, date="2026-01-01", created_utc="x"))
+    assert "hf_abc" not in text
+    document = campaign_of(json.loads(text), "campaign.json")
     environment: dict[str, str] = {}
     hand_on(config, environment)
     assert config_of(with_originals(document, environment)) == config
@@ -127,7 +132,7 @@ def test_a_campaign_with_a_secret_is_handed_on_with_its_gpu() -> None:
 def test_a_campaign_from_before_has_none() -> None:
     config = campaign_config(**SMALL)
     document = campaign_document(config, date="2026-01-01", created_utc="x")
-    assert "virtual_gpu" not in document["config"]["engine"]
+    assert "virtual_gpu" not in document.config["engine"]
     assert config_of(document).engine == replace(config.engine, virtual_gpu=None)
 
 

@@ -16,6 +16,7 @@ from connector_tax.base.config.secrets import (
     with_references,
     without_harmless_references,
 )
+from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
@@ -28,11 +29,9 @@ def campaign(**engine: Any) -> CampaignConfig:
     return parse_campaign({**DEMO, "engine": {**DEMO["engine"], **engine}}, where="a.yaml")
 
 
-def stored(config: CampaignConfig) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(
-        to_json(campaign_document(config, date="2026-11-20", created_utc=""))
-    )
-    return document
+def stored(config: CampaignConfig) -> CampaignDocument:
+    text = to_json(campaign_document(config, date="2026-11-20", created_utc=""))
+    return campaign_of(json.loads(text), "campaign.json")
 
 
 def hashes(config: CampaignConfig) -> tuple[str, str]:
@@ -107,7 +106,7 @@ def test_who_inherits_the_config_launches_and_hashes_with_the_originals() -> Non
     environment: dict[str, str] = {}
     hand_on(config, environment)
     document = stored(config)
-    assert "one-key-1" not in json.dumps(document)
+    assert "one-key-1" not in json.dumps(document.config)
     again = config_of(with_originals(document, environment))
     assert again == config and hashes(again) == hashes(config)
 

@@ -167,7 +167,7 @@ def test_receipt_and_environment_name_the_same_card(
     plain = campaign_config("config.yaml").connector("plain")
     cards = cards_of(engine)
     identity = engine_identity(engine, cards)
-    assert identity["gpu"] == [f"GPU 1: NVIDIA H20 (UUID: {B})"]
+    assert identity.gpu == (f"GPU 1: NVIDIA H20 (UUID: {B})",)
     text = env_text(engine, plain, identity, cards)
     assert "\nCUDA_VISIBLE_DEVICES=1\n" in text and "\nCUDA_DEVICE_ORDER=PCI_BUS_ID\n" in text
     assert B in text and A not in text
@@ -187,7 +187,7 @@ def test_an_interpreter_that_greets_is_asked_all_the_same(
     python.write_text(f'#!/bin/sh\necho Welcome to the cluster\n{sys.executable} "$@"\necho Bye\n')
     python.chmod(0o755)
     asked = engine_identity(replace(engine, python=str(python)), Cards((), 0))
-    assert asked["versions"]["python"] == platform.python_version()
+    assert asked.versions["python"] == platform.python_version()
     python.write_text("#!/bin/sh\necho Welcome to the cluster\n")
     with pytest.raises(EngineError, match="is it a Python interpreter"):
         engine_identity(replace(engine, python=str(python)), Cards((), 0))
@@ -205,7 +205,7 @@ def test_cuda_is_read_off_the_engines_torch(
 
     def told(line: str) -> Any:
         version.write_text(f"__version__ = '2.11.0'\n{line}\nhip = None\n")
-        return engine_identity(engine, Cards((), 0))["cuda"]
+        return engine_identity(engine, Cards((), 0)).cuda
 
     assert told("cuda: Optional[str] = '13.0'") == "13.0"
     assert told("cuda = '12.8'") == "12.8"

@@ -5,23 +5,25 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import to_json
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python
 from connector_tax.run.engine.gpus import cards_of
-from connector_tax.run.engine.identity import device_identity, engine_identity, env_text
+from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.memory import too_large
 from connector_tax.run.engine.model_files import missing_from_host
-from connector_tax.run.engine.patching import step_timing_of
+from connector_tax.run.engine.patching import Report, step_timing_of
 from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, remove_copy, write_gpu
+from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
 from connector_tax.run.measure.preflight import missing_modules
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -38,15 +40,16 @@ def model(tmp_path: Path) -> Path:
 def test_the_document_is_what_the_plugin_reads(model: Path) -> None:
     document = gpu_document(clocked_campaign(model).engine)
     assert document is not None
-    assert set(document) == {
+    written = json.loads(to_json(document))
+    assert set(written) == {
         *("schema", "name", "compute_capability", "memory_bytes", "kv_cache_bytes", "step", "host"),
         "host_link_bytes_per_s",
     }
-    assert document["host_link_bytes_per_s"] == 53_000_000_000
-    assert (document["schema"], document["compute_capability"]) == (1, [9, 0])
-    assert document["step"]["base_us"] == pytest.approx(7924.6, abs=0.1)
-    assert document["kv_cache_bytes"] == pytest.approx(71.4e9, rel=1e-3)
-    assert document["host"] == {"before_launch_us": 0, "before_launch_per_seq_us": 0, "after_launch_us": 0}
+    assert document.host_link_bytes_per_s == 53_000_000_000
+    assert (written["schema"], written["compute_capability"]) == (1, [9, 0])
+    assert document.step.base_us == pytest.approx(7924.6, abs=0.1)
+    assert document.kv_cache_bytes == pytest.approx(71.4e9, rel=1e-3)
+    assert written["host"] == {"before_launch_us": 0, "before_launch_per_seq_us": 0, "after_launch_us": 0}
 
 
 def test_given_numbers_need_no_model_that_the_roofline_knows(tmp_path: Path) -> None:
@@ -54,7 +57,7 @@ def test_given_numbers_need_no_model_that_the_roofline_knows(tmp_path: Path) -> 
     given = clocked_campaign(model, {"step": STEP, "kv_cache_bytes": 10**9}).engine
     document = gpu_document(given)
     assert document is not None
-    assert (document["step"], document["kv_cache_bytes"]) == (STEP, 10**9)
+    assert (asdict(document.step), document.kv_cache_bytes) == (STEP, 10**9)
     with pytest.raises(ConfigError, match="architecture OPTForCausalLM"):
         gpu_document(clocked_campaign(model, {"step": STEP}).engine)
 
@@ -65,8 +68,8 @@ def test_a_cache_of_one_byte_is_read_in_half_the_time(model: Path) -> None:
         for dtype in ("auto", "fp8")
     )
     assert whole is not None and half is not None
-    assert half["step"]["per_context_token_us"] == pytest.approx(whole["step"]["per_context_token_us"] / 2)
-    assert half["step"]["base_us"] == whole["step"]["base_us"]
+    assert half.step.per_context_token_us == pytest.approx(whole.step.per_context_token_us / 2)
+    assert half.step.base_us == whole.step.base_us
 
 
 @pytest.mark.parametrize(
@@ -150,15 +153,13 @@ def test_no_weights_are_asked_for(model: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_gpus_document_is_part_of_what_was_measured(model: Path, tmp_path: Path) -> None:
-    h200, h100 = (device_identity(clocked_campaign(model, {"gpu": g}).engine) for g in ("h200", "h100"))
-    assert (h200["virtual_gpu"]["profile"], h200["virtual_gpu"]["name"]) == ("h200", "NVIDIA H200")
-    assert h200["virtual_gpu"]["sha256"] != h100["virtual_gpu"]["sha256"]
-    llama = model_in(tmp_path / "llama", LLAMA)
-    assert (
-        device_identity(clocked_campaign(llama).engine)["virtual_gpu"]["sha256"]
-        != h200["virtual_gpu"]["sha256"]
-    )
-    assert device_identity(replace(clocked_campaign(model).engine, kind="vllm", virtual_gpu=None)) == {}
+    h200, h100 = (gpu_identity(clocked_campaign(model, {"gpu": g}).engine) for g in ("h200", "h100"))
+    assert h200 is not None and h100 is not None
+    assert (h200.profile, h200.name) == ("h200", "NVIDIA H200")
+    assert h200.sha256 != h100.sha256
+    other = gpu_identity(clocked_campaign(model_in(tmp_path / "llama", LLAMA)).engine)
+    assert other is not None and other.sha256 != h200.sha256
+    assert gpu_identity(replace(clocked_campaign(model).engine, kind="vllm", virtual_gpu=None)) is None
 
 
 def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
@@ -173,9 +174,9 @@ def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
 def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def run(python: str, *flags: str) -> dict[str, object]:
+    def run(python: str, *flags: str) -> Report:
         asked.append((python, *flags))
-        return {"state": "unpatched", "step_timing_available": True, "reason": None}
+        return Report(state="unpatched", step_timing_available=True)
 
     monkeypatch.setattr("connector_tax.run.engine.patching._run", run)
     assert step_timing_of(clocked_campaign(model).engine).available
@@ -281,7 +282,9 @@ def test_the_recorded_script_brings_its_gpu_along(tmp_path: Path) -> None:
 
 def test_env_txt_says_nothing_of_a_folder_of_the_launch(model: Path) -> None:
     config = clocked_campaign(model)
-    identity = {"packages": [], **device_identity(config.engine)}
+    device = gpu_identity(config.engine)
+    assert device is not None
+    identity = EngineIdentity(versions={}, gpu=(), host={}, virtual_gpu=device)
     text = env_text(config.engine, config.connector("plain"), identity, cards_of(config.engine))
     assert VARIABLE not in text
     assert '"profile": "h200"' in text and "CUDA_VISIBLE_DEVICES=\n" in text

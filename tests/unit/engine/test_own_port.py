@@ -15,6 +15,7 @@ import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.documents.cell import IdleUse
 from connector_tax.run.engine import process
 from connector_tax.run.engine.ports import family, free_port, listeners
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
@@ -23,6 +24,7 @@ from connector_tax.run.measure.cell import measure_one_cell
 from connector_tax.run.measure.failure import is_of_the_host
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ABOUT
 from cell_specs import cell_spec
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -118,8 +120,8 @@ def test_an_engine_that_joins_the_port_later_costs_the_cell(
                     pool=None,  # type: ignore[arg-type]
                     raw_metrics=tmp_path / "metrics",
                     step_log=None,
-                    document={},
-                    idle={},
+                    document=ABOUT,
+                    idle=IdleUse(),
                     last_try=True,
                 )
         engine.check_port()

@@ -14,6 +14,7 @@ import pytest
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import to_json
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.process import LaunchRequest, running_engine
@@ -116,7 +117,7 @@ def test_neither_hash_nor_specification_knows_the_folder() -> None:
     config = campaign_config(
         connectors=["plain", "multi_noop_example"], phase_b_prime={"configs": [], "shapes": []}
     )
-    assert "${STORE}" in json.dumps(launch_spec(config, "multi_noop_example"))
+    assert "${STORE}" in to_json(launch_spec(config, "multi_noop_example"))
 
 
 def test_a_store_that_launches_would_share_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector_tax.run.engine.transports import transports_of
+from connector_tax.run.engine.transports import CameUpWith, transports_of
 
 GLOG = "I20261120 10:00:00.123456 4711 "
 VLLM = "(Worker pid=9) INFO 11-20 10:00:00 "
@@ -16,14 +16,14 @@ BOOTSTRAP = f"{VLLM}[mooncake_utils.py:108] Mooncake Bootstrap Server started at
 def test_a_silent_fall_back_to_tcp_is_tcp() -> None:
     """vLLM asked for rdma and Mooncake found no adapter; neither says that it is anything but well."""
     found = transports_of("\n".join([ASKED, RPC, HCAS.format(0), TCP, BOOTSTRAP]))
-    assert found == {
-        "transports": {"mooncake": ["tcp"]},
-        "side_channels": {
-            "mooncake_rpc": ["10.0.0.1:15428"],
-            "mooncake_tcp_port": ["12345"],
-            "mooncake_bootstrap": ["0.0.0.0:8998"],
+    assert found == CameUpWith(
+        transports={"mooncake": ("tcp",)},
+        side_channels={
+            "mooncake_rpc": ("10.0.0.1:15428",),
+            "mooncake_tcp_port": ("12345",),
+            "mooncake_bootstrap": ("0.0.0.0:8998",),
         },
-    }
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_a_silent_fall_back_to_tcp_is_tcp() -> None:
     ],
 )
 def test_each_way_in_which_mooncake_says_it(line: str, transport: str) -> None:
-    assert transports_of(GLOG + line)["transports"] == {"mooncake": [transport]}
+    assert transports_of(GLOG + line).transports == {"mooncake": (transport,)}
 
 
 def test_several_ranks_and_devices_are_named_once() -> None:
     devices = [f"{GLOG}rdma_context.cpp:286] RDMA device: mlx5_{k}, LID: 0" for k in (0, 1)]
     installed = f"{GLOG}transfer_engine_impl.cpp:429] installTransport, type=rdma"
-    assert transports_of("\n".join([*devices, installed, installed]))["transports"] == {"mooncake": ["rdma"]}
+    assert transports_of("\n".join([*devices, installed, installed])).transports == {"mooncake": ("rdma",)}
 
 
 def test_nixls_backend() -> None:
     line = "2026-11-20 10:00:00 NIXL INFO    _api.py:405 Backend UCX was instantiated"
-    assert transports_of(line)["transports"] == {"nixl": ["ucx"]}
+    assert transports_of(line).transports == {"nixl": ("ucx",)}
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_nixls_backend() -> None:
     ],
 )
 def test_what_was_only_asked_for_or_failed_is_not_known(log: str) -> None:
-    assert transports_of(log) == {"transports": None, "side_channels": None}
+    assert transports_of(log) == CameUpWith(None, None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from connector_tax.base.documents.cell import IdleUse
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine
 from connector_tax.run.engine.usage import cpu_seconds, idle_use, rss_mib
 
@@ -42,19 +43,19 @@ def engine(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
 def test_a_thread_that_spins_is_named(engine: RunningEngine) -> None:
     """A helper that polls takes a core that no latency shows."""
     # It has to start first, and a host may want its core for others for a while.
-    use = next(u for u in (idle_use(engine, 1.0) for _ in range(30)) if u["spinning"])
-    (process,) = use["idle_share"]
-    (spinning,) = use["spinning"]
-    assert (spinning["process"], spinning["thread"]) == (process, "poller")
-    assert spinning["share"] <= 1.1
+    use = next(u for u in (idle_use(engine, 1.0) for _ in range(30)) if u.spinning)
+    (process,) = use.idle_share
+    (spinning,) = use.spinning
+    assert (spinning.process, spinning.thread) == (process, "poller")
+    assert spinning.share <= 1.1
 
 
 @pytest.mark.parametrize("engine", [SLEEPER], indirect=True)
 def test_a_process_that_waits_takes_nothing(engine: RunningEngine) -> None:
     idle_use(engine, 0.5)
     use = idle_use(engine, 0.5)
-    assert use["spinning"] == []
-    assert sum(use["idle_share"].values()) < 0.1
+    assert use.spinning == ()
+    assert sum(use.idle_share.values()) < 0.1
     assert all(v > 1 for v in rss_mib(engine).values())
 
 
@@ -63,4 +64,4 @@ def test_an_engine_that_is_gone_has_no_figures(engine: RunningEngine) -> None:
     engine.supervisor.kill()
     engine.supervisor.wait()
     assert cpu_seconds(engine) == {}
-    assert idle_use(engine, 0.01) == {"idle_share": {}, "spinning": []}
+    assert idle_use(engine, 0.01) == IdleUse(idle_share={}, spinning=())

@@ -4,6 +4,7 @@ import copy
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from connector_tax.base.documents.cell import cell_of
+from connector_tax.base.errors import ArtifactError
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.ingest.form import fault_of_cell
 from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -35,7 +37,7 @@ def campaign(tmp_path: Path) -> Campaign:
     return found
 
 
-def cell_of(campaign: Campaign, connector: str) -> Any:
+def folder_of(campaign: Campaign, connector: str) -> Any:
     return campaign.run(connector, "a").finished_cells()[0]
 
 
@@ -58,7 +60,7 @@ def test_what_the_clock_went_by_is_in_the_aggregate(campaign: Campaign) -> None:
 
 
 def test_a_cell_on_another_clock_is_not_compared(campaign: Campaign) -> None:
-    folder = cell_of(campaign, "noop_connector")
+    folder = folder_of(campaign, "noop_connector")
     document = read_json(folder.cell_json)
     document["engine"]["virtual_gpu"]["sha256"] = "f" * 16
     write_json(folder.cell_json, document)
@@ -72,31 +74,56 @@ def test_a_cell_on_another_clock_is_not_compared(campaign: Campaign) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "fault"),
     [
-        (("health", "device_clock"), 1, "health.device_clock is no object"),
+        (("health", "device_clock"), 1, "Expected `object`, got `int` - at `$.health.device_clock`"),
         (
             ("health", "device_clock", "late_share"),
             "late",
-            "health.device_clock.late_share is no int or float",
+            "Expected `float`, got `str` - at `$.health.device_clock.late_share`",
         ),
-        (("health", "device_clock", "late_share"), 1e300, "health.device_clock.late_share is 1e+300"),
-        (("health", "device_clock", "lateness_us"), {"p50": 1.0}, "no device_clock.lateness_us.p99"),
-        (("health", "device_clock", "slack_us", "p10"), None, "slack_us.p10 is no int or float"),
-        (("health", "device_clock", "steps"), 1.5, "steps is no int"),
-        (("health", "stand_ins"), "LMCache", "health.stand_ins is no list"),
-        (("health", "stand_ins"), [1], "health.stand_ins[0] is no str"),
-        (("engine", "virtual_gpu"), [], "engine.virtual_gpu is no object"),
-        (("engine", "virtual_gpu", "name"), 7, "engine.virtual_gpu.name is no str"),
-        (("engine", "virtual_gpu", "step", "base_us"), -1.0, "step.base_us is -1.0"),
-        (("engine", "virtual_gpu", "host"), {}, "no virtual_gpu.host.before_launch_us"),
+        (
+            ("health", "device_clock", "late_share"),
+            1e300,
+            "Expected `float` <= 1000000000000.0 - at `$.health.device_clock.late_share`",
+        ),
+        (
+            ("health", "device_clock", "lateness_us"),
+            {"p50": 1.0},
+            "missing required field `p99` - at `$.health.device_clock.lateness_us`",
+        ),
+        (
+            ("health", "device_clock", "slack_us", "p10"),
+            None,
+            "Expected `float`, got `null` - at `$.health.device_clock.slack_us.p10`",
+        ),
+        (
+            ("health", "device_clock", "steps"),
+            1.5,
+            "Expected `int`, got `float` - at `$.health.device_clock.steps`",
+        ),
+        (("health", "stand_ins"), "LMCache", "Expected `array`, got `str` - at `$.health.stand_ins`"),
+        (("health", "stand_ins"), [1], "Expected `str`, got `int` - at `$.health.stand_ins[0]`"),
+        (("engine", "virtual_gpu"), [], "Expected `object`, got `array` - at `$.engine.virtual_gpu`"),
+        (("engine", "virtual_gpu", "name"), 7, "Expected `str`, got `int` - at `$.engine.virtual_gpu.name`"),
+        (
+            ("engine", "virtual_gpu", "step", "base_us"),
+            -1.0,
+            "Expected `float` >= 0.0 - at `$.engine.virtual_gpu.step.base_us`",
+        ),
+        (
+            ("engine", "virtual_gpu", "host"),
+            1,
+            "Expected `object`, got `int` - at `$.engine.virtual_gpu.host`",
+        ),
     ],
 )
 def test_a_strangers_clock_has_the_form_that_readers_rely_on(
     campaign: Campaign, path: tuple[str, ...], value: Any, fault: str
 ) -> None:
-    document = copy.deepcopy(read_json(cell_of(campaign, "plain").cell_json))
-    assert fault_of_cell(document) is None
+    document = copy.deepcopy(read_json(folder_of(campaign, "plain").cell_json))
+    cell_of(document, "cell.json")
     inner = document
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    assert fault in str(fault_of_cell(document))
+    with pytest.raises(ArtifactError, match=re.escape(fault)):
+        cell_of(document, "cell.json")

@@ -232,9 +232,9 @@ def test_an_invalid_cell_is_read_and_kept_out(campaign: Campaign) -> None:
     ("text", "message"),
     [
         ("{", "not valid JSON"),
-        ('{"schema": 99}', "not a cell of schema 1"),
-        ('{"schema": 1}', "cell.json lacks campaign"),
-        ("[]", "not a cell"),
+        ('{"schema": 99}', "schema 99, and this version of connector-tax reads 1"),
+        ('{"schema": 1}', "Object missing required field `campaign`"),
+        ("[]", "Expected `object`, got `array`"),
     ],
 )
 def test_an_unreadable_cell_is_named(campaign: Campaign, text: str, message: str) -> None:
@@ -312,24 +312,36 @@ def test_requests_are_the_ones_that_were_written(campaign: Campaign) -> None:
 @pytest.mark.parametrize(
     ("key", "damaged", "fault"),
     [
-        ("shapes", [], "shapes is no object"),
-        ("shapes", None, "shapes is no object"),
-        ("shapes", {"256x16": {}}, "no shapes.256x16.rate_per_s"),
-        ("load_shapes", {"256x16": {"rate_per_s": "4"}}, "load_shapes.256x16.rate_per_s is no int or float"),
-        ("shapes", {"foo": {"rate_per_s": 4.0}}, "'foo' is no shape"),
-        ("shapes", {"256x16": {"rate_per_s": 0}}, "shapes.256x16.rate_per_s is 0, wanted is 1e-13 to 1e+09"),
-        ("ref_load_per_s", 0, "ref_load_per_s is 0, wanted is 1e-13 to 1e+09"),
+        ("shapes", [], "Expected `object`, got `array` - at `$.shapes`"),
+        ("shapes", None, "Expected `object`, got `null` - at `$.shapes`"),
+        ("shapes", {"256x16": {}}, "Object missing required field `rate_per_s` - at `$.shapes[...]`"),
+        (
+            "load_shapes",
+            {"256x16": {"rate_per_s": "4"}},
+            "Expected `float`, got `str` - at `$.load_shapes[...].rate_per_s`",
+        ),
+        (
+            "shapes",
+            {"foo": {"rate_per_s": 4.0}},
+            "Expected `str` matching regex '^[1-9][0-9]{0,9}x[1-9][0-9]{0,9}$' - at `key` in `$.shapes`",
+        ),
+        (
+            "shapes",
+            {"256x16": {"rate_per_s": 0}},
+            "Expected `float` >= 1e-13 - at `$.shapes[...].rate_per_s`",
+        ),
+        ("ref_load_per_s", 0, "Expected `float` >= 1e-13 - at `$.ref_load_per_s`"),
     ],
 )
 def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(
     campaign: Campaign, key: str, damaged: Any, fault: str
 ) -> None:
     campaign.measure("plain")
-    rates = {"ref_safe_per_s": 4.0, "ref_load_per_s": 4.0, "b_prime_needed": False, "shapes": {}}
+    rates = {"schema": 1, "ref_safe_per_s": 4.0, "ref_load_per_s": 4.0, "b_prime_needed": False, "shapes": {}}
     write_json(campaign.folder.reference_rates, rates)
     assert read_campaign(campaign.root).reference_rates == rates
     write_json(campaign.folder.reference_rates, {**rates, key: damaged})
     data = read_campaign(campaign.root)
     assert data.reference_rates is None
-    assert said(data) == f"reference_rates.json: cannot be read: {fault}"
+    assert said(data) == (f"reference_rates.json: cannot be read: {fault}. Remove it to have it made again.")
     assert lost_cells(data) == []

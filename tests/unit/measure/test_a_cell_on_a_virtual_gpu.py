@@ -14,10 +14,12 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
 from connector_tax.base.config import load_campaign
+from connector_tax.base.documents.cell import CellDocument, IdleUse
+from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime import NO_RECORD
-from connector_tax.read.ingest.form import fault_of_cell
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.loadgen.pool import worker_pool
 from connector_tax.run.measure.cell import measure_one_cell
@@ -26,6 +28,7 @@ from connector_tax.run.measure.preflight import _reason_before_launch
 from connector_tax.run.measure.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ABOUT
 from virtual_gpus import clocked_campaign, model_in
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -50,7 +53,7 @@ def write_clock(log: Path, *, late_ns: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], list[str]]]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[CellDocument, list[str]]]:
     """Three cells of one launch: under a good clock, a late one, and none. The embedded engine serves: the clock is what is looked at."""
     campaign = load_campaign(CONFIG / "demo.yaml")
     gpu = clocked_campaign("m").engine.virtual_gpu
@@ -78,15 +81,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[s
 
 def measure(
     campaign: Any, run: RunFolder, engine: RunningEngine, pool: Any, rate: float
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[CellDocument, list[str]]:
     spec = replace(
         cells_of(campaign, "plain", "a")[0],
         rate_per_s=rate, input_tokens=64, output_tokens=4, warmup_s=0.2, duration_s=1.0, min_completed=5, max_cell_s=5.0,
     )  # fmt: skip
     folder = run.cell(spec.cell_id)
-    document = {"engine": {"versions": {}, "host": {}, "gpu": []}, "code": {"loadgen_sha256": "x"}}
     death = measure_one_cell(
-        spec, folder, engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, document=document, idle={},
+        spec, folder, engine=engine, pool=pool, raw_metrics=run.raw_metrics, step_log=None, document=ABOUT, idle=IdleUse(),
         last_try=True,
     )  # fmt: skip
     assert death is None
@@ -96,35 +98,32 @@ def measure(
 
 def test_a_cell_says_how_well_the_clock_kept_the_time(measured: dict[str, Any]) -> None:
     document, rows = measured["good"]
-    clock = document["health"]["device_clock"]
-    assert clock["lateness_us"] == {"p50": 20.0, "p99": 20.0, "max": 20.0}
-    assert clock["late_share"] == pytest.approx(20 / 5000)
-    assert clock["device_busy_share"] == pytest.approx(5000 / 5020, rel=0.01)
-    assert clock["slack_us"] == {"p10": 4999.0, "p50": 4999.0}
-    assert not [r for r in document["reasons"] if "clock" in r]
-    window = document["window"]
+    clock = document.health.device_clock
+    assert clock.lateness_us == {"p50": 20.0, "p99": 20.0, "max": 20.0}
+    assert clock.late_share == pytest.approx(20 / 5000)
+    assert clock.device_busy_share == pytest.approx(5000 / 5020, rel=0.01)
+    assert clock.slack_us == {"p10": 4999.0, "p50": 4999.0}
+    assert not [r for r in document.reasons if "clock" in r]
+    window = document.window
     stamps = [json.loads(row)[0] for row in rows]
-    assert window["t0_ns"] <= stamps[0] and stamps[-1] < window["drained_ns"]
-    assert clock["steps"] == sum(window["window_start_ns"] <= t < window["t_stop_ns"] for t in stamps)
-    assert f"device_clock_A_{document['cell_id']}.jsonl" in document["files"]
-    assert document["health"]["stand_ins"] == ["LMCacheConnectorV1: chunks"]
-    assert fault_of_cell(document) is None
+    assert window.t0_ns <= stamps[0] and stamps[-1] < window.drained_ns
+    assert clock.steps == sum(window.window_start_ns <= t < window.t_stop_ns for t in stamps)
+    assert f"device_clock_A_{document.cell_id}.jsonl" in document.files
+    assert document.health.stand_ins == ("LMCacheConnectorV1: chunks",)
 
 
 def test_a_late_clock_makes_the_cell_invalid(measured: dict[str, Any]) -> None:
     document, _ = measured["late"]
-    assert "stand_ins" not in document["health"]
-    assert document["verdict"] == "invalid"
-    assert any(
-        r.startswith("the virtual GPU's clock ran late: results came 4.0%") for r in document["reasons"]
-    )
+    assert "stand_ins" not in document.health
+    assert document.verdict == "invalid"
+    assert any(r.startswith("the virtual GPU's clock ran late: results came 4.0%") for r in document.reasons)
 
 
 def test_a_clock_that_left_nothing_makes_the_cell_invalid(measured: dict[str, Any]) -> None:
     document, rows = measured["none"]
-    assert (document["verdict"], rows) == ("invalid", [])
-    assert NO_RECORD in document["reasons"]
-    assert "device_clock" not in document["health"]
+    assert (document.verdict, rows) == ("invalid", [])
+    assert NO_RECORD in document.reasons
+    assert "device_clock" not in document.health
 
 
 def test_preflight_finds_out_whether_vllm_took_the_clock(tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ def test_preflight_finds_out_whether_vllm_took_the_clock(tmp_path: Path) -> None
 
 def test_a_missing_module_is_no_want_of_a_card(tmp_path: Path) -> None:
     config = clocked_campaign(model_in(tmp_path / "m"))
-    identity = {"gpu": [], "cuda": None}
+    identity = EngineIdentity(versions={}, gpu=(), cuda=None, host={})
     mooncake = config.connector("mooncake_both")
     words = _reason_before_launch(config.engine, mooncake, {"mooncake"}, identity)
     on_cpu = replace(config.engine, kind="vllm", virtual_gpu=None)
@@ -148,6 +147,6 @@ def test_a_missing_module_is_no_want_of_a_card(tmp_path: Path) -> None:
 
 
 def test_an_engine_with_a_device_of_its_own_has_no_clock_to_judge() -> None:
-    assert judge(WINDOW, {}, prefix_cache_hits_delta=0.0, engine_death=None).valid
-    late = judge(WINDOW, {}, prefix_cache_hits_delta=0.0, engine_death=None, clock_fault="late")
+    assert judge(WINDOW, Health(), prefix_cache_hits_delta=0.0, engine_death=None).valid
+    late = judge(WINDOW, Health(), prefix_cache_hits_delta=0.0, engine_death=None, clock_fault="late")
     assert (late.word, late.reasons) == ("invalid", ("late",))

@@ -1,6 +1,7 @@
 """An engine killed beside a cell: the measuring job learns it as a death, never as an unreadable page."""
 
 import signal
+import sys
 from pathlib import Path
 
 import psutil
@@ -8,10 +9,14 @@ import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
+from connector_tax.base.documents.cell import IdleUse
 from connector_tax.base.plan import cells_of
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen.pool import worker_pool
 from connector_tax.run.measure.cell import measure_one_cell
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ABOUT
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -34,8 +39,8 @@ def test_an_engine_killed_between_two_cells_is_a_death(tmp_path: Path, last_try:
             pool=pool,
             raw_metrics=run.raw_metrics,
             step_log=None,
-            document={},
-            idle={},
+            document=ABOUT,
+            idle=IdleUse(),
             last_try=last_try,
         )
     assert death == "killed by SIGKILL; the log gives no reason"

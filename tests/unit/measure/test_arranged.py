@@ -15,6 +15,7 @@ from builders import DATE, campaign_config
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
 from connector_tax.read.ingest import read_campaign
@@ -46,7 +47,7 @@ def place(root: Path, change: str, seed: int) -> Arrangement:
     )
     folder = CampaignFolder(root / config.campaign)
     write_json(folder.campaign_file, campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    write_json(folder.preflight_status, {"step_timing_available": True})
+    write_json(folder.preflight_status, PreflightStatus(step_timing_available=True, configs={}))
     return Arrangement(folder.campaign_file, change)
 
 
@@ -64,15 +65,15 @@ def test_each_cell_says_what_held_during_it_and_can_be_read_as_any_other(
 ) -> None:
     for change in (UNTOUCHED, BUSY_BESIDE):
         (cell,) = read_campaign(campaigns[change].root).cells()
-        assert cell.document["arrangement"]["change"] == change
-        assert cell.document["campaign"] == campaigns[change].root.name
+        assert cell.document.arrangement.change == change
+        assert cell.document.campaign == campaigns[change].root.name
         assert cell.requests and cell.left_out == ()
 
 
 def test_all_cells_are_of_one_launch_with_prompts_of_their_own(campaigns: dict[str, CampaignFolder]) -> None:
     cells = [read_campaign(campaigns[c].root).cells()[0].document for c in (UNTOUCHED, BUSY_BESIDE)]
-    assert cells[0]["window"]["drained_ns"] < cells[1]["window"]["t0_ns"]
-    assert cells[0]["spec"]["seed"] != cells[1]["spec"]["seed"]
+    assert cells[0].window.drained_ns < cells[1].window.t0_ns
+    assert cells[0].spec.seed != cells[1].spec.seed
     assert [(f.root / f"{DATE}_plain" / "phase_a" / "launch.sh").is_file() for f in campaigns.values()] == [
         True,
         False,
@@ -93,12 +94,12 @@ def test_the_busy_process_is_there_for_its_cell_and_gone_afterwards(
 ) -> None:
     run = campaigns[BUSY_BESIDE].run(DATE, "plain", "a")
     (cell,) = run.finished_cells()
-    assert not psutil.pid_exists(read_cell(cell)["arrangement"]["pid"])
+    assert not psutil.pid_exists(read_cell(cell).arrangement.pid)
 
 
 def test_the_busy_process_takes_a_core() -> None:
     with arranged.CHANGES[BUSY_BESIDE](SimpleNamespace(), {}) as held:  # type: ignore[arg-type]
-        process = psutil.Process(held["pid"])
+        process = psutil.Process(held.pid)
         before = process.cpu_times().user
         while process.cpu_times().user < before + 0.1:
             assert process.is_running()

@@ -114,7 +114,7 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path)
     assert receipt.reason == (
         f"its engine died in each of the 2 cells that it was asked for, 2 times in each: {cause}"
     )
-    assert [(c["cell_id"], c["verdict"]) for c in receipt.cells] == [
+    assert [(c.cell_id, c.verdict) for c in receipt.cells] == [
         ("r10_256x16", "invalid"),
         ("r20_256x16", "invalid"),
     ]
@@ -134,7 +134,7 @@ def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: 
     own, its = (run_of(folder, "nixl_both", phase) for phase in ("a", "b_prime"))
     (cell,) = its.finished_cells()
     document = read_cell(cell)
-    assert document["phase"] == "b_prime" and document["summary"]["n_ok"] > 0
+    assert document.phase == "b_prime" and document.summary.n_ok > 0
     assert read_receipt(own).status == "measured" and len(read_receipt(own).cells) == 3
     assert not its.receipt.exists()
     assert measured(folder, "nixl_both", "b_prime").status == "measured"
@@ -143,7 +143,7 @@ def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: 
     shutil.rmtree(cell.path)
     its.receipt.unlink()
     assert measured(folder, "nixl_both", "b_prime").status == "measured"
-    assert [read_cell(c)["attempt"] for c in its.finished_cells()] == [2], "another launch has another level"
+    assert [read_cell(c).attempt for c in its.finished_cells()] == [2], "another launch has another level"
 
 
 def test_an_engine_that_dies_in_the_other_phases_cell_is_launched_again_without_it(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_an_engine_that_answers_with_http_500_leaves_invalid_cells_with_its_own_
     receipt = measured(folder, "nixl_both")
     assert receipt.status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
-    assert document["verdict"] == "invalid"
-    (reason,) = document["reasons"]
+    assert document.verdict == "invalid"
+    (reason,) = document.reasons
     assert reason.startswith("not answered: ") and "HTTP 500" in reason
     assert reason.endswith("the engine's log says: RuntimeError: this request was to fail (on demand)")
 
@@ -218,17 +218,17 @@ def test_hits_in_an_external_cache_spoil_a_cell_unless_the_connector_fakes_them(
     folder = campaign(tmp_path, "external_hits:2")
     assert measured(folder, "nixl_both").status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
-    assert document["verdict"] == "invalid"
-    assert document["external_prefix_cache_hits_delta"] > 0
-    assert document["reasons"][0].startswith("external cache hits: ")
+    assert document.verdict == "invalid"
+    assert document.external_prefix_cache_hits_delta > 0
+    assert document.reasons[0].startswith("external cache hits: ")
     value = read_json(folder.campaign_file)
     for connector in value["config"]["connectors"]:
         connector["ttft_is_no_tax"] = "it fakes hits"
     write_json(folder.campaign_file, value)
     assert measured(folder, "mooncake_both").status == "measured"
     document = read_cell(run_of(folder, "mooncake_both").cell("r10_256x16"))
-    assert not [r for r in document["reasons"] if "hits" in r]
-    assert "external_hits_faked" in document["flags"]
+    assert not [r for r in document.reasons if "hits" in r]
+    assert "external_hits_faked" in document.flags
 
 
 # With every second one, the sampler's own questions could make each of three tries meet the failing one.
@@ -239,6 +239,6 @@ def test_metrics_that_fail_once_or_always_never_lose_a_cell(
     folder = campaign(tmp_path, f"metrics500:{every}", phase_a_rates_per_s=[10.0])
     assert measured(folder, "nixl_both").status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
-    assert not [r for r in document["reasons"] if "metrics" in r]
-    assert ("metrics_unreadable" in document["flags"]) is unreadable
-    assert (document["prefix_cache_hits_delta"] is None) is unreadable
+    assert not [r for r in document.reasons if "metrics" in r]
+    assert ("metrics_unreadable" in document.flags) is unreadable
+    assert (document.prefix_cache_hits_delta is None) is unreadable

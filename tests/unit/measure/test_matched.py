@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.preflight import Decision, MatchedLaunch, PreflightStatus
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import launch_spec
@@ -82,17 +83,18 @@ def test_there_may_be_nothing_to_launch(
 
 
 def test_preflights_findings_are_part_of_the_launch_and_its_hash() -> None:
-    launch = {"extra_args": ["--disable-hybrid-kv-cache-manager"], "env": {"A": "b"}}
-    decisions = {"configs": {BASELINE.id: {"launch": launch}, "plain": {"launch": None}}}
-    config = with_matched_launches(CONFIG, decisions)
-    assert launch_spec(config, BASELINE.id)["extra_args"] == ["--disable-hybrid-kv-cache-manager"]
-    assert launch_spec(config, BASELINE.id)["env"]["A"] == "b"
+    launch = MatchedLaunch(extra_args=("--disable-hybrid-kv-cache-manager",), env={"A": "b"})
+    decisions = {BASELINE.id: Decision("include", launch=launch), "plain": Decision("include")}
+    config = with_matched_launches(CONFIG, PreflightStatus(configs=decisions))
+    launched = launch_spec(config, BASELINE.id)
+    assert launched.extra_args == ("--disable-hybrid-kv-cache-manager",)
+    assert launched.env and launched.env["A"] == "b"
     assert launch_spec(config, "plain") == launch_spec(CONFIG, "plain")
 
 
 def test_the_diff_says_what_was_not_seen(tmp_path: Path) -> None:
     folder = seen(tmp_path, plain={HMA: False}, lmcache_only={HMA: True}, noop_connector={HMA: False})
-    assert engine_diff(CONFIG, folder)["configs"] == {
+    assert engine_diff(CONFIG, folder).configs == {
         "plain": {},
         "noop_connector": {},
         "lmcache_only": {HMA: {"plain": False, "own": True}},

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.cell import Cache
 from connector_tax.run.measure.priming import cache_flags, computed_tokens, parse_cache_size, prime_cache
 from connector_tax.run.sampler.sampler import scrape_once
 
@@ -100,7 +101,7 @@ def server() -> Iterator[Counting]:
     http.server_close()
 
 
-def prime(state: Counting, spec: Any = SPEC, **args: Any) -> dict[str, Any]:
+def prime(state: Counting, spec: Any = SPEC, **args: Any) -> Cache:
     launch = SimpleNamespace(engine=SimpleNamespace(args={"max_model_len": 1001, **args}))
     engine: Any = SimpleNamespace(base_url=state.url, model="m", request=launch, headers={})
     return prime_cache(spec, engine, lambda: scrape_once(state.url))
@@ -111,59 +112,59 @@ def test_a_cache_is_filled_to_its_level_with_prompts_that_the_engine_takes(serve
     cache = prime(server)
     assert [len(p) for p in server.prompts] == [1000, 1000, 1000, 1000, 996]
     assert len({tuple(p[:16]) for p in server.prompts}) == 5
-    assert (cache["primed_tokens"], cache["computed_tokens"]) == (4996, 5001)
-    assert (cache["prompts"], cache["longest_prompt"]) == (5, 1000)
-    assert (cache["block_size"], cache["kv_blocks"]) == (16, 1000)
-    assert cache["counters"]["generation_tokens"] == 5.0
+    assert (cache.primed_tokens, cache.computed_tokens) == (4996, 5001)
+    assert (cache.prompts, cache.longest_prompt) == (5, 1000)
+    assert (cache.block_size, cache.kv_blocks) == (16, 1000)
+    assert cache.counters["generation_tokens"] == 5.0
     assert cache_flags(cache) == []
 
 
 def test_an_engine_that_chooses_its_own_length_is_sent_usual_prompts(server: Counting) -> None:
     cache = prime(server, max_model_len="auto")
     assert [len(p) for p in server.prompts] == [2048, 2048, 902]
-    assert cache["longest_prompt"] == 2048
+    assert cache.longest_prompt == 2048
 
 
 def test_what_earlier_cells_left_is_not_sent_again(server: Counting) -> None:
     server.prompt_tokens, server.generated = 4000, 500
     cache = prime(server)
     assert [len(p) for p in server.prompts] == [500]
-    assert cache["computed_tokens"] == 5001
+    assert cache.computed_tokens == 5001
 
 
 def test_a_full_level_is_left_as_it_is(server: Counting) -> None:
     server.prompt_tokens = 9000
     cache = prime(server)
-    assert (cache["prompts"], cache["primed_tokens"], cache["computed_tokens"]) == (0, 0, 9000)
+    assert (cache.prompts, cache.primed_tokens, cache.computed_tokens) == (0, 0, 9000)
 
 
 def test_tokens_that_were_found_in_the_cache_do_not_count_as_computed(server: Counting) -> None:
     """So a prompt that was not new leaves a cell below its level, and it says so."""
     server.kept = 100
     cache = prime(server)
-    assert cache["computed_tokens"] == 5001 - 5 * 100
+    assert cache.computed_tokens == 5001 - 5 * 100
     assert cache_flags(cache) == ["cache_below_level"]
 
 
 def test_a_failure_ends_priming_and_is_told(server: Counting) -> None:
     server.fails_at = 3
     cache = prime(server)
-    assert cache["failed"].startswith("HTTP 500")
-    assert (cache["primed_tokens"], cache["computed_tokens"]) == (2000, 2002)
+    assert cache.failed.startswith("HTTP 500")
+    assert (cache.primed_tokens, cache.computed_tokens) == (2000, 2002)
     assert cache_flags(cache) == ["cache_below_level"]
 
 
 def test_a_level_that_the_engine_has_no_blocks_for_is_flagged(server: Counting) -> None:
     server.labels = 'block_size="16",num_gpu_blocks="200"'
     cache = prime(server)
-    assert (cache["computed_tokens"], cache["kv_blocks"]) == (5001, 200)
+    assert (cache.computed_tokens, cache.kv_blocks) == (5001, 200)
     assert cache_flags(cache) == ["cache_below_level"]
 
 
 def test_what_an_engine_computed_that_counts_nothing_is_not_known(server: Counting) -> None:
     server.counts = False
     cache = prime(server)
-    assert (cache["computed_tokens"], cache["primed_tokens"]) == (None, 4996)
+    assert (cache.computed_tokens, cache.primed_tokens) == (None, 4996)
     assert computed_tokens({"prompt_tokens": 3.0}) is None
 
 

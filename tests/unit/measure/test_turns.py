@@ -4,7 +4,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -13,6 +12,7 @@ from test_failure import campaign, measured, run_of
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.run.engine.process import RunningEngine
@@ -41,7 +41,7 @@ def in_turns(folder: CampaignFolder, said: list[str] | None = None, **then: str)
     return measure_in_turns(folder.campaign_file, NAMES, "a", then=then, say=say)
 
 
-def cells(folder: CampaignFolder, connector: str, phase: str = "a") -> list[dict[str, Any]]:
+def cells(folder: CampaignFolder, connector: str, phase: str = "a") -> list[CellDocument]:
     return [read_cell(c) for c in run_of(folder, connector, phase).finished_cells()]
 
 
@@ -52,14 +52,14 @@ def states(engine: RunningEngine) -> set[str]:
 def test_each_load_is_served_by_all_before_the_next_and_the_order_turns(tmp_path: Path) -> None:
     folder, said = campaign(tmp_path), []
     assert in_turns(folder, said) == Turns(dict.fromkeys(NAMES, ()))
-    served = sorted((d for c in NAMES for d in cells(folder, c)), key=lambda d: d["window"]["t0_ns"])
+    served = sorted((d for c in NAMES for d in cells(folder, c)), key=lambda d: d.window.t0_ns)
     forth = ["plain", "nixl_both", PLAIN_AGAIN]
-    assert [(d["spec"]["rate_per_s"], d["connector"]) for d in served] == [
+    assert [(d.spec.rate_per_s, d.connector) for d in served] == [
         *((10.0, c) for c in forth),
         *((20.0, c) for c in reversed(forth)),
         *((40.0, c) for c in forth),
     ]
-    assert all(d["summary"]["n_ok"] > 0 for d in served)
+    assert all(d.summary.n_ok > 0 for d in served)
     assert said == ["launching plain, NIXL, plain again", "10 req/s", "20 req/s", "40 req/s"]
     # Receipts come from each configuration's own measurement, which has nothing to launch for.
     for connector in NAMES:
@@ -96,7 +96,7 @@ def test_an_engine_that_dies_is_out_and_the_others_are_served(tmp_path: Path) ->
     (death,) = found.deaths["nixl_both"]
     assert found.not_launched is None and not found.deaths["plain"] and not found.deaths[PLAIN_AGAIN]
     assert [len(cells(folder, c)) for c in ("plain", PLAIN_AGAIN)] == [3, 3]
-    assert death.cell_id not in {d["cell_id"] for d in cells(folder, "nixl_both")}
+    assert death.cell_id not in {d.cell_id for d in cells(folder, "nixl_both")}
 
 
 def kill_when_first_awake(
@@ -178,6 +178,6 @@ def test_the_guest_is_served_by_its_own_engine_after_the_loads(tmp_path: Path) -
     in_turns(folder, said, nixl_both="b_prime")
     (guest,) = cells(folder, "nixl_both", "b_prime")
     assert said[-1] == "NIXL alone: how hooks grow"
-    assert guest["window"]["t0_ns"] > max(d["window"]["t0_ns"] for c in NAMES for d in cells(folder, c))
+    assert guest.window.t0_ns > max(d.window.t0_ns for c in NAMES for d in cells(folder, c))
     assert measured(folder, "nixl_both", "b_prime").status == "measured"
     assert read_receipt(run_of(folder, "nixl_both", "b_prime")).cells

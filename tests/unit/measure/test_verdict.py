@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.health import Health
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.run.measure.verdict import death_of, judge, refused
@@ -14,7 +15,7 @@ WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
 def verdict(**facts: Any) -> Any:
     known = {"prefix_cache_hits_delta": 0.0, "engine_death": None, **facts}
     health = known.pop("health", {})
-    return judge(known.pop("window", WINDOW), health, **known)
+    return judge(known.pop("window", WINDOW), Health(**health), **known)
 
 
 def test_a_cell_without_a_fault_is_valid() -> None:
@@ -125,5 +126,5 @@ def test_an_engine_that_is_overloaded_refuses_nothing() -> None:
 
 
 def test_a_death_is_found_in_the_document_it_was_written_to() -> None:
-    assert death_of({"reasons": list(verdict(engine_death="OOM").reasons)}) == "OOM"
-    assert death_of({"reasons": ["client out of CPU"]}) is None
+    assert death_of(verdict(engine_death="OOM")) == "OOM"
+    assert death_of(verdict(health={"bottleneck": ("client out of CPU",)})) is None

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
+from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.files import to_json
 from connector_tax.base.plan import (
     campaign_document,
     cells_of,
@@ -86,10 +88,15 @@ def test_the_order_is_a_seeded_permutation_of_its_own_per_phase(config: Campaign
     assert run_order(replace(config, seed=config.seed + 1), "a") != orders[0]
 
 
+def read_again(document: CampaignDocument) -> CampaignDocument:
+    """From the text of ``campaign.json``."""
+    return campaign_of(json.loads(to_json(document)), "campaign.json")
+
+
 def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:
     """A door that reads campaign.json gets the very config back."""
     document = campaign_document(config, date="2026-01-02", created_utc="2026-01-02T03:04:05Z")
-    assert config_of(json.loads(json.dumps(document))) == config
+    assert config_of(read_again(document)) == config
 
 
 def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig) -> None:
@@ -190,7 +197,7 @@ def test_other_words_in_a_session_file_are_another_measurement(config: CampaignC
 
 def test_the_campaign_file_keeps_the_conversations(config: CampaignConfig) -> None:
     talking = with_conversations(config)
-    document = json.loads(json.dumps(campaign_document(talking, date="2026-01-01", created_utc="")))
+    document = read_again(campaign_document(talking, date="2026-01-01", created_utc=""))
     assert config_of(document) == talking
 
 
@@ -238,11 +245,9 @@ def test_how_long_phase_d_takes_is_planned_without_a_rate(config: CampaignConfig
 
 
 def test_the_campaign_file_keeps_the_levels_and_an_older_one_has_none(config: CampaignConfig) -> None:
-    document = json.loads(
-        json.dumps(campaign_document(with_levels(config), date="2026-01-01", created_utc=""))
-    )
+    document = read_again(campaign_document(with_levels(config), date="2026-01-01", created_utc=""))
     assert config_of(document) == with_levels(config)
-    del document["config"]["phase_d"]
+    del document.config["phase_d"]
     assert config_of(document) == config
 
 

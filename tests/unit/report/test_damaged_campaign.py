@@ -185,14 +185,18 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "an engine of another form": (
         _cell_json("engine", {"versions": {}}),
         FOLDER,
-        "cell.json: no engine.host",
+        "cell.json: Object missing required field `gpu` - at `$.engine`",
     ),
     "a clock that says nothing": (
         _cell_json("clock", {"monotonic_ns": 1, "utc_ns": None}),
         FOLDER,
-        "cell.json: clock.utc_ns is no int",
+        "cell.json: Expected `int`, got `null` - at `$.clock.utc_ns`",
     ),
-    "flags that are no list": (_cell_json("flags", "client_limited"), FOLDER, "cell.json: flags is no list"),
+    "flags that are no list": (
+        _cell_json("flags", "client_limited"),
+        FOLDER,
+        "cell.json: Expected `array`, got `str` - at `$.flags`",
+    ),
     "NaN as a time": (_sealed(_first("t_first_token_ns", "NaN")), FOLDER, "line 1 is not a request"),
     "infinity as a time": (_sealed(_first("t_sched_ns", "Infinity")), FOLDER, "line 1 is not a request"),
     "a time beyond any number": (
@@ -347,7 +351,7 @@ def test_a_sample_that_is_no_number_is_not_averaged(campaign: Campaign, sound: R
     [
         ("{", "not valid JSON"),
         ('{"schema": 1, "status": NaN}', "NaN is not a number"),
-        ('{"schema": 1, "status": 7}', "status is no str"),
+        ('{"schema": 1, "status": 7}', "Expected `str`, got `int` - at `$.status`"),
     ],
 )
 def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
@@ -365,9 +369,14 @@ def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
     ("name", "old", "new", "message"),
     [
         ("reference_rates.json", "2.0", "NaN", "NaN is not a number"),
-        ("reference_rates.json", "2.0", "null", "ref_safe_per_s is no int or float"),
+        ("reference_rates.json", "2.0", "null", "Expected `float`, got `null` - at `$.ref_safe_per_s`"),
         ("preflight/preflight_status.json", '"schema": 1', '"schema": NaN', "NaN is not a number"),
-        ("preflight/preflight_status.json", '"decision": "include"', '"decision": []', "decision is no str"),
+        (
+            "preflight/preflight_status.json",
+            '"decision": "include"',
+            '"decision": []',
+            "Expected `str`, got `array` - at `$.configs[...].decision`",
+        ),
     ],
 )
 def test_damage_beside_the_runs_is_named(

@@ -11,20 +11,23 @@ import pytest
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.files import read_json, write_json
 from connector_tax.read.report.manifest import COLUMNS, build_manifest, with_section
 
-ENGINE = {
-    "kind": "vllm",
-    "versions": {
+ENGINE = EngineIdentity(
+    kind="vllm",
+    versions={
         "vllm": "0.32.0",
         "vllm_git_sha": "0123abc",
         "nixl": "0.7.1",
         "mooncake": None,
         "lmcache": None,
     },
-    "gpu": ["GPU 0: NVIDIA H20 (UUID: GPU-1)"],
-}
+    gpu=("GPU 0: NVIDIA H20 (UUID: GPU-1)",),
+    host={},
+)
+FROZEN_CELL = PROJECT_ROOT / "tests" / "data" / "documents" / "cell.json"
 CLOCK = {"monotonic_ns": 5_000_000_000, "utc_ns": 1_795_000_000_000_000_000}
 
 
@@ -42,10 +45,8 @@ def write_campaign(project: Path, name: str = "study") -> CampaignFolder:
     for connector in ("plain", "nixl_both"):
         run = folder.run("2026-11-20", connector, "a")
         cell = run.cell("r4_8x8")
-        document: dict[str, Any] = {
-            "schema": 1, "cell_id": "r4_8x8", "spec_hash": "h", "verdict": "valid", "reasons": [], "files": {},
-            "clock": CLOCK, "window": {"t0_ns": 65_000_000_000},
-        }  # fmt: skip
+        document = read_json(FROZEN_CELL) | {"cell_id": "r4_8x8", "clock": CLOCK}
+        document["window"]["t0_ns"] = 65_000_000_000
         write_json(cell.cell_json, document)
         run.launch_sh.write_text(
             f'#!/usr/bin/env bash\nexport A=1\nexec {project}/env/python -m vllm --kv \'{{"a": "x|y"}}\'\n'

@@ -11,7 +11,7 @@ import pytest
 from connector_tax.base.artifacts.receipts import write_receipt
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, ENGINE, Campaign
+from builders import DATE, IDENTITY, Campaign
 from hostile import IRREGULAR, Watch, put, watched
 from read_through import read
 from strangers import (  # noqa: F401 - fixtures
@@ -88,9 +88,13 @@ def test_a_linked_folder_is_named_and_not_followed(campaign: Campaign, tmp_path:
         ("{", "[" * 200_000, "nested too deep"),
         ('"reasons": []', '"reasons": ["\\ud800"]', "surrogates not allowed"),
         ('"prefix_cache_hits_delta": 0.0', f'"prefix_cache_hits_delta": {"9" * 300}', "beyond 64 bits"),
-        ('"drained_ns": ', '"drained_ns": 5000000000000000000, "was": ', "window.drained_ns is 5"),
+        (
+            '"drained_ns": ',
+            '"drained_ns": 5000000000000000000, "was": ',
+            "Expected `int` <= 4611686018427387904 - at `$.window.drained_ns`",
+        ),
         ('"verdict": "valid"', '"verdict": "invalid", "verdict": "valid"', "stands twice"),
-        ('"attempt": 1', '"attempt": [1]', "attempt is no int"),
+        ('"attempt": 1', '"attempt": [1]', "Expected `int | null`, got `array` - at `$.attempt`"),
     ],
 )
 def test_a_cell_that_stops_a_reader_costs_itself(
@@ -122,7 +126,7 @@ def _requests(change: Callable[[list[str]], list[str]]) -> Callable[[Campaign], 
             status="measured",
             cell_ids=ids,
             step_timing_available=True,
-            engine=ENGINE,
+            engine=IDENTITY,
         )
 
     return apply

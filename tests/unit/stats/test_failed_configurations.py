@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.plan import read_campaign_file
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.manifest import manifest_rows
 from connector_tax.read.report.status import status_text
@@ -115,7 +116,7 @@ def test_cells_that_are_all_invalid_say_why_there_is_no_usable_one(campaign: Cam
 
 def test_manifest_and_status_call_it_failed(campaign: Campaign) -> None:
     fail_run(campaign, "mooncake_both", "a")
-    document = json.loads(campaign.folder.campaign_file.read_text())
+    document = read_campaign_file(campaign.folder.campaign_file)
     rows = {(r.config, r.phase): r for r in manifest_rows(campaign.folder, document, campaign.root)}
     row = rows["mooncake_both", "A"]
     assert (row.status, row.reason, row.step_timing_available) == ("failed", CAUSE, "-")

@@ -12,12 +12,13 @@ import pytest
 from scipy import stats
 
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.cell import cell_of
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.ingest.form import fault_of_cell
 from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.growth import before_in_launch, cached_blocks, fit_plane
 
@@ -165,11 +166,11 @@ def test_a_document_of_any_number_of_priming_prompts_is_no_list_of_them(tmp_path
 def test_a_cell_whose_priming_prompts_are_no_number_costs_itself(tmp_path: Path) -> None:
     campaign = measured(tmp_path)
     document = read_json(campaign.run("mooncake_both", "d").finished_cells()[0].cell_json)
-    assert fault_of_cell(document) is None
+    cell_of(document, "cell.json")
     for key in ("prompts", "primed_tokens", "longest_prompt"):
         for value in (1.5, "x", -1, 10**13):
-            fault = fault_of_cell({**document, "cache": {**document["cache"], key: value}})
-            assert fault is not None and fault.startswith(f"cache.{key} is ")
+            with pytest.raises(ArtifactError, match=rf"^cell.json: Expected `int.* - at `\$.cache.{key}`"):
+                cell_of({**document, "cache": {**document["cache"], key: value}}, "cell.json")
 
 
 def test_a_campaign_without_phase_d_has_no_growth(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
@@ -200,8 +201,10 @@ def criteria(skipped: tuple[str, ...] = (), lengths: int = 2, **outcomes: str) -
             "analysis": {"time_budget_h": 1},
         }
     }
-    preflight = {"configs": {i: {"decision": "skip"} for i in skipped}}
-    data: Any = SimpleNamespace(document=document, preflight=preflight, runs=[], reference_rates=None)
+    decisions = {i: Decision("skip") for i in skipped}
+    data: Any = SimpleNamespace(
+        document=document, decisions=decisions, preflight=None, runs=[], reference_rates=None
+    )
     return {c["number"]: c["outcome"] for c in judge_criteria(data, verdicts)}
 
 

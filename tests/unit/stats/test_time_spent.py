@@ -115,7 +115,7 @@ def test_a_launch_is_written_down_however_it_ends(tmp_path: Path, ends: str) -> 
     """Tries add up; one that is still under way, or was killed, has no duration."""
     file = tmp_path / "launches.json"
     with timed_launch(file, 1):
-        assert [x["elapsed_s"] for x in read_launches(file)] == [None]
+        assert [x.elapsed_s for x in read_launches(file)] == [None]
     if ends == "well":
         with timed_launch(file):
             pass
@@ -123,8 +123,8 @@ def test_a_launch_is_written_down_however_it_ends(tmp_path: Path, ends: str) -> 
         with pytest.raises(ValueError), timed_launch(file):
             raise ValueError
     found = read_launches(file)
-    assert [x["attempt"] for x in found] == [1, 2]
-    assert all(x["elapsed_s"] >= 0 and x["started_utc"].endswith("Z") for x in found)
+    assert [x.attempt for x in found] == [1, 2]
+    assert all(x.elapsed_s >= 0 and x.started_utc.endswith("Z") for x in found)
 
 
 def test_damaged_launches_are_named_and_taken_as_not_timed(tmp_path: Path) -> None:
@@ -135,5 +135,5 @@ def test_damaged_launches_are_named_and_taken_as_not_timed(tmp_path: Path) -> No
     data = read_campaign(campaign.root, steps=False)
     (problem,) = data.problems
     assert problem.where.endswith("phase_a/launches.json")
-    assert "launches[0].elapsed_s is no int" in problem.what
+    assert "Expected `float | null`, got `str` - at `$.launches[0].elapsed_s`" in problem.what
     assert "1 of 1 runs have a launch that was not timed" in seventh(campaign)["evidence"]

@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.artifacts.layout import CellFolder
-from connector_tax.base.errors import ArtifactError
+from connector_tax.base.documents.cell import CellDocument, FileEntry, cell_of
 from connector_tax.base.files import (
     append_lines,
     publish_folder,
@@ -22,8 +23,6 @@ from connector_tax.base.files import (
 )
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.redaction import published_text
-
-SCHEMA = 1
 
 
 def open_cell(folder: CellFolder) -> CellFolder:
@@ -37,16 +36,16 @@ def open_cell(folder: CellFolder) -> CellFolder:
     return temporary
 
 
-def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document: dict[str, Any]) -> None:
+def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document: CellDocument) -> None:
     """Complete the temporary folder (requests, then ``cell.json`` with a checksum of each file) and rename it.
 
     Args:
-        document: what ``cell.json`` holds beside ``schema`` and ``files``.
+        document: what ``cell.json`` holds beside ``files``.
     """
     temporary = folder.temporary
     append_lines(temporary.requests, (_published(r).to_line() for r in requests))
     files = {p.name: file_entry(p) for p in sorted(temporary.path.iterdir()) if p.is_file()}
-    write_json(temporary.cell_json, {"schema": SCHEMA, **document, "files": files})
+    write_json(temporary.cell_json, msgspec.structs.replace(document, files=files))
     publish_folder(temporary.path, folder.path)
 
 
@@ -55,26 +54,21 @@ def _published(request: RequestRecord) -> RequestRecord:
     return replace(request, error=published_text(request.error)) if request.error else request
 
 
-def file_entry(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+def file_entry(path: Path) -> FileEntry:
+    return FileEntry(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
-def read_cell(folder: CellFolder) -> dict[str, Any]:
+def read_cell(folder: CellFolder) -> CellDocument:
     """``cell.json`` of a finished cell.
 
     Raises:
-        ArtifactError: missing, not JSON, or of another schema.
+        ArtifactError: missing, not JSON, of an unknown version or of another form.
     """
-    document = read_json(folder.cell_json)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ArtifactError(
-            f"{folder.cell_json}: not a cell of schema {SCHEMA}. Remove the cell to measure it again."
-        )
-    return document
+    return cell_of(read_json(folder.cell_json), str(folder.cell_json))
 
 
 def reusable(folder: CellFolder, spec_hash: str) -> bool:
     """Whether a finished cell of exactly this specification lies on disk."""
     if not folder.cell_json.is_file():
         return False
-    return bool(read_cell(folder).get("spec_hash") == spec_hash)
+    return read_cell(folder).spec_hash == spec_hash

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.clock import now_ns, read_clock_pair
-from connector_tax.base.files import read_json, write_json
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import Launch, Launches
+from connector_tax.base.files import write_json
 from connector_tax.base.units import NS_PER_S
-
-SCHEMA = 1
-Launch = dict[str, Any]
 
 
 @contextmanager
@@ -28,31 +28,28 @@ def timed_launch(file: Path, attempt: int | None = None) -> Iterator[None]:
     earlier = read_launches(file)
     begun_ns = now_ns()
     started = datetime.fromtimestamp(read_clock_pair().utc_ns / NS_PER_S, UTC)
-    entry: Launch = {
-        "attempt": attempt or len(earlier) + 1,
-        "started_utc": started.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "elapsed_s": None,
-    }
-    _write(file, [*earlier, entry])
+    entry = Launch(
+        attempt=attempt or len(earlier) + 1,
+        started_utc=started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        elapsed_s=None,
+    )
+    write_json(file, Launches(launches=(*earlier, entry)))
     try:
         yield
     finally:
-        _write(file, [*earlier, {**entry, "elapsed_s": round((now_ns() - begun_ns) / NS_PER_S, 3)}])
+        ended = msgspec.structs.replace(entry, elapsed_s=round((now_ns() - begun_ns) / NS_PER_S, 3))
+        write_json(file, Launches(launches=(*earlier, ended)))
 
 
-def read_launches(file: Path) -> list[Launch]:
+def read_launches(file: Path) -> tuple[Launch, ...]:
     """Oldest first; empty where none was timed.
 
     Raises:
-        ArtifactError: the file is not JSON.
+        ArtifactError: the file is not JSON, or of another form.
     """
-    return list(read_json(file)["launches"]) if file.is_file() else []
+    return read_document(file, Launches).launches if file.is_file() else ()
 
 
-def elapsed_s(launches: list[Launch]) -> float:
+def elapsed_s(launches: tuple[Launch, ...]) -> float:
     """Of those that ended."""
-    return sum(float(x["elapsed_s"]) for x in launches if x["elapsed_s"] is not None)
-
-
-def _write(file: Path, launches: list[Launch]) -> None:
-    write_json(file, {"schema": SCHEMA, "launches": launches})
+    return sum(x.elapsed_s for x in launches if x.elapsed_s is not None)

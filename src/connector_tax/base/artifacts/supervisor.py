@@ -8,6 +8,8 @@ the original's engine, which is none of the copy's business.
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import parse_json, write_json
 from connector_tax.base.opening import read_whole
@@ -40,24 +42,38 @@ class Supervisor:
         )
 
 
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """``engine.pid.json``.
+
+    Attributes:
+        folder: device and inode of the one that it was written into.
+    """
+
+    pid: int
+    start_ticks: int | None
+    boot: str
+    mark: str
+    folder: tuple[int, int]
+
+
 def record_supervisor(folder: Path, pid: int, mark: str) -> None:
     """Note in the run's folder which process looks after its engine."""
     folder.mkdir(parents=True, exist_ok=True)
-    process = {"pid": pid, "start_ticks": start_ticks(pid), "boot": _boot_id(), "mark": mark}
-    write_json(folder / RECORD, {**process, "folder": _identity(folder)})
+    process = _Record(
+        pid=pid, start_ticks=start_ticks(pid), boot=_boot_id(), mark=mark, folder=_identity(folder)
+    )
+    write_json(folder / RECORD, process)
 
 
 def recorded_supervisor(folder: Path) -> Supervisor | None:
     """None where no record lies, or one that is torn, of another version or of another folder: it names nobody for certain."""
     try:
-        found = parse_json(read_whole(folder / RECORD))
-        if found["folder"] != _identity(folder):
-            return None
-        ticks = found["start_ticks"]
-        pid, boot, mark = int(found["pid"]), str(found["boot"]), str(found["mark"])
-        return Supervisor(pid, None if ticks is None else int(ticks), boot, mark)
-    except (FileNotFoundError, ArtifactError, ValueError, KeyError, TypeError):
+        found = msgspec.convert(parse_json(read_whole(folder / RECORD)), _Record)
+    except (FileNotFoundError, ArtifactError, ValueError):  # msgspec.ValidationError is a ValueError
         return None
+    if found.folder != _identity(folder):
+        return None
+    return Supervisor(found.pid, found.start_ticks, found.boot, found.mark)
 
 
 def start_ticks(pid: int) -> int | None:
@@ -76,10 +92,10 @@ def process_stat(pid: int) -> list[str] | None:
     return None if fields[0] in "ZX" else fields
 
 
-def _identity(folder: Path) -> list[int]:
+def _identity(folder: Path) -> tuple[int, int]:
     """Device and inode, which a folder keeps when it is moved and a copy does not have."""
     found = folder.stat()
-    return [found.st_dev, found.st_ino]
+    return found.st_dev, found.st_ino
 
 
 def _boot_id() -> str:

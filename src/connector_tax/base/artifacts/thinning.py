@@ -8,10 +8,16 @@ raw results (tables, ``aggregate.json``, figures, report) is left out: it is mad
 import gzip
 import shutil
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.artifacts.cells import file_entry, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.campaign import Thinned, campaign_of
+from connector_tax.base.documents.cell import FileEntry
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_bytes, write_json
 from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular, read_whole
@@ -21,8 +27,6 @@ RULE = (
     "step records and device clock of Phase A and of repeated launches at the two reference rates, packed; "
     "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
 )
-# In ``cell.json``: names of the streams that are not there any more.
-LEFT_OUT = "left_out_streams"
 _LARGE = ("engine_step", "device_clock")
 
 
@@ -37,16 +41,16 @@ def thin(source: Path, target: Path) -> int:
         raise ArtifactError(f"{target}: holds something already. Give a folder that does not exist.")
     campaign, new = CampaignFolder(source), CampaignFolder(target)
     campaign.refuse_links()
-    document = read_json(campaign.campaign_file)
-    if "thinned" in document:
+    document = campaign_of(read_json(campaign.campaign_file), str(campaign.campaign_file))
+    if document.thinned:
         raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
-    rates = read_json(campaign.reference_rates)
+    rates = read_document(campaign.reference_rates, ReferenceRatesFile)
     finished = {(run.phase, run.connector_id) for run in campaign.runs() if run.receipt.is_file()}
     planned = [
         (phase, config)
-        for phase, configs in document["order"].items()
+        for phase, configs in document.order.items()
         for config in configs
-        if phase != "b_prime" or rates.get("b_prime_needed")
+        if phase != "b_prime" or rates.b_prime_needed
     ]
     if unfinished := [run for run in planned if run not in finished]:
         phase, config = unfinished[0]
@@ -54,8 +58,9 @@ def thin(source: Path, target: Path) -> int:
             f"{source}: {len(unfinished)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it with snakemake first."
         )
-    kept_rates = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
-    write_json(new.campaign_file, {**document, "thinned": {"rule": RULE, "source": _checksum(campaign)}})
+    kept_rates = {rates.ref_safe_per_s, rates.ref_load_per_s}
+    thinned = Thinned(rule=RULE, source=_checksum(campaign))
+    write_json(new.campaign_file, msgspec.structs.replace(document, thinned=thinned))
     _without_home(new.campaign_file)
     for path in (campaign.reference_rates, campaign.engine_diff):
         if path.is_file():
@@ -78,21 +83,20 @@ def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:
     files = {}
     for cell in run.finished_cells():
         files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept_rates)
-    receipt = read_json(run.receipt)
-    for entry in receipt["cells"]:
-        entry["files"] = files[entry["cell_id"]]
-    write_json(copy.receipt, receipt)
+    receipt = read_receipt(run)
+    cells = tuple(msgspec.structs.replace(c, files=files[c.cell_id]) for c in receipt.cells)
+    write_json(copy.receipt, msgspec.structs.replace(receipt, cells=cells))
 
 
-def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> dict[str, Any]:
+def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> dict[str, FileEntry]:
     """Its files with their checksums, as a receipt lists them."""
     document = read_cell(cell)
-    kept = document["spec"]["rate_per_s"] in kept_rates
-    files: dict[str, Any] = {}
+    kept = document.spec.rate_per_s in kept_rates
+    files: dict[str, FileEntry] = {}
     left_out = []
-    for name, entry in document["files"].items():
+    for name, entry in document.files.items():
         source = cell.path / name
-        if sha256_of(source) != entry["sha256"]:
+        if sha256_of(source) != entry.sha256:
             raise ArtifactError(f"{source}: differs from its checksum; a damaged campaign is not published.")
         if not name.startswith(_LARGE):
             _copy(source, copy.path / name)
@@ -104,7 +108,8 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> di
             files[packed.name] = file_entry(packed)
         else:
             left_out.append(name)
-    write_json(copy.cell_json, {**document, "files": files, LEFT_OUT: left_out})
+    thinned = msgspec.structs.replace(document, files=files, left_out_streams=tuple(left_out))
+    write_json(copy.cell_json, thinned)
     _without_home(copy.cell_json)
     return {**files, "cell.json": file_entry(copy.cell_json)}
 

@@ -6,7 +6,7 @@ The schemas hold the types, the bounds and every default.
 import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.redaction import BLANKED, redacted
 
 _HERE = Path(__file__).resolve()
@@ -28,7 +29,7 @@ SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> Foreign:
     """The mapping in ``path``.
 
     Raises:
@@ -49,7 +50,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return value
 
 
-def checked(mapping: Mapping[str, Any], schema_name: str, where: str) -> dict[str, Any]:
+def checked(mapping: Foreign, schema_name: str, where: str) -> Foreign:
     """A copy of ``mapping`` with defaults filled in.
 
     Args:
@@ -166,7 +167,7 @@ def _filling_defaults(base: Any) -> Any:
     check_properties = base.VALIDATORS["properties"]
 
     def set_then_check(
-        validator: Any, properties: dict[str, Any], instance: Any, schema: dict[str, Any]
+        validator: Any, properties: Foreign, instance: Any, schema: Foreign
     ) -> Iterator[ValidationError]:
         if isinstance(instance, dict):
             for name, subschema in properties.items():

@@ -1,10 +1,10 @@
 """``run.engine.virtual_gpu`` and its file of ``config/gpus/`` to one ``VirtualGpu``."""
 
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.gpu import HostCosts, OperatingPoint, StepCosts, VirtualGpu
 
 # Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
@@ -14,7 +14,7 @@ GPUS = PROJECT_ROOT.joinpath("config", "gpus")
 UTILIZATION = 0.9
 
 
-def virtual_gpu(value: dict[str, Any], where: str) -> VirtualGpu:
+def virtual_gpu(value: Foreign, where: str) -> VirtualGpu:
     """The profile that ``value["gpu"]`` names, with the campaign's own numbers in place of the profile's.
 
     Args:
@@ -65,6 +65,6 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)
 
 
-def _floats(costs: dict[str, Any]) -> dict[str, float]:
+def _floats(costs: Foreign) -> dict[str, float]:
     """4000 and 4000.0 are one number, and must have one hash."""
     return {name: float(cost) for name, cost in costs.items()}

@@ -1,9 +1,8 @@
 """What no schema can say of ``phase_d``: its levels and requests have to fit the engine and the client."""
 
-from typing import Any
-
 from connector_tax.base.config.model import CampaignConfig
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.units import token_count
 
 # vLLM's own on GPUs, where engine.args does not say.
@@ -56,7 +55,7 @@ def check_phase_d(config: CampaignConfig, where: str) -> None:
         )
 
 
-def _count(args: dict[str, Any], name: str, where: str) -> int | None:
+def _count(args: Foreign, name: str, where: str) -> int | None:
     """
     Raises:
         ConfigError: it is no number.

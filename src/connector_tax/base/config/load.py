@@ -6,7 +6,6 @@ that no schema can express.
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from connector_tax.base.config.reserved import check_engine, check_launch
 from connector_tax.base.config.secrets import without_harmless_references
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import sha256_of
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort
 from connector_tax.base.records.sessions import read_sessions
@@ -48,7 +48,7 @@ def load_campaign(path: Path) -> CampaignConfig:
     return parse_campaign(read_yaml(path), where=str(path))
 
 
-def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
+def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
     """Check a campaign that is a mapping already (Snakemake has read the YAML by then).
 
     Args:
@@ -112,7 +112,7 @@ def parse_campaign(mapping: Mapping[str, Any], where: str) -> CampaignConfig:
     return config
 
 
-def _matched(connector_id: str, known: dict[str, Any], listed: list[str], where: str) -> dict[str, Any]:
+def _matched(connector_id: str, known: Foreign, listed: list[str], where: str) -> Foreign:
     """The entry of ``plain_matched_<id>``: plain vLLM; which settings, preflight finds out."""
     target = connector_id.removeprefix(MATCHED)
     if target not in listed or target not in known:
@@ -124,7 +124,7 @@ def _matched(connector_id: str, known: dict[str, Any], listed: list[str], where:
     return {**known["plain"], "label": label, "matches": target}
 
 
-def _engine(value: dict[str, Any], where: str) -> EngineConfig:
+def _engine(value: Foreign, where: str) -> EngineConfig:
     value = {**value, **{k: without_harmless_references(value[k]) for k in ("args", "extra_args", "env")}}
     python, gpu = value["python"], value["virtual_gpu"]
     _check_device(value["kind"], gpu, where)
@@ -152,7 +152,7 @@ def _engine(value: dict[str, Any], where: str) -> EngineConfig:
     )
 
 
-def _check_device(kind: str, gpu: dict[str, Any] | None, where: str) -> None:
+def _check_device(kind: str, gpu: Foreign | None, where: str) -> None:
     """A device is described for the kind that has none, and for no other."""
     if kind == "virtual_gpu" and gpu is None:
         raise ConfigError(
@@ -166,7 +166,7 @@ def _check_device(kind: str, gpu: dict[str, Any] | None, where: str) -> None:
         )
 
 
-def _with_counts(args: dict[str, Any], where: str) -> dict[str, Any]:
+def _with_counts(args: Foreign, where: str) -> Foreign:
     """``32k`` as vLLM reads it, so that all that asks for a length or a number has one.
 
     Raises:
@@ -187,7 +187,7 @@ def _with_counts(args: dict[str, Any], where: str) -> dict[str, Any]:
     return {**args, **counts}
 
 
-def _connector(connector_id: str, value: dict[str, Any]) -> ConnectorSpec:
+def _connector(connector_id: str, value: Foreign) -> ConnectorSpec:
     launch = ("kv_transfer_config", "extra_args", "env")
     value = {**value, **{k: without_harmless_references(value[k]) for k in launch}}
     return ConnectorSpec(
@@ -225,7 +225,7 @@ def _session_file(path: str) -> SessionFile:
     return SessionFile(path, sha256_of(PROJECT_ROOT / path), turns)
 
 
-def _phase_d(value: dict[str, Any]) -> PhaseDConfig:
+def _phase_d(value: Foreign) -> PhaseDConfig:
     seconds = {k: float(v) for k, v in value.items() if k.endswith("_s")}
     levels = {k: tuple(sorted(value[k])) for k in ("cached_tokens", "running")}
     return PhaseDConfig(**{**value, **seconds, **levels})

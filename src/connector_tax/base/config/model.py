@@ -1,8 +1,11 @@
 """The campaign as frozen values; names and units as in ``docs/config.md``."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
 from connector_tax.base.records.gpu import VirtualGpu
@@ -28,7 +31,7 @@ class EngineConfig:
     python: str | None
     model: str
     served_model_name: str
-    args: dict[str, Any]
+    args: Foreign
     extra_args: tuple[str, ...]
     env: dict[str, str]
     model_file: str | None
@@ -58,7 +61,7 @@ class CellConfig:
     """
 
     arrival: Literal["fixed", "poisson", "gamma"]
-    gamma_shape: float | None
+    gamma_shape: float | int | None
     workers: int
     warmup_s: float
     duration_s: float
@@ -68,7 +71,7 @@ class CellConfig:
     inflight_cap: int
     token_id_low: int
     token_id_high: int
-    stop_half_width: float | None = None
+    stop_half_width: float | int | None = None
     max_completed: int | None = None
 
 
@@ -175,14 +178,11 @@ class CampaignConfig:
     repeat_requests: int | None = None
     phase_a_stop_after_overloaded: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """As ``campaign.json`` has it. Without the virtual GPU of a campaign that has none: its hash is what it was before there were any."""
-        value = asdict(self)
-        gpu = self.engine.virtual_gpu
-        if gpu is None:
+        value = msgspec.to_builtins(self)
+        if self.engine.virtual_gpu is None:
             del value["engine"]["virtual_gpu"]
-        else:
-            value["engine"]["virtual_gpu"] = gpu.to_json()
         return value
 
     def connector(self, connector_id: str) -> ConnectorSpec:

@@ -5,9 +5,9 @@ that says otherwise further along the command line would win, and vLLM would lis
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.redaction import redacted
 
 _ADDRESS = "the engine listens on 127.0.0.1 alone, at engine.port"
@@ -67,7 +67,7 @@ VARIABLES = frozenset(
 REDIRECT = "VLLM_MODEL_REDIRECT_PATH"
 
 
-def check_engine(value: Mapping[str, Any], where: str) -> None:
+def check_engine(value: Foreign, where: str) -> None:
     """Refuse an ``engine`` section that sets what the pipeline sets.
 
     Args:

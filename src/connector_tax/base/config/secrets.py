@@ -11,7 +11,10 @@ import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import msgspec
+
 from connector_tax.base.config.model import CampaignConfig
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import STORE
 from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, REFERENCE, published, redacted
@@ -98,13 +101,13 @@ def hand_on(config: CampaignConfig, environment: MutableMapping[str, str]) -> No
     environment[CONFIG_VARIABLE] = original
 
 
-def with_originals(document: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def with_originals(document: CampaignDocument, environment: Mapping[str, str]) -> CampaignDocument:
     """A ``campaign.json`` with the secrets of its config, as launches and specification hashes need them.
 
     Raises:
         ConfigError: something is blanked in it, and no process handed the original of just this config on.
     """
-    stored = document.get("config")
+    stored = document.config
     if BLANKED not in json.dumps(stored):
         return document
     original = json.loads(environment.get(CONFIG_VARIABLE, "null"))
@@ -113,7 +116,7 @@ def with_originals(document: dict[str, Any], environment: Mapping[str, str]) -> 
             f"campaign.json: {', '.join(_blanked_places(stored, 'config'))}: blanked, since it is a secret. Start the campaign through "
             "Snakemake, which hands it on; or put it into the environment, write ${NAME} for it in the config, and start again."
         )
-    return {**document, "config": original}
+    return msgspec.structs.replace(document, config=original)
 
 
 def _blanked_from(original: Any, stored: Any) -> bool:

@@ -1,1 +1,1 @@
-"""What is written to disk and read again, as types: one module for each document."""
+"""The documents under ``results/``, one module each: what may stand in them, and how they are read and written."""

@@ -3,6 +3,7 @@
 from connector_tax.base.plan.campaign import campaign_document, config_of, document_hash, read_campaign_file
 from connector_tax.base.plan.cells import (
     cells_of,
+    launch_hash,
     launch_spec,
     outputs_hash,
     run_spec_hash,
@@ -16,6 +17,7 @@ __all__ = [
     "cells_of",
     "config_of",
     "document_hash",
+    "launch_hash",
     "launch_spec",
     "run_order",
     "outputs_hash",

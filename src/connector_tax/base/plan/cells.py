@@ -9,10 +9,14 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
+
 from connector_tax.base.config import CampaignConfig, SessionFile
 from connector_tax.base.files import hash_of
 from connector_tax.base.records.cell import CellSpec, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.launch import LaunchSpec
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.seeds import derive_seed
 
@@ -147,38 +151,42 @@ def _closed_loop(config: CampaignConfig, cached_tokens: int, running: int) -> Ce
     return replace(cell, seed=derive_seed(config.seed, "cell", "d", cell.cell_id))
 
 
-def launch_spec(config: CampaignConfig, connector_id: str) -> dict[str, Any]:
+def launch_spec(config: CampaignConfig, connector_id: str) -> LaunchSpec:
     """Everything about a launch that shapes a measurement; goes into the hash of each of its cells.
 
     Time-outs, ports and which GPU of a host is used are left out: they do not change the numbers.
     """
     connector = config.connector(connector_id)
     engine = config.engine
-    return {
-        "kind": engine.kind,
-        "model": engine.model,
-        "served_model_name": engine.served_model_name,
-        "args": dict(sorted(engine.args.items())),
-        "extra_args": [*engine.extra_args, *connector.extra_args],
-        "env": {**engine.env, **connector.env},
-        "model_file": engine.model_file,
-        "step_timing": engine.step_timing,
-        "pin_cpus": engine.pin_cpus,
-        "kv_transfer_config": connector.kv_transfer_config,
-        # Only where there is one: the hashes of all other launches are what they were.
-        **({} if engine.virtual_gpu is None else {"virtual_gpu": engine.virtual_gpu.to_json()}),
-    }
+    return LaunchSpec(
+        kind=engine.kind,
+        model=engine.model,
+        served_model_name=engine.served_model_name,
+        args=dict(sorted(engine.args.items())),
+        extra_args=(*engine.extra_args, *connector.extra_args),
+        env={**engine.env, **connector.env},
+        model_file=engine.model_file,
+        step_timing=engine.step_timing,
+        pin_cpus=engine.pin_cpus,
+        kv_transfer_config=connector.kv_transfer_config,
+        virtual_gpu=UNSET if engine.virtual_gpu is None else engine.virtual_gpu,
+    )
+
+
+def launch_hash(config: CampaignConfig, connector_id: str, **beside: Any) -> str:
+    """Of a launch and of what is done with it."""
+    return hash_of({"launch": msgspec.to_builtins(launch_spec(config, connector_id)), **beside})
 
 
 def spec_hash(config: CampaignConfig, connector_id: str, cell: CellSpec) -> str:
     """Identifies a cell: equal hashes mean that measuring again would measure the same thing."""
-    return hash_of({"launch": launch_spec(config, connector_id), "cell": cell.to_json()})
+    return launch_hash(config, connector_id, cell=cell.to_json())
 
 
 def outputs_hash(config: CampaignConfig, connector_id: str) -> str:
     """Identifies an accuracy pass as ``spec_hash`` does a cell."""
     accuracy = {**asdict(config.accuracy), "seed": config.seed, "model": config.engine.model}
-    return hash_of({"launch": launch_spec(config, connector_id), "accuracy": accuracy})
+    return launch_hash(config, connector_id, accuracy=accuracy)
 
 
 def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> str:

@@ -5,12 +5,13 @@ disk is used again only if that hash is the same.
 """
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from connector_tax.base.records.bounds import LengthOr0, RateOr0, TimeNs
 from connector_tax.base.records.target import RequestForm
 from connector_tax.base.seeds import derive_seed
 
@@ -97,9 +98,9 @@ class CellSpec:
     """
 
     phase: Phase
-    rate_per_s: float
-    input_tokens: int
-    output_tokens: int
+    rate_per_s: RateOr0
+    input_tokens: LengthOr0
+    output_tokens: LengthOr0
     arrival: str
     warmup_s: float
     duration_s: float
@@ -111,7 +112,7 @@ class CellSpec:
     token_id_low: int
     token_id_high: int
     workers: int | None = None
-    gamma_shape: float | None = None
+    gamma_shape: float | int | None = None
     concurrency: int | None = None
     ramp_up_s: float | None = None
     sessions: str | None = None
@@ -119,7 +120,7 @@ class CellSpec:
     sessions_sha256: str | None = None
     prompts: str | None = None
     recorded: bool | None = None
-    stop_half_width: float | None = None
+    stop_half_width: float | int | None = None
     max_completed: int | None = None
     cached_tokens: int | None = None
     nonce: int | None = None
@@ -167,15 +168,13 @@ class CellSpec:
     def shape(self) -> Shape:
         return Shape(self.input_tokens, self.output_tokens)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """Without the parameters that this load pattern does not have: a new one leaves old hashes alone."""
-        values: dict[str, Any] = msgspec.to_builtins(self)
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "CellSpec":
-        form = value.get("form")
-        return cls(**{**value, "form": None if form is None else msgspec.convert(form, RequestForm)})
+    def from_json(cls, value: Any) -> "CellSpec":
+        return msgspec.convert(value, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +204,10 @@ class CellWindow:
     what was in flight. ``overload_unjudged``: it fell behind and requests waited, but it was too short to say whether ever more.
     """
 
-    t0_ns: int
-    window_start_ns: int
-    t_stop_ns: int
-    drained_ns: int
+    t0_ns: TimeNs
+    window_start_ns: TimeNs
+    t_stop_ns: TimeNs
+    drained_ns: TimeNs
     min_completed_reached: bool
     looks: tuple[Look, ...] | None = None
     overloaded: bool = False
@@ -235,10 +234,9 @@ class CellWindow:
     def window_s(self) -> float:
         return (self.t_stop_ns - self.window_start_ns) / 1e9
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    def to_json(self) -> Any:
+        return {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "CellWindow":
-        looks = value.get("looks")
-        return cls(**{**value, "looks": None if looks is None else tuple(Look(**look) for look in looks)})
+    def from_json(cls, value: Any) -> "CellWindow":
+        return msgspec.convert(value, cls)

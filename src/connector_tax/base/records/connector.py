@@ -1,7 +1,9 @@
 """A connector configuration: what is switched on, as data."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from connector_tax.base.records.bounds import Foreign
 
 # Plain's second launch in a block of repeats: what plain has against itself is the noise floor.
 PLAIN_AGAIN = "plain_again"
@@ -70,7 +72,7 @@ class ConnectorSpec:
 
     id: str
     label: str
-    kv_transfer_config: dict[str, Any] | None
+    kv_transfer_config: Foreign | None
     env: dict[str, str] = field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
     modules: tuple[ModuleNeed, ...] = ()

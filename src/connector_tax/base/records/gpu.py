@@ -1,7 +1,8 @@
 """A virtual GPU: what the clock goes by, as a campaign gives it."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from connector_tax.base.records.bounds import CostUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +15,10 @@ class StepCosts:
         per_context_token_us: for each token that a sequence of the step has computed before; its keys and values are read.
     """
 
-    base_us: float
-    per_prefill_token_us: float
-    per_decode_seq_us: float
-    per_context_token_us: float
+    base_us: CostUs
+    per_prefill_token_us: CostUs
+    per_decode_seq_us: CostUs
+    per_context_token_us: CostUs
 
     def of(self, prefill_tokens: int, decode_seqs: int, context_tokens: int) -> float:
         """Microseconds of one step."""
@@ -33,9 +34,9 @@ class StepCosts:
 class HostCosts:
     """What a GPU's model runner does on the host and a clock does not do by itself, as busy time; microseconds a step."""
 
-    before_launch_us: float = 0.0
-    before_launch_per_seq_us: float = 0.0
-    after_launch_us: float = 0.0
+    before_launch_us: CostUs = 0.0
+    before_launch_per_seq_us: CostUs = 0.0
+    after_launch_us: CostUs = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +97,3 @@ class VirtualGpu:
     def bytes_per_us(self) -> float:
         """That kernels are assumed to read."""
         return self.memory_gb_per_s * 1e3 * self.bandwidth_share
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "compute_capability": list(self.compute_capability)}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "VirtualGpu":
-        major, minor = value["compute_capability"]
-        step = value.get("step")
-        return cls(
-            **{
-                **value,
-                "compute_capability": (major, minor),
-                "operating_point": OperatingPoint(**value["operating_point"]),
-                "host": HostCosts(**value["host"]),
-                "step": None if step is None else StepCosts(**step),
-            }
-        )

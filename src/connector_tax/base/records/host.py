@@ -6,6 +6,7 @@ What the kernel or the driver does not tell is absent. Ticks are cumulative sinc
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 # Nothing that a host tells of itself is beyond these; a number that is would be no number any more in a mean.
 Number = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
@@ -47,3 +48,22 @@ class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     cpu_mhz: tuple[Ticks, ...] = ()
     cpu_work_us: tuple[Number, ...] = ()
     gpu: GpuReading | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of ``metrics_*.jsonl``.
+
+    Attributes:
+        values: the engine's counters and gauges under canonical names; ``UNSET`` where it did not answer, which ``error`` says.
+        host: ``UNSET`` in lines of rehearsals.
+    """
+
+    t_ns: int
+    ok: bool
+    values: dict[str, float] | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    host: HostReading | UnsetType = UNSET
+
+    @property
+    def line(self) -> str:
+        return msgspec.json.encode(self).decode()

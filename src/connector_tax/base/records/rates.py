@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 
 
@@ -30,7 +30,7 @@ class ReferenceRates:
         return self.load_by_shape.get(shape, self.ref_load_per_s)
 
     @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> "ReferenceRates":
+    def of_document(cls, document: Foreign) -> "ReferenceRates":
         """From ``reference_rates.json``; one without rates per shape measured every shape at the reference rates.
 
         Raises:
@@ -45,7 +45,7 @@ class ReferenceRates:
         )
 
 
-def _by_shape(entries: Mapping[str, Mapping[str, Any]]) -> dict[Shape, float]:
+def _by_shape(entries: Mapping[str, Foreign]) -> dict[Shape, float]:
     return {
         _shape(name): _rate(entry["rate_per_s"], f"rate_per_s of {name}") for name, entry in entries.items()
     }

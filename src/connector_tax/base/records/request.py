@@ -123,5 +123,5 @@ class RequestRecord:
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "RequestRecord":
+    def from_json(cls, value: Any) -> "RequestRecord":
         return cls(**value)

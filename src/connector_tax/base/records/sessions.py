@@ -12,9 +12,9 @@ those it waits for, so a chain, a fan-out and a fan-in are all written down as t
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.files import parse_lines
+from connector_tax.base.records.bounds import Foreign
 
 BLOCK_TOKENS = 512
 
@@ -85,7 +85,7 @@ def read_sessions(path: Path) -> tuple[Session, ...]:
     return parse_lines(path, _session, "one session, a JSON object with turns,")
 
 
-def _session(value: dict[str, Any]) -> Session:
+def _session(value: Foreign) -> Session:
     if "hash_ids" in value:
         return _mooncake(value)
     turns = tuple(_turn(turn) for turn in value["turns"])
@@ -101,7 +101,7 @@ def _session(value: dict[str, Any]) -> Session:
     return Session(turns, value.get("arrival_s"))
 
 
-def _turn(value: dict[str, Any]) -> Turn:
+def _turn(value: Foreign) -> Turn:
     known = {"new_tokens", "output_tokens", "after", "history", "wait_s"}
     unknown = value.keys() - known
     if unknown:
@@ -115,7 +115,7 @@ def _turn(value: dict[str, Any]) -> Turn:
     )
 
 
-def _mooncake(value: dict[str, Any]) -> Session:
+def _mooncake(value: Foreign) -> Session:
     """A line of the Mooncake traces: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids``.
 
     Source: kvcache-ai/Mooncake, FAST'25 traces; each hash id stands for one block of 512 prompt tokens.

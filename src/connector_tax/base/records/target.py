@@ -1,12 +1,13 @@
 """Where a load goes, and in what form its requests are put."""
 
 import re
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 
 Api = Literal["completions", "chat"]
 ENDPOINTS: dict[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -34,7 +35,7 @@ class RequestForm(msgspec.Struct, frozen=True, omit_defaults=True):
     api: Api = "completions"
     stream: bool = True
     honor_eos: bool = False
-    body: dict[str, Any] = {}
+    body: Foreign = {}
     timeout_s: float | None = None
     words: bool = False
     tokens_per_word: float = 1.0

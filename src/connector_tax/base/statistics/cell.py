@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+from connector_tax.base.documents.cell import CellSummary
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.percentiles import PERCENTILES, percentile
@@ -57,28 +57,29 @@ def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWi
     return done / window.window_s
 
 
-def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) -> dict[str, Any]:
+def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) -> CellSummary:
     """Counts, throughput and percentiles of one cell; no intervals, those are the analysis's."""
     chosen = in_window(requests, window)
     statuses = Counter(r.status for r in chosen)
     # Sessions have a rate, their requests have none.
     rate_per_s = spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None
     throughput = effective_throughput_per_s(requests, window)
-    return {
-        "rate_per_s": spec.rate_per_s,
-        "input_tokens": spec.input_tokens,
-        "output_tokens": spec.output_tokens,
-        "window_s": window.window_s,
-        "n_scheduled": len(requests),
-        "n_window": len(chosen),
-        "n_ok": statuses["ok"],
-        "statuses": dict(sorted(statuses.items())),
-        "requested_throughput_per_s": rate_per_s,
-        "effective_throughput_per_s": throughput,
-        "throughput_ratio": throughput / rate_per_s if rate_per_s else None,
-        # Of an overloaded cell they would say how long it was.
-        **{
-            name: {f"p{q}": None if window.overloaded else percentile(values, q) for q in PERCENTILES}
-            for name, values in latencies_ms(chosen).items()
-        },
+    # Of an overloaded cell they would say how long it was.
+    percentiles = {
+        name: {f"p{q}": None if window.overloaded else percentile(values, q) for q in PERCENTILES}
+        for name, values in latencies_ms(chosen).items()
     }
+    return CellSummary(
+        rate_per_s=spec.rate_per_s,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        window_s=window.window_s,
+        n_scheduled=len(requests),
+        n_window=len(chosen),
+        n_ok=statuses["ok"],
+        statuses=dict(sorted(statuses.items())),
+        requested_throughput_per_s=rate_per_s,
+        effective_throughput_per_s=throughput,
+        throughput_ratio=throughput / rate_per_s if rate_per_s else None,
+        **percentiles,
+    )

@@ -2,10 +2,7 @@
 
 from connector_tax.base.steptime.columns import HookLists, StepColumns, read_step_columns
 from connector_tax.base.steptime.device_clock import (
-    MAX_LATE_SHARE,
     NO_RECORD,
-    RAN_LATE,
-    ClockHealth,
     clock_health,
     cut_clock,
     stand_ins,
@@ -16,10 +13,7 @@ from connector_tax.base.steptime.share import StepCount, count_steps, cut, unhea
 from connector_tax.base.steptime.switch import recording
 
 __all__ = [
-    "MAX_LATE_SHARE",
     "NO_RECORD",
-    "RAN_LATE",
-    "ClockHealth",
     "HookLists",
     "StepColumns",
     "StepCount",

@@ -6,55 +6,15 @@ thread that waited went on. A cell keeps one row a line. Where something stands 
 """
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.base.documents.health import ClockHealth, Lateness, Slack
 from connector_tax.base.files import append_lines
 
 COLUMNS = 4
-# More of the device's time than this lost to waking up late, and the device was not the one that the profile describes.
-MAX_LATE_SHARE = 0.02
-# What its fault begins with.
-RAN_LATE = "the virtual GPU's clock ran late"
-
-
-@dataclass(frozen=True, slots=True)
-class ClockHealth:
-    """The clock in one window. Over the steps that were launched in it; microseconds, or a share.
-
-    Attributes:
-        lateness_us: from when a result could be had, the later of due and asked, until the engine had it.
-        late_share: the sum of that over the device's time.
-        device_busy_share: the device's time over the window's.
-        slack_us: from when the engine began to wait until the step was due: what the host could still have spent unnoticed. Below 0
-            where the device waited for the host.
-    """
-
-    steps: int
-    lateness_us: dict[str, float]
-    late_share: float
-    device_busy_share: float
-    slack_us: dict[str, float]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def fault(self) -> str | None:
-        """Why the cell is not one of this device; None where the clock kept the time."""
-        if self.late_share <= MAX_LATE_SHARE:
-            return None
-        return (
-            f"{RAN_LATE}: results came {self.late_share:.1%} of the device's time after they were due "
-            f"(p50 {self.lateness_us['p50']:.0f} us, p99 {self.lateness_us['p99']:.0f} us), {MAX_LATE_SHARE:.0%} is allowed; "
-            "something else takes the cores, there are too few, or another thread of the engine core keeps Python's interpreter lock"
-        )
-
-
 NO_RECORD = "the virtual GPU's clock left no record of this window, so nothing says what the device was"
 
 
@@ -102,14 +62,16 @@ def clock_health(share: Path, start_ns: int, end_ns: int) -> ClockHealth | None:
     if not inside.any():
         return None
     due, asked, done = rows[inside].T[1:]
-    late_us = (done - np.maximum(due, asked)) / 1e3
+    late_us, slack_us = (done - np.maximum(due, asked)) / 1e3, (due - asked) / 1e3
     busy_ns = float(device_ns[inside].sum())
     return ClockHealth(
         steps=int(inside.sum()),
-        lateness_us={**_percentiles(late_us, (50, 99)), "max": float(late_us.max())},
+        lateness_us=Lateness(
+            p50=_percentile(late_us, 50), p99=_percentile(late_us, 99), max=float(late_us.max())
+        ),
         late_share=float(late_us.sum() * 1e3 / busy_ns) if busy_ns > 0 else 0.0,
         device_busy_share=busy_ns / (end_ns - start_ns),
-        slack_us=_percentiles((due - asked) / 1e3, (10, 50)),
+        slack_us=Slack(p10=_percentile(slack_us, 10), p50=_percentile(slack_us, 50)),
     )
 
 
@@ -120,5 +82,5 @@ def _device_ns(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return device_ns
 
 
-def _percentiles(values: NDArray[np.float64], which: tuple[int, ...]) -> dict[str, float]:
-    return {f"p{q}": float(np.percentile(values, q)) for q in which}
+def _percentile(values: NDArray[np.float64], q: int) -> float:
+    return float(np.percentile(values, q))

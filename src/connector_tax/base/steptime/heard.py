@@ -7,6 +7,8 @@ for it has its hooks wrapped nowhere, or in one process and not in the other. Ei
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from connector_tax.base.steptime.raw import Header
+
 # On a cell of a connector, and before what was not heard.
 FLAG = "hook_times_unknown"
 NOT_KNOWN = "hook times are not known: "
@@ -15,7 +17,7 @@ _NO_WORKER = "no worker process recorded anything"
 _NO_HOOKS = "the {process} recorded none of the connector's hooks"
 
 
-def unheard(headers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def unheard(headers: Iterable[Header]) -> dict[str, str]:
     """Process (``scheduler``, ``worker``) -> why its hooks are not known, of a launch with a connector.
 
     Args:

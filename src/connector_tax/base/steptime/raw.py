@@ -11,7 +11,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-Header = dict[str, Any]
+from connector_tax.base.records.bounds import Foreign
+
+# What a process of the engine says of itself; see ``patches/_step_profile.py``, which imports nothing of ours.
+Header = Foreign
 # What a row sums over a connector and its children, under the published experiment's names.
 _BUILD = ("build_connector_meta",)
 _LOAD = ("start_load_kv",)

@@ -1,7 +1,8 @@
 """Step records as the modelled engine writes them: the very lines that step timing writes inside vLLM."""
 
 import json
-from typing import Any
+
+from connector_tax.base.steptime.raw import Header
 
 # What the modelled connector has; a row's ``hooks`` holds nanoseconds and calls of each.
 HOOKS = {"scheduler": ("build_connector_meta",), "worker": ("start_load_kv", "get_finished")}
@@ -14,9 +15,9 @@ def header_line(
     monotonic_ns: int,
     utc_ns: int,
     engine_version: str,
-    settings: dict[str, Any] | None = None,
+    settings: Header | None = None,
 ) -> str:
-    value: dict[str, Any] = {
+    value: Header = {
         "kind": "header",
         "schema": 2,
         "process": process,

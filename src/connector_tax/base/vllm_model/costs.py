@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ConnectorCosts:
 NO_CONNECTOR = ConnectorCosts()
 
 
-def load_costs(path: Path, kv_transfer_config: dict[str, Any] | None) -> tuple[EngineCosts, ConnectorCosts]:
+def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCosts, ConnectorCosts]:
     """The costs of one configuration.
 
     Raises:
@@ -85,7 +85,7 @@ def load_costs(path: Path, kv_transfer_config: dict[str, Any] | None) -> tuple[E
 
 
 def connector_costs(
-    known: dict[str, ConnectorCosts], kv_transfer_config: dict[str, Any] | None, path: Path
+    known: dict[str, ConnectorCosts], kv_transfer_config: Foreign | None, path: Path
 ) -> ConnectorCosts:
     """Costs of a connector; a MultiConnector costs its own plus those of its children."""
     if kv_transfer_config is None:

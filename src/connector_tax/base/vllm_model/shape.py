@@ -5,9 +5,9 @@ refused by name: a formula that leaves out half of a model would be believed all
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 
 # vLLM's architectures whose layers are as counted here.
 ARCHITECTURES = (
@@ -64,7 +64,7 @@ class ModelShape:
         return self.total * BYTES
 
 
-def model_shape(config: dict[str, Any], where: str) -> ModelShape:
+def model_shape(config: Foreign, where: str) -> ModelShape:
     """From the model's own ``config.json``, by the keys of Hugging Face's transformers.
 
     Args:
@@ -107,7 +107,7 @@ def model_shape(config: dict[str, Any], where: str) -> ModelShape:
     )
 
 
-def _not_counted(config: dict[str, Any]) -> str | None:
+def _not_counted(config: Foreign) -> str | None:
     """What of the model no formula here covers; None where it is one of those that are."""
     if config.get("kv_lora_rank"):
         return "latent attention (kv_lora_rank)"
@@ -128,13 +128,13 @@ def _not_counted(config: dict[str, Any]) -> str | None:
     return None
 
 
-def _is_moe(config: dict[str, Any], layer: int) -> bool:
+def _is_moe(config: Foreign, layer: int) -> bool:
     """Source: ``Qwen3MoeDecoderLayer`` of transformers; others have neither key and are mixtures throughout."""
     step = config.get("decoder_sparse_step") or 1
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % step == 0
 
 
-def _size(config: dict[str, Any], key: str, where: str) -> int:
+def _size(config: Foreign, key: str, where: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{where}: {key}: {value!r}, wanted is a whole number above 0. {INSTEAD}")

@@ -8,30 +8,30 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from connector_tax.base.artifacts.launches import Launch, read_launches
+from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.artifacts.receipts import Receipt, read_receipt
+from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.campaign import CampaignDocument, asked_of
+from connector_tax.base.documents.outputs import Output, OutputsFile
+from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import as_json, document_of, read_document
+from connector_tax.base.documents.receipt import Launch, Receipt
+from connector_tax.base.documents.settings import Change, EngineDiff, Settings, engine_diff_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
-from connector_tax.base.forms import misfit
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.read.ingest.checks import Checked, check_files
-from connector_tax.read.ingest.form import (
-    LAUNCHES,
-    RECEIPT,
-    fault_of_campaign,
-    fault_of_diff,
-    fault_of_preflight,
-    fault_of_rates,
-)
 
+T = TypeVar("T")
 # What a file of another form than expected makes its readers raise.
 UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
@@ -55,7 +55,7 @@ class RunData:
     folder: RunFolder
     receipt: Receipt | None
     cells: tuple[CellData, ...]
-    outputs: list[dict[str, Any]] | None = None
+    outputs: list[Output] | None = None
     launches: tuple[Launch, ...] = ()
 
 
@@ -64,12 +64,27 @@ class CampaignData:
     """Everything the analysis reads."""
 
     root: Path
-    document: dict[str, Any]
-    preflight: dict[str, Any] | None
-    reference_rates: dict[str, Any] | None
-    engine_diff: dict[str, Any] | None
+    document: CampaignDocument
+    preflight: PreflightStatus | None
+    reference_rates: Foreign | None
+    engine_diff: EngineDiff | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
+
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """Of preflight, by configuration; none where it left no status."""
+        return self.preflight.configs if self.preflight is not None else {}
+
+    @property
+    def changes(self) -> dict[str, dict[str, Change] | None]:
+        """Engine settings that each configuration changed; None where they were not seen."""
+        return self.engine_diff.configs if self.engine_diff is not None else {}
+
+    @property
+    def plain_settings(self) -> Settings:
+        """What plain's engine resolved; empty where that was not seen."""
+        return (self.engine_diff.plain if self.engine_diff is not None else None) or {}
 
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
@@ -105,10 +120,7 @@ def read_campaign(
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
-    if fault := fault_of_campaign(document):
-        raise ArtifactError(
-            f"{folder.campaign_file}: {fault}; nothing can be worked out from such a campaign."
-        )
+    asked_of(document, str(folder.campaign_file))
     problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
@@ -116,8 +128,8 @@ def read_campaign(
     opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
-        if wanted and run_folder.path.parent.name.startswith(document["date"] + "_"):
-            opened.append(_open_run(folder, run_folder, document["campaign"], steps))
+        if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
+            opened.append(_open_run(folder, run_folder, document.campaign, steps))
         elif wanted:
             problems.append(
                 Problem(
@@ -132,9 +144,10 @@ def read_campaign(
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, fault_of_preflight, problems),
-        reference_rates=_optional(folder.reference_rates, fault_of_rates, problems),
-        engine_diff=_optional(folder.engine_diff, fault_of_diff, problems),
+        preflight=_optional(folder.preflight_status, _preflight, problems),
+        # As JSON: the analysis puts it into aggregate.json.
+        reference_rates=as_json(_optional(folder.reference_rates, _rates, problems)),
+        engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
         runs=tuple(runs),
         problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
     )
@@ -143,7 +156,7 @@ def read_campaign(
 def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
     problems: list[Problem] = []
     receipt = _receipt(folder, name, problems)
-    wanted = {c["cell_id"]: c for c in receipt.cells} if receipt is not None else None
+    wanted = {c.cell_id: c for c in receipt.cells} if receipt is not None else None
     cells: list[OpenedCell | Problem] = []
     for cell in folder.finished_cells():
         if wanted is not None and cell.cell_id not in wanted:
@@ -175,7 +188,7 @@ def _read_run(
         problems += _problems_of(cell, opened_cell.folder)
         cells.append(cell)
     on_disk = {c.cell_id for c in folder.finished_cells()}
-    for cell_id in sorted({c["cell_id"] for c in receipt.cells} - on_disk if receipt is not None else ()):
+    for cell_id in sorted({c.cell_id for c in receipt.cells} - on_disk if receipt is not None else ()):
         problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
     outputs = _outputs(folder, campaign.campaign, problems)
     return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
@@ -184,18 +197,16 @@ def _read_run(
 def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
     """As the receipt has them, or of a run that has not ended its own file."""
     try:
-        found = list(receipt.launches) if receipt is not None else read_launches(folder.launches)
-        if fault := misfit(found, LAUNCHES, "launches"):
-            raise ArtifactError(fault)
-        return tuple(found)
-    except UNREADABLE as error:
-        where = folder.receipt if receipt is not None else folder.launches
-        problems.append(Problem(str(where), f"its launches are taken as not timed: {_said(error)}"))
+        return read_launches(folder.launches) if receipt is None else receipt.launches or ()
+    except ArtifactError as error:
+        fault = f"its launches are taken as not timed: {_of_file(error, folder.launches)}"
+        problems.append(Problem(str(folder.launches), fault))
         return ()
 
 
 def _unreadable(cell: CellFolder, error: Exception) -> Problem:
-    return Problem(str(cell.path), f"cannot be read, left out: {_said(error)}")
+    said = _said(error).replace(f"{cell.path}/", "")
+    return Problem(str(cell.path), f"cannot be read, left out: {said}")
 
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
@@ -208,19 +219,18 @@ def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
     return problems
 
 
-def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[dict[str, Any]] | None:
+def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[Output] | None:
     """None where this run had no accuracy pass, or what lies there is not one of this run."""
     if not os.path.lexists(folder.outputs):
         return None
     try:
-        document = read_json(folder.outputs)
-        named = (document["campaign"], document["connector"])
-        outputs = document["outputs"]
-        if named == (campaign, folder.connector_id) and all(isinstance(o, dict) for o in outputs):
-            return list(outputs)
-        fault = f"is of {' '.join(map(str, named))}; not used"
-    except UNREADABLE as error:
-        fault = f"cannot be read: {_said(error)}"
+        document = read_document(folder.outputs, OutputsFile)
+        named = (document.campaign, document.connector)
+        if named == (campaign, folder.connector_id):
+            return document.outputs
+        fault = f"is of {' '.join(named)}; not used"
+    except ArtifactError as error:
+        fault = f"cannot be read: {_of_file(error, folder.outputs)}"
     problems.append(Problem(str(folder.outputs), fault))
     return None
 
@@ -230,15 +240,13 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
     if not os.path.lexists(folder.receipt):
         return None
     try:
-        if fault := misfit(read_json(folder.receipt), RECEIPT):
-            raise ArtifactError(fault)
         receipt = read_receipt(folder)
         named = (receipt.campaign, receipt.connector, receipt.phase)
         if named == (campaign, folder.connector_id, folder.phase):
             return receipt
-        fault = f"is of {' '.join(map(str, named))}; it and its cells' checksums are not used"
-    except UNREADABLE as error:
-        fault = f"cannot be read: {_said(error)}"
+        fault = f"is of {' '.join(named)}; it and its cells' checksums are not used"
+    except ArtifactError as error:
+        fault = f"cannot be read: {_of_file(error, folder.receipt)}"
     problems.append(Problem(str(folder.receipt), fault))
     return None
 
@@ -250,7 +258,7 @@ def _mixed(runs: list[RunData]) -> list[Problem]:
     for what, values in (
         ("engine versions", [_engine(c)["versions"] for c in cells]),
         ("hosts or GPUs", [{k: v for k, v in _engine(c).items() if k != "versions"} for c in cells]),
-        ("versions of the load generator", [c.document["code"]["loadgen_sha256"] for c in cells]),
+        ("versions of the load generator", [c.document.code.loadgen_sha256 for c in cells]),
     ):
         kinds: dict[str, list[str]] = {}
         for cell, value in zip(cells, values, strict=True):
@@ -293,30 +301,39 @@ def _differing(cell: CellData, plain: CellData) -> list[str]:
     ]
 
 
-def _engine(cell: CellData) -> dict[str, dict[str, Any]]:
+def _engine(cell: CellData) -> dict[str, dict[str, object]]:
     """What must be equal for two cells to be compared.
 
     Memory size is left out: the same host reports a few MiB more or less after a reboot.
     """
-    engine = cell.document["engine"]
-    host = {k: v for k, v in engine["host"].items() if k != "memory_mib"}
-    gpu = {"GPU": engine["gpu"], "virtual GPU": (engine.get("virtual_gpu") or {}).get("sha256")}
-    return {"versions": engine["versions"], "host": host, "gpu": gpu}
+    engine = cell.document.engine
+    host: dict[str, object] = {k: v for k, v in engine.host.items() if k != "memory_mib"}
+    clock = engine.virtual_gpu.sha256 if engine.virtual_gpu else None
+    gpu: dict[str, object] = {"GPU": list(engine.gpu), "virtual GPU": clock}
+    return {"versions": {**engine.versions}, "host": host, "gpu": gpu}
 
 
-def _optional(
-    path: Path, fault_of: Callable[[Any], str | None], problems: list[Problem]
-) -> dict[str, Any] | None:
+def _optional(path: Path, of: Callable[[Any, str], T], problems: list[Problem]) -> T | None:
     if not os.path.lexists(path):
         return None
     try:
-        value: dict[str, Any] = read_json(path)
-        if fault := fault_of(value):
-            raise ArtifactError(f"cannot be read: {fault}")
-        return value
+        return of(read_json(path), str(path))
     except ArtifactError as error:
-        problems.append(Problem(str(path), _said(error)))
+        problems.append(Problem(str(path), f"cannot be read: {_of_file(error, path)}"))
         return None
+
+
+def _preflight(value: Any, where: str) -> PreflightStatus:
+    return document_of(value, PreflightStatus, where)
+
+
+def _rates(value: Any, where: str) -> ReferenceRatesFile:
+    return document_of(value, ReferenceRatesFile, where)
+
+
+def _of_file(error: ArtifactError, path: Path) -> str:
+    """Without its name, which stands before what is said of it."""
+    return str(error).removeprefix(f"{path}: ")
 
 
 def _said(error: Exception) -> str:

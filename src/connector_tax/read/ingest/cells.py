@@ -1,27 +1,19 @@
 """One cell's folder to ``CellData``: what is wrong with its files stands beside what they say."""
 
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.documents.cell import CellDocument
+from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.checks import CellFiles, Checked
-from connector_tax.read.ingest.form import fault_of_cell
 from connector_tax.read.ingest.requests import read_requests
 from connector_tax.read.ingest.samples import Samples, read_samples
 from connector_tax.read.ingest.tables import StepRecords
-
-# Keys of cell.json without which a cell says nothing.
-NEEDED = (
-    *("campaign", "connector", "phase", "cell_id", "spec", "window", "clock", "files"),
-    *("engine", "code", "verdict", "reasons", "flags", "health", "cpu"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +22,7 @@ class CellData:
 
     Attributes:
         left_out: why the files keep it out of the statistics; each also stands in ``problems``. Reasons
-            found while measuring stand in ``document["reasons"]``.
+            found while measuring stand in ``document.reasons``.
         steps: read when asked for, one cell at a time, since they are large; None where there are none.
     """
 
@@ -39,7 +31,7 @@ class CellData:
     cell_id: str
     spec: CellSpec
     window: CellWindow
-    document: dict[str, Any]
+    document: CellDocument
     requests: list[RequestRecord]
     samples: Samples
     steps: StepRecords | None
@@ -48,7 +40,7 @@ class CellData:
     @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
-        return not self.left_out and self.document["verdict"] == "valid"
+        return not self.left_out and self.document.verdict == "valid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +53,27 @@ class OpenedCell:
 
     run: RunFolder
     folder: CellFolder
-    document: dict[str, Any]
+    document: CellDocument
     files: CellFiles
 
 
 def open_cell(
-    campaign: CampaignFolder, run: RunFolder, folder: CellFolder, entry: dict[str, Any] | None, steps: bool
+    campaign: CampaignFolder, run: RunFolder, folder: CellFolder, entry: ReceiptCell | None, steps: bool
 ) -> OpenedCell:
     """Read ``cell.json``.
 
     Raises:
-        ArtifactError: it is missing, not JSON, of another schema, or says too little.
-        LookupError, AttributeError, TypeError, ValueError: what it says has another form.
+        ArtifactError: it is missing, not JSON, of an unknown version or of another form.
     """
     document = read_cell(folder)
-    lacking = [k for k in NEEDED if k not in document]
-    if lacking:
-        raise ArtifactError(f"cell.json lacks {', '.join(lacking)}")
-    if fault := fault_of_cell(document):
-        raise ArtifactError(f"cell.json: {fault}")
     files = CellFiles(
         folder.path,
-        {name: expected["sha256"] for name, expected in (entry or document)["files"].items()},
-        msgspec.convert(document["window"], CellWindow),
+        {name: expected.sha256 for name, expected in (entry or document).files.items()},
+        document.window,
         folder.engine_step if steps else None,
         campaign.step_table(folder),
         # As it was launched; a cell of before launches were described has none to say so.
-        (document.get("launch") or {}).get("kv_transfer_config") is not None,
+        document.kv_transfer_config is not None,
     )
     return OpenedCell(run, folder, document, files)
 
@@ -100,9 +86,8 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) ->
         LookupError, AttributeError, TypeError, ValueError: a file has another form.
     """
     run, folder, document = opened.run, opened.folder, opened.document
-    spec = msgspec.convert(document["spec"], CellSpec)
     faults = [*campaign.faults(run, folder, document), *checked.faults]
-    if folder.requests.name not in document["files"]:
+    if folder.requests.name not in document.files:
         faults.append(f"{folder.requests.name} is missing")
     requests, wrong = read_requests(folder.requests)
     faults += [f"{folder.requests.name}: {fault}" for fault in wrong]
@@ -113,7 +98,7 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) ->
         config=run.connector_id,
         phase=run.phase,
         cell_id=folder.cell_id,
-        spec=spec,
+        spec=document.spec,
         window=window,
         document=document,
         requests=requests,

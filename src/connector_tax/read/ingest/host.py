@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
 
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.host import GpuReading, HostReading
 
 
@@ -53,7 +53,7 @@ class HostState:
     cpu_work_us_mean: float | None = None
 
 
-def host_reading(row: dict[str, Any]) -> HostReading | None:
+def host_reading(row: Foreign) -> HostReading | None:
     """Of one line of ``metrics_*.jsonl``; None where it holds none, as lines of older versions and of rehearsals, or a foreign one."""
     try:
         return msgspec.convert(row["host"], HostReading)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, shown
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.host import HostState, host_reading, host_state
 
@@ -60,7 +60,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
     )
 
 
-def _numbers(values: dict[str, Any]) -> dict[str, float]:
+def _numbers(values: Foreign) -> dict[str, float]:
     """
     Raises:
         ValueError, AttributeError: they are none, or one is beyond all that a server counts.

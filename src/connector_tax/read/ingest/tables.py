@@ -6,13 +6,12 @@ or cannot be read, is made again. Every column is float64 but ``kind``, which is
 
 import hashlib
 import io
-import json
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +21,6 @@ import connector_tax.base.steptime.heard
 import connector_tax.read.ingest.steps
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.forms import Form, misfit
 from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
@@ -37,14 +35,37 @@ COLUMNS = (
 )
 HOOK_COLUMNS = {"us": attrgetter("us"), "calls": attrgetter("calls"), "cpu_us": attrgetter("cpu_us")}
 COUNTS = ("n_empty", "n_unjoined", "n_joined_by_order", "torn")
-FACTS: Form = {
-    "made_of": dict,
-    "n": int,
-    "hooks": [str],
-    **dict.fromkeys(COUNTS[:3], int),
-    "torn": bool,
-    "unheard": (str, type(None)),
-}
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The records that a table was made of."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class MadeOf(msgspec.Struct, frozen=True):
+    """What must be the same for a table to be used: the records, the part of them, and the code that joins them."""
+
+    schema: int
+    source: Source
+    window_ns: tuple[int, int]
+    connector: bool
+    code_sha256: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a table's metadata say of it."""
+
+    made_of: MadeOf
+    n: int
+    hooks: tuple[str, ...]
+    n_empty: int
+    n_unjoined: int
+    n_joined_by_order: int
+    torn: bool
+    unheard: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +121,14 @@ def open_steps(
     made_of = _made_of(source, sha256, window, connector)
     known = _facts(table, made_of)
     if known is not None:
-        facts = (known["n"], known["torn"], None, connector, known["unheard"])
-        return StepRecords(source, sha256, window, table, *facts)
+        return StepRecords(source, sha256, window, table, known.n, known.torn, None, connector, known.unheard)
     steps, not_kept = _make(source, window, table, made_of)
     return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept, connector, steps.unheard)
 
 
-def _make(
-    source: Path, window: CellWindow, table: Path, made_of: dict[str, Any]
-) -> tuple[StepTable, str | None]:
+def _make(source: Path, window: CellWindow, table: Path, made_of: MadeOf) -> tuple[StepTable, str | None]:
     """The decoded records, and why they could not be kept."""
-    steps = read_steps(source, window, connector=made_of["connector"])
+    steps = read_steps(source, window, connector=made_of.connector)
     try:
         write_bytes(table, _parquet(steps, made_of))
     except ArtifactError as error:
@@ -119,15 +137,14 @@ def _make(
     return steps, None
 
 
-def _made_of(source: Path, sha256: str, window: CellWindow, connector: bool) -> dict[str, Any]:
-    """What must be the same for a table to be used: the records, the part of them, and the code that joins them."""
-    return {
-        "schema": SCHEMA,
-        "source": {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256},
-        "window_ns": [window.window_start_ns, window.t_stop_ns],
-        "connector": connector,
-        "code_sha256": _code_sha256(),
-    }
+def _made_of(source: Path, sha256: str, window: CellWindow, connector: bool) -> MadeOf:
+    return MadeOf(
+        SCHEMA,
+        Source(source.name, source.stat().st_size, sha256),
+        (window.window_start_ns, window.t_stop_ns),
+        connector,
+        _code_sha256(),
+    )
 
 
 @cache
@@ -140,47 +157,46 @@ def _code_sha256() -> str:
     return hashlib.sha256(b"".join(Path(str(m.__file__)).read_bytes() for m in modules)).hexdigest()
 
 
-def _parquet(steps: StepTable, made_of: dict[str, Any]) -> bytes:
+def _parquet(steps: StepTable, made_of: MadeOf) -> bytes:
     names = steps.hooks.names
     columns = {name: getattr(steps, name) for name in COLUMNS}
     # By number: a connector that is made twice has each of its hooks twice.
     for k in range(len(names)):
         columns |= {f"{what}:{k}": of(steps.hooks)[:, k] for what, of in HOOK_COLUMNS.items()}
-    facts = {"made_of": made_of, "n": steps.n, "hooks": names, "unheard": steps.unheard} | {
-        k: getattr(steps, k) for k in COUNTS
-    }
-    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(facts).encode()})
+    counts = {k: getattr(steps, k) for k in COUNTS}
+    facts = Facts(made_of=made_of, n=steps.n, hooks=tuple(names), unheard=steps.unheard, **counts)
+    table = pa.table(columns).replace_schema_metadata({KEY: msgspec.json.encode(facts)})
     out = io.BytesIO()
     # No dictionaries: hardly two steps take the same time, and building them takes ten times as long.
     pq.write_table(table, out, compression="zstd", use_dictionary=False, write_page_checksum=True)
     return out.getvalue()
 
 
-def _facts(path: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
+def _facts(path: Path, made_of: MadeOf) -> Facts | None:
     """What the metadata say; None where there is no table, no whole one, or one of something else."""
     try:
         with open_regular(path, MOST_STREAM_BYTES) as file:
             metadata = pq.read_metadata(file)
-        found = parse_json(metadata.metadata[KEY])
+        found = msgspec.convert(parse_json(metadata.metadata[KEY]), Facts)
     except (OSError, pa.ArrowException, ArtifactError, LookupError, TypeError, ValueError):
         return None
-    if misfit(found, FACTS) or found["made_of"] != made_of or metadata.num_rows != found["n"]:
+    if found.made_of != made_of or metadata.num_rows != found.n:
         return None
-    if metadata.num_columns != len(COLUMNS) + len(HOOK_COLUMNS) * len(found["hooks"]):
+    if metadata.num_columns != len(COLUMNS) + len(HOOK_COLUMNS) * len(found.hooks):
         return None
     # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
-    most = MOST_PER_BYTE * made_of["source"]["bytes"]
-    if made_of["source"]["name"].endswith(PACKED):
+    most = MOST_PER_BYTE * made_of.source.bytes
+    if made_of.source.name.endswith(PACKED):
         most *= MOST_UNPACKED_PER_BYTE
-    return dict(found) if metadata.num_rows * metadata.num_columns <= most else None
+    return found if metadata.num_rows * metadata.num_columns <= most else None
 
 
-def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | None:
+def _read(path: Path, made_of: MadeOf, *, hooks: bool) -> StepTable | None:
     """None as in ``_facts``, or where a page differs from its checksum."""
     facts = _facts(path, made_of)
     if facts is None:
         return None
-    names = tuple(facts["hooks"]) if hooks else ()
+    names = facts.hooks if hooks else ()
     wanted = [*COLUMNS, *(f"{what}:{k}" for what in HOOK_COLUMNS for k in range(len(names)))]
     try:
         # One thread: every process of the analysis reads a table of its own.
@@ -192,7 +208,7 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     kinds = {name: np.int8 if name == "kind" else np.float64 for name in wanted}
     if any(c.dtype != kinds[name] or np.isinf(c).any() for name, c in columns.items()):
         return None
-    shape = (facts["n"], len(names))
+    shape = (facts.n, len(names))
     of_hooks = {what: np.empty(shape) for what in HOOK_COLUMNS}
     for what, values in of_hooks.items():
         for k in range(len(names)):
@@ -200,5 +216,5 @@ def _read(path: Path, made_of: dict[str, Any], *, hooks: bool) -> StepTable | No
     return StepTable(
         **{name: columns[name] for name in COLUMNS},
         hooks=Hooks(names, **of_hooks),
-        **{name: facts[name] for name in (*COUNTS, "unheard")},
+        **{name: getattr(facts, name) for name in (*COUNTS, "unheard")},
     )

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.reading import as_json
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, write_text
 from connector_tax.base.forms import Form, misfit, named
@@ -36,10 +37,9 @@ def build_report(root: Path) -> Path:
     folder = CampaignFolder(root)
     folder.links()
     aggregate = read_aggregate(folder)
-    campaign: Mapping[str, Any] = (
-        read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else {}
-    )
-    config_hash = document_hash(dict(campaign)) if "config" in campaign else None
+    document = read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else None
+    campaign: Mapping[str, Any] = as_json(document) if document is not None else {}
+    config_hash = document_hash(document) if document is not None else None
     with reading(aggregate, folder.aggregate):
         page = page_view(aggregate, campaign, config_hash) | {"figures": figures_view(folder)}
         text = render(page)

@@ -1,25 +1,23 @@
 """``make status``: where a campaign stands, from what lies on disk."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.receipts import Receipt, read_receipt
+from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.forms import optional
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import is_repeat, phase_label
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.read.ingest.form import LAUNCHES, RECEIPT, fault_of, fault_of_preflight, fault_of_rates
 
 
 def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str:
@@ -28,7 +26,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     folder.links()
     if not folder.campaign_file.exists():
         return f"{folder.root}: not started. Start it with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
-    date = read_campaign_file(folder.campaign_file)["date"]
+    date = read_campaign_file(folder.campaign_file).date
     width = max(len(c) for c in config.connector_ids)
     lines = [f"campaign {config.campaign}, started {date}", ""]
     phases = [p for p in config.phases if not is_repeat(p)]
@@ -67,12 +65,12 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
     if run.receipt.exists():
         try:
-            receipt = _receipt(run)
+            receipt = read_receipt(run)
         except ArtifactError:
             return "cannot be read"  # _failures says why
         if receipt.status != "measured":
             return receipt.status.replace("_", " ")
-        invalid = sum(c.get("verdict") != "valid" for c in receipt.cells)
+        invalid = sum(c.verdict != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
     plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
     # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
@@ -83,16 +81,6 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
     if supervisor is not None and supervisor.lives:
         return f"running, {len(own)} of {len(plan)}"
     return f"{len(own)} of {len(plan)}" if own else "-"
-
-
-def _receipt(run: RunFolder) -> Receipt:
-    """
-    Raises:
-        ArtifactError: it cannot be read, or has not the form of one.
-    """
-    if fault := fault_of(read_json(run.receipt), RECEIPT, {"launches": optional(LAUNCHES)}):
-        raise ArtifactError(f"{run.receipt}: {fault}. Remove it and start again; cells are kept.")
-    return read_receipt(run)
 
 
 def _worker(folder: CampaignFolder) -> int | None:
@@ -116,32 +104,20 @@ def _rates(
     if not ended or not folder.reference_rates.exists():
         return None, []
     try:
-        document = _document(folder.reference_rates, fault_of_rates)
+        return read_document(folder.reference_rates, ReferenceRatesFile).rates, []
     except ArtifactError as error:
         return None, [f"cannot be read: {error}", ""]
-    return ReferenceRates.of_document(document), []
 
 
 def _skips(folder: CampaignFolder) -> list[str]:
     if not folder.preflight_status.exists():
         return []
     try:
-        decisions = _document(folder.preflight_status, fault_of_preflight)["configs"]
+        decisions = read_document(folder.preflight_status, PreflightStatus).configs
     except ArtifactError as error:
         return [f"cannot be read: {error}", ""]
-    found = [f"skipped {i}: {d.get('reason')}" for i, d in decisions.items() if d["decision"] == "skip"]
+    found = [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
     return [*found, ""] if found else []
-
-
-def _document(path: Path, fault_of_it: Callable[[Any], str | None]) -> Any:
-    """
-    Raises:
-        ArtifactError: it cannot be read, or has another form.
-    """
-    document = read_json(path)
-    if fault := fault_of_it(document):
-        raise ArtifactError(f"{path}: {fault}. Remove it to have it made again.")
-    return document
 
 
 def _failures(folder: CampaignFolder) -> list[str]:
@@ -149,7 +125,7 @@ def _failures(folder: CampaignFolder) -> list[str]:
     found = []
     for run in folder.runs():
         try:
-            receipt = _receipt(run) if run.receipt.exists() else None
+            receipt = read_receipt(run) if run.receipt.exists() else None
         except ArtifactError as error:
             found.append(f"cannot be read: {error}")
             continue

@@ -92,7 +92,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
     clocked = config["engine"]["kind"] == "virtual_gpu"
     taxes = [replace(t, holds=_holds(copies.get(t.config), clocked)) for t in taxes]
-    changed = (data.engine_diff or {}).get("configs", {})
+    changed = data.changes
     blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
     shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
     one_launch = launch_taxes(taxes, rates, shape)
@@ -152,7 +152,7 @@ def _why_no_steps(data: CampaignData, estimates: dict[tuple[str, str, str], Cell
     """None where some cell has step records."""
     if any(e.cell.steps is not None for e in estimates.values()):
         return None
-    told = (data.preflight or {}).get("step_timing_reason")
+    told = data.preflight.step_timing_reason if data.preflight is not None else None
     wanted = data.document["config"]["engine"].get("step_timing", True)
     unsaid = "no cell has step records" if wanted else "the configuration switches step timing off"
     return told or (unsaid if estimates else "the campaign has no usable cell")

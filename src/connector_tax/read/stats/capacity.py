@@ -122,7 +122,7 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     Args:
         cells: its usable cells of Phase A, all of ``shape``.
     """
-    settings = (data.engine_diff or {}).get("plain") or {}
+    settings = data.plain_settings
     cell_config = data.document["config"]["cell"]
     arguments = data.document["config"]["engine"]["args"]
     batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))
@@ -147,5 +147,5 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
 
 def _prompt_s(data: CampaignData) -> dict[int, float]:
     """Of plain, as preflight measured it; empty where it did not."""
-    plain = (data.preflight or {}).get("configs", {}).get("plain", {})
-    return {int(length): float(seconds) for length, seconds in (plain.get("prompt_s") or {}).items()}
+    plain = data.decisions.get("plain")
+    return {int(length): s for length, s in ((plain.prompt_s if plain is not None else None) or {}).items()}

@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from connector_tax.base.documents.reading import as_json
 from connector_tax.base.parallel import Each
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import (
@@ -284,8 +285,8 @@ def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidenc
         "n_metrics_missed": cell.samples.n_missed,
         "host": host_json(cell.samples.host),
         "prefix_cache_hit_share": _hit_share(cell),
-        "cpu": document["cpu"],
-        "health": document["health"],
+        "cpu": as_json(document.cpu),
+        "health": as_json(document.health),
         "step": _step_json(estimates, confidence),
     }
     if cell.window.looks is not None:

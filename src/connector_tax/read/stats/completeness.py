@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan import cells_of, config_of, until_overload
 from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place, phase_word
@@ -33,7 +34,7 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         config = config_of(data.document)
     except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
         return []
-    decisions = (data.preflight or {}).get("configs", {})
+    decisions = data.decisions
     skipped = {i for i, d in decisions.items() if d["decision"] == "skip"}
     rates = ReferenceRates.of_document(data.reference_rates) if data.reference_rates else None
     found = []
@@ -171,7 +172,7 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
         i = connector["id"]
         if i in measured:
             continue
-        decision = (data.preflight or {}).get("configs", {}).get(i)
+        decision = data.decisions.get(i)
         runs = [r for r in data.runs if r.folder.connector_id == i]
         failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
         cells = [c for c in data.cells() if c.config == i]
@@ -190,19 +191,19 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
 
 def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCell]) -> dict[str, Any]:
     """``configs`` in ``aggregate.json``."""
-    decisions = (data.preflight or {}).get("configs", {})
+    decisions = data.decisions
     out = {}
     for connector in data.document["config"]["connectors"]:
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
         phases = {"a", "b", *planned_phases(data, i), *runs}
-        status, reason = _status(runs, sorted(phases), decisions.get(i, {}), absent.get(i), own)
+        status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
         out[i] = {
             "label": connector["label"],
             "status": status,
             "reason": reason,
-            "install": decisions.get(i, {}).get("install"),
+            "install": decisions[i].install if i in decisions else None,
             "note": connector["note"],
             "ttft_is_no_tax": connector.get("ttft_is_no_tax"),
             "copies_kv": connector.get("copies_kv"),
@@ -221,13 +222,13 @@ def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
 def _status(
     runs: dict[str, RunData],
     phases: list[str],
-    decision: dict[str, Any],
+    decision: Decision | None,
     absent: str | None,
     lost: list[LostCell],
 ) -> tuple[str, str | None]:
     """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     receipts = {phase: run.receipt for phase, run in runs.items()}
-    if decision.get("decision") == "skip":
+    if decision is not None and decision.decision == "skip":
         return "skipped", absent
     failed = [_why_ended(r) for r in runs.values() if r.receipt is not None and r.receipt.status == "failed"]
     if failed:

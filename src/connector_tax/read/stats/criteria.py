@@ -3,7 +3,6 @@
 from typing import Any
 
 from connector_tax.base.artifacts.layout import RUN_FILES
-from connector_tax.base.artifacts.thinning import LEFT_OUT
 from connector_tax.base.records.cell import phase_place, phase_word
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import CampaignData, CellData, RunData
@@ -54,8 +53,8 @@ def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdic
 def _could_be_asked(data: CampaignData, hypothesis: str) -> bool:
     """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
     config = data.document["config"]
-    decisions = (data.preflight or {}).get("configs", {})
-    measured = {c["id"] for c in config["connectors"] if decisions.get(c["id"], {}).get("decision") != "skip"}
+    skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
+    measured = {c["id"] for c in config["connectors"]} - skipped
     nixl = any(c in measured for c in ("nixl_both", "nixl_virtual"))
     lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
     if lengths is not None and len(config.get(lengths) or ()) < 2:
@@ -97,13 +96,13 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
 
 def _not_ended(data: CampaignData) -> list[str]:
     """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
-    decisions = (data.preflight or {}).get("configs", {})
+    skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
     faults = []
     for connector in data.document["config"]["connectors"]:
         config = connector["id"]
         runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
         failed = any(receipt is not None and receipt.status == "failed" for receipt in runs.values())
-        if failed or decisions.get(config, {}).get("decision") == "skip":
+        if failed or config in skipped:
             continue
         phases = sorted({"a", "b", *planned_phases(data, config)} - runs.keys(), key=phase_place)
         faults += [f"{config} phase {phase_word(phase)} was not measured" for phase in phases]
@@ -116,7 +115,7 @@ def _name(run: RunData) -> str:
 
 def _thinned(cell: CellData) -> bool:
     """Whether its step records were left out when the campaign was published; a cell that never had any lacks them all the same."""
-    left_out = cell.document.get(LEFT_OUT) or ()
+    left_out = cell.document.left_out_streams or ()
     return any(name.startswith("engine_step") for name in left_out)
 
 

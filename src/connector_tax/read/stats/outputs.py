@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from connector_tax.base.documents.outputs import Output
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import CampaignData, Problem
 
-Outputs = list[dict[str, Any]]
+Outputs = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
 
 
@@ -86,7 +87,7 @@ def _different(reference: Outputs, other: Outputs) -> set[int]:
     return {k for k, (a, b) in enumerate(pairs) if a != b or "error" in a}
 
 
-def _position(reference: dict[str, Any], other: dict[str, Any]) -> int | None:
+def _position(reference: Output, other: Output) -> int | None:
     """Index of the first token that differs; None where there are no token ids to compare."""
     expected, found = reference.get("token_ids"), other.get("token_ids")
     if expected is None or found is None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from connector_tax.base.documents.reading import as_json
 from connector_tax.base.plan import document_hash
 from connector_tax.read.ingest import CampaignData
 
@@ -16,7 +17,7 @@ CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 def provenance(data: CampaignData) -> dict[str, Any]:
     """``provenance`` in ``aggregate.json``: of the newest cell, and of the campaign."""
     cells = data.cells()
-    newest = max(cells, key=lambda c: c.document["clock"]["utc_ns"]).document if cells else {}
+    newest = as_json(max(cells, key=lambda c: c.document.clock.utc_ns).document) if cells else {}
     engine = newest.get("engine", {})
     config = data.document["config"]
     return {
@@ -31,7 +32,7 @@ def provenance(data: CampaignData) -> dict[str, Any]:
         "code": newest.get("code", {}),
         "settings": _settings(config),
         "config_hash": document_hash(data.document),
-        "order": data.document["order"],
+        "order": as_json(data.document.order),
         "seed": config["seed"],
         "created_utc": data.document["created_utc"],
         "confidence": config["analysis"]["confidence"],

@@ -81,9 +81,8 @@ def time_spent(data: CampaignData) -> TimeSpent:
         untimed += not timed
         by_phase[run.folder.phase] = by_phase.get(run.folder.phase, 0.0) + seconds
     in_order = {p: by_phase[p] for p in sorted(by_phase, key=phase_place)}
-    told = (data.preflight or {}).get("elapsed_s")
-    known = isinstance(told, int | float) and not isinstance(told, bool)
-    return TimeSpent(float(told) if known and told is not None else None, in_order, runs, untimed)
+    told = data.preflight.elapsed_s if data.preflight is not None else None
+    return TimeSpent(told if isinstance(told, float) else None, in_order, runs, untimed)
 
 
 def _of_run(run: RunData) -> tuple[float, bool]:

@@ -5,8 +5,8 @@ import os
 import sys
 import time
 import zlib
-from typing import Any
 
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.vllm_model.model import StepResult
 from connector_tax.run.emulator.engine import RealTimeEngine
 from connector_tax.run.emulator.faults import Faults
@@ -33,7 +33,7 @@ class Answer:
     )
 
     def __init__(
-        self, exchange: Exchange, number: int, prompt_tokens: int, model: str, options: dict[str, Any]
+        self, exchange: Exchange, number: int, prompt_tokens: int, model: str, options: Foreign
     ) -> None:
         self.exchange = exchange
         self.number = number

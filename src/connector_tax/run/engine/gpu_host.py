@@ -1,9 +1,9 @@
 """What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA, NIXL."""
 
-import json
 import subprocess
 from collections.abc import Iterator
-from typing import Any
+
+import msgspec
 
 from connector_tax.run.engine.gpus import host_gpus
 
@@ -20,6 +20,22 @@ print(json.dumps({**found, "cuda": cuda}))
 """
 
 
+class _Cuda(msgspec.Struct, frozen=True):
+    """Of the interpreter's torch; ``build`` is None for one without CUDA."""
+
+    build: str | None
+    available: bool
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What the engine's interpreter has; ``cuda`` is None without torch."""
+
+    vllm: bool
+    nixl: bool
+    nixl_cu13: bool
+    cuda: _Cuda | None
+
+
 def lacking(engine_python: str) -> list[str]:
     """Everything that is missing, each with what would do; empty where a campaign can begin."""
     return list(_lacking(engine_python))
@@ -33,27 +49,26 @@ def _lacking(engine_python: str) -> Iterator[str]:
     if isinstance(answer, str):
         yield f"{engine_python}: {answer}. Give an interpreter that has vLLM, by --engine-python or ENGINE_PYTHON"
         return
-    if not answer["vllm"]:
+    if not answer.vllm:
         yield f"{engine_python} has no vLLM. Install it there: pip install vllm"
-    if answer["cuda"] is None:
+    if answer.cuda is None:
         yield f"{engine_python} has no torch. It comes with vLLM"
-    elif answer["cuda"]["build"] is None:
+    elif answer.cuda.build is None:
         yield f"{engine_python}: its torch is a CPU build. Install vLLM with a CUDA build of torch"
-    elif gpus and not answer["cuda"]["available"]:
-        yield f"{engine_python}: torch was built for CUDA {answer['cuda']['build']} and finds no card. Compare the driver (nvidia-smi)"
-    if not (answer["nixl"] or answer["nixl_cu13"]):
+    elif gpus and not answer.cuda.available:
+        yield f"{engine_python}: torch was built for CUDA {answer.cuda.build} and finds no card. Compare the driver (nvidia-smi)"
+    if not (answer.nixl or answer.nixl_cu13):
         yield f"{engine_python} has no NIXL, one of the three configurations. Install it there: pip install nixl"
 
 
-def _answer(engine_python: str) -> dict[str, Any] | str:
+def _answer(engine_python: str) -> _Answer | str:
     try:
         asked = subprocess.run(
             [engine_python, "-c", QUESTIONS], capture_output=True, text=True, timeout=ASK_WITHIN_S
         )
         if asked.returncode != 0:
             return (asked.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
-        found: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
-        return found
+        return msgspec.json.decode(asked.stdout.splitlines()[-1], type=_Answer)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     except (ValueError, IndexError):

@@ -5,11 +5,13 @@ import os
 import platform
 import re
 import subprocess
-from typing import Any
 
+import msgspec
 import psutil
+from msgspec import UNSET
 
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import excerpt, redacted
@@ -57,7 +59,7 @@ _TELLING = re.compile(
 )
 
 
-def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = True) -> dict[str, Any]:
+def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = True) -> EngineIdentity:
     """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
 
     Args:
@@ -76,44 +78,35 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
         raise EngineError(
             f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
         )
-    versions: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    versions = json.loads(answers[-1].removeprefix(_ANSWER))
     packages, cuda = versions.pop("packages"), versions.pop("cuda")
     if engine.kind == "emulator":
         versions = {"python": versions["python"], "emulator": True}
         packages, cuda = [], None
-    return {
-        "kind": engine.kind,
-        "versions": versions,
-        "packages": packages,
-        "cuda": cuda,
-        "gpu": [str(gpu) for gpu in cards.gpus],
-        **(device_identity(engine) if with_device else {}),
-        "host": {
+    return EngineIdentity(
+        kind=engine.kind,
+        versions=versions,
+        packages=tuple(packages),
+        cuda=cuda,
+        gpu=tuple(str(gpu) for gpu in cards.gpus),
+        virtual_gpu=gpu_identity(engine) or UNSET if with_device else UNSET,
+        host={
             "kernel": platform.release(),
             "cpu": _cpu_model(),
             "cores": os.cpu_count(),
             "memory_mib": psutil.virtual_memory().total // 2**20,
         },
-    }
+    )
 
 
-def device_identity(engine: EngineConfig) -> dict[str, Any]:
-    """``virtual_gpu`` of the identity; nothing for an engine with a device of its own.
-
-    Raises:
-        ConfigError: the step time cannot be worked out.
-    """
-    device = gpu_identity(engine)
-    return {} if device is None else {"virtual_gpu": device}
-
-
-def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: dict[str, Any], cards: Cards) -> str:
+def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIdentity, cards: Cards) -> str:
     """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
     environment = engine_environment(engine, connector, cards)
-    lines = ["# identity", json.dumps({k: v for k, v in identity.items() if k != "packages"}, indent=2)]
+    told = msgspec.to_builtins(msgspec.structs.replace(identity, packages=UNSET))
+    lines = ["# identity", json.dumps(told, indent=2)]
     lines += ["", "# environment of the engine"]
     lines += [f"{k}={redacted(v, k)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
-    lines += ["", "# packages of the engine's interpreter", *identity["packages"]]
+    lines += ["", "# packages of the engine's interpreter", *(identity.packages or ())]
     return "\n".join(lines) + "\n"
 
 

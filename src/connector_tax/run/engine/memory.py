@@ -9,10 +9,10 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.run.engine.gpus import Cards, Gpu, parallel_sizes
 from connector_tax.run.engine.model_files import model_folder, weights_bytes
 
@@ -104,7 +104,7 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
     )
 
 
-def kv_need(model: dict[str, Any], engine: EngineConfig) -> KvNeed | None:
+def kv_need(model: Foreign, engine: EngineConfig) -> KvNeed | None:
     """From the model's ``config.json``; None where it does not say enough of layers, heads and types.
 
     In doubt the least is counted, so that no model is refused that would have fitted: layers without KV of their own (Mamba,
@@ -139,13 +139,13 @@ def kv_need(model: dict[str, Any], engine: EngineConfig) -> KvNeed | None:
     return KvNeed(share * full, share * windowed, window)
 
 
-def _has_untold_layers(model: dict[str, Any]) -> bool:
+def _has_untold_layers(model: Foreign) -> bool:
     """Whether some layers keep a state instead of KV, and no list says which."""
     hints = ("mamba", "ssm", "attn_layer_", "hybrid_", "full_attention_interval", "linear_")
     return not model.get("layer_types") and any(key.startswith(hints) for key in model)
 
 
-def _element_bytes(model: dict[str, Any], engine: EngineConfig) -> int | None:
+def _element_bytes(model: Foreign, engine: EngineConfig) -> int | None:
     """Of the KV cache; None for a type whose size is not known here."""
     cache = str(engine.args.get("kv_cache_dtype") or "auto")
     if cache.startswith("fp8"):
@@ -158,7 +158,7 @@ def _element_bytes(model: dict[str, Any], engine: EngineConfig) -> int | None:
     return BYTES.get(str(model.get("dtype") or model.get("torch_dtype") or "auto"), 2)
 
 
-def _weights_per_card(engine: EngineConfig, folder: Path, model: dict[str, Any]) -> float:
+def _weights_per_card(engine: EngineConfig, folder: Path, model: Foreign) -> float:
     """Bytes; 0 where the weights are not files, as with ``load_format: dummy``."""
     sizes = parallel_sizes(engine)
     parts = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.secrets import with_references
@@ -88,7 +87,7 @@ def fetch_model(engine: EngineConfig) -> None:
     Raises:
         EngineError: the hub may not be asked, or gave no model; says what to do.
     """
-    variables: dict[str, Any] = {**os.environ, **with_references(engine.env, "engine.env")}
+    variables: dict[str, str] = {**os.environ, **with_references(engine.env, "engine.env")}
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if str(variables.get(name, "")).lower() in TRUE:
             raise EngineError(

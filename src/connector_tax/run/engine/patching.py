@@ -4,12 +4,12 @@ Both are asked of a stand-alone script (``patches/``) that any Python can run; i
 step timing in when it starts (``launch/plugins/vllm_serve.py``), in memory.
 """
 
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -18,6 +18,21 @@ from connector_tax.base.steptime import headers_of, unheard, words
 from connector_tax.run.engine.command import engine_python
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a script says of a vLLM that is installed, as one line of JSON.
+
+    Attributes:
+        reason: why it does not fit; None where it does.
+        state: of what an earlier version wrote into vLLM's files; None without vLLM.
+        vllm: its folder.
+    """
+
+    reason: str | None = None
+    step_timing_available: bool = False
+    state: str | None = None
+    vllm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +54,9 @@ def step_timing_of(engine: EngineConfig) -> StepTiming:
     if engine.kind == "emulator":
         return StepTiming(True, None)
     report = _run(engine_python(engine))
-    if report["state"] not in ("unpatched", None):
-        raise EngineError(str(report["reason"]))
-    return StepTiming(bool(report["step_timing_available"]), report["reason"])
+    if report.state not in ("unpatched", None):
+        raise EngineError(str(report.reason))
+    return StepTiming(report.step_timing_available, report.reason)
 
 
 def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False) -> StepTiming:
@@ -69,11 +84,11 @@ def vllm_folder(engine: EngineConfig) -> Path:
         EngineError: there is none, or the interpreter does not run.
     """
     report = _run(engine_python(engine), "--status")
-    if report["vllm"] is None:
+    if report.vllm is None:
         raise EngineError(
-            f"engine.python: {report['reason']}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+            f"engine.python: {report.reason}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
         )
-    return Path(report["vllm"])
+    return Path(report.vllm)
 
 
 def revert(engine: EngineConfig) -> str:
@@ -85,20 +100,19 @@ def revert(engine: EngineConfig) -> str:
     if engine.kind == "emulator":
         return "the embedded engine has no vLLM"
     report = _run(engine_python(engine), "--revert")
-    if report["state"] != "unpatched":
-        raise EngineError(f"vLLM's files: {report['reason']}")
-    return f"{report['vllm']} holds nothing of connector-tax"
+    if report.state != "unpatched":
+        raise EngineError(f"vLLM's files: {report.reason}")
+    return f"{report.vllm} holds nothing of connector-tax"
 
 
 def _lines(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
-def _run(python: str, *flags: str) -> dict[str, Any]:
+def _run(python: str, *flags: str) -> Report:
     command = [sys.executable, str(PATCHER), "--engine-python", python, *flags]
     found = subprocess.run(command, capture_output=True, text=True, timeout=300)
     try:
-        report: dict[str, Any] = json.loads(found.stdout)
-    except ValueError as error:
+        return msgspec.json.decode(found.stdout, type=Report)
+    except ValueError as error:  # msgspec's errors are
         raise EngineError(f"{' '.join(command)} failed: {found.stderr.strip() or found.stdout}") from error
-    return report

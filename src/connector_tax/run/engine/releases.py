@@ -1,7 +1,6 @@
 """Which vLLM releases step timing, the no-op connector, the way of launching and the virtual GPU fit: wheel by wheel, nothing installed."""
 
 import ast
-import json
 import os
 import re
 import subprocess
@@ -12,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.errors import EngineError
-from connector_tax.run.engine.patching import PATCHER
+from connector_tax.run.engine.patching import PATCHER, Report
 from connector_tax.run.engine.virtual_gpu_fit import PLUGINS, misfit_of
 
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
@@ -124,7 +124,7 @@ def fit(package: str, version: str) -> Fit:
 
 def _step_timing(vllm: Path) -> str:
     report = _run([str(PATCHER), "--vllm", str(vllm)])
-    return "fits" if report["step_timing_available"] else str(report["reason"])
+    return "fits" if report.step_timing_available else str(report.reason)
 
 
 def _noop(vllm: Path) -> str:
@@ -132,7 +132,7 @@ def _noop(vllm: Path) -> str:
         report = _run(["-m", "connector_tax.run.engine.noop_check", str(vllm)])
     except EngineError as error:
         return str(error).splitlines()[-1]
-    return "loads" if report["reason"] is None else str(report["reason"])
+    return "loads" if report.reason is None else report.reason
 
 
 def _runners(vllm: Path) -> str:
@@ -178,19 +178,18 @@ def _default_runner(vllm: Path) -> str:
 
 def _hook_order(vllm: Path) -> str:
     report = _run(["-m", "virtual_gpu.hook_order", str(vllm)], PLUGINS)
-    return "fits" if report["reason"] is None else str(report["reason"])
+    return "fits" if report.reason is None else report.reason
 
 
-def _run(arguments: list[str], folder: Path | None = None) -> dict[str, Any]:
+def _run(arguments: list[str], folder: Path | None = None) -> Report:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120, cwd=folder
     )
     try:
-        report: dict[str, Any] = json.loads(done.stdout)
-    except ValueError as error:
+        return msgspec.json.decode(done.stdout, type=Report)
+    except ValueError as error:  # msgspec's errors are
         raise EngineError(f"{' '.join(arguments)}: {done.stderr.strip() or done.stdout}") from error
-    return report
 
 
 def _pip(*arguments: str) -> "subprocess.CompletedProcess[str]":

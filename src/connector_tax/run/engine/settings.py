@@ -7,12 +7,10 @@ records), the rest from what it logs at start.
 import json
 import re
 from pathlib import Path
-from typing import Any
 
+from connector_tax.base.documents.settings import Change, Settings
 from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.steptime import headers_of
-
-Settings = dict[str, Any]
 
 _LOGGED = {
     # Before 0.29 a connector or a variable that asks for a layout is told, and the default is not.
@@ -34,7 +32,7 @@ def resolved_settings(step_files: list[Path], log_text: str) -> Settings:
     return found
 
 
-def differences(plain: Settings, own: Settings) -> dict[str, dict[str, Any]]:
+def differences(plain: Settings, own: Settings) -> dict[str, Change]:
     """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not tell.
 
     What follows from other settings is no setting: another number of KV blocks is no difference.
@@ -46,7 +44,7 @@ def differences(plain: Settings, own: Settings) -> dict[str, dict[str, Any]]:
     }
 
 
-def pinned(plain: Settings, own: Settings) -> dict[str, dict[str, Any]]:
+def pinned(plain: Settings, own: Settings) -> dict[str, Change]:
     """What a matched launch is given beside the differences, so that both have the same room for KV blocks."""
     name = "cache_config.num_gpu_blocks"
     if own.get(name) is None or plain.get(name) == own[name]:
@@ -54,7 +52,7 @@ def pinned(plain: Settings, own: Settings) -> dict[str, dict[str, Any]]:
     return {name: {"plain": plain.get(name), "own": own[name]}}
 
 
-def matching_flags(changes: dict[str, dict[str, Any]]) -> tuple[list[str], dict[str, str], list[str]]:
+def matching_flags(changes: dict[str, Change]) -> tuple[list[str], dict[str, str], list[str]]:
     """(arguments, environment, settings that no flag sets) for a launch of plain vLLM that ends up like the other."""
     arguments: list[str] = []
     environment: dict[str, str] = {}

@@ -7,7 +7,8 @@ as of 2026-08), vLLM's MooncakeConnector (0.16 to 0.32) and NIXL 1.5 (``_api.py`
 """
 
 import re
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 _TRANSPORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mooncake", re.compile(r"\] installTransport, type=(\w+)")),
@@ -25,22 +26,30 @@ _SIDE_CHANNELS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-def transports_of(log_text: str) -> dict[str, Any]:
-    """``transports`` and ``side_channels``: name -> what was logged, each once and in order; None where no line tells."""
-    return {
-        "transports": _found(_TRANSPORTS, log_text, str.lower),
-        "side_channels": _found(_SIDE_CHANNELS, log_text, str),
-    }
+# Name -> what was logged, each once and in order.
+Logged = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CameUpWith:
+    """None where no line tells."""
+
+    transports: Logged | None
+    side_channels: Logged | None
+
+
+def transports_of(log_text: str) -> CameUpWith:
+    return CameUpWith(_found(_TRANSPORTS, log_text, str.lower), _found(_SIDE_CHANNELS, log_text, str))
 
 
 def _found(
-    patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, form: Any
-) -> dict[str, list[str]] | None:
+    patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, form: Callable[[str], str]
+) -> Logged | None:
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         for name, pattern in patterns:
             if match := pattern.search(line):
-                value = form(match.group(1)) or "rdma"
+                value = form(match.group(1) or "") or "rdma"
                 if value not in found.setdefault(name, []):
                     found[name].append(value)
-    return found or None
+    return {name: tuple(values) for name, values in found.items()} or None

@@ -6,31 +6,17 @@ A helper thread that polls costs nothing that a latency shows on a host with cor
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 
+from connector_tax.base.documents.cell import IdleUse, Spinning
 from connector_tax.run.engine.process import RunningEngine
 
 # Of a core, with no request in sight: below it a thread wakes often, above it it does not sleep.
 SPINS_FROM = 0.3
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Spinning:
-    """A thread that takes much of a core while the engine is idle.
-
-    Attributes:
-        thread: as the kernel names it.
-        share: of one core.
-    """
-
-    process: str
-    thread: str
-    share: float
 
 
 def cpu_seconds(engine: RunningEngine) -> dict[str, float]:
@@ -49,27 +35,23 @@ def host_busy_seconds() -> float:
     return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
 
-def idle_use(engine: RunningEngine, sample_s: float) -> dict[str, Any]:
-    """What each process takes with no request in sight, watched for ``sample_s``.
-
-    Returns:
-        ``idle_share``: {process: share of one core}; ``spinning``: threads from ``SPINS_FROM`` of a core on, as JSON.
-    """
+def idle_use(engine: RunningEngine, sample_s: float) -> IdleUse:
+    """What each process takes with no request in sight, watched for ``sample_s``; threads spin from ``SPINS_FROM`` of a core on."""
     processes, threads, start = cpu_seconds(engine), _thread_seconds(engine), time.monotonic()
     time.sleep(sample_s)
     elapsed_s = time.monotonic() - start
     now = _thread_seconds(engine)
     spinning = [
-        Spinning(process, name, (seconds - threads[process, tid][1]) / elapsed_s)
+        Spinning(process=process, thread=name, share=(seconds - threads[process, tid][1]) / elapsed_s)
         for (process, tid), (name, seconds) in now.items()
         if (process, tid) in threads
     ]
-    return {
-        "idle_share": {
+    return IdleUse(
+        idle_share={
             k: (v - processes[k]) / elapsed_s for k, v in cpu_seconds(engine).items() if k in processes
         },
-        "spinning": [asdict(s) for s in spinning if s.share >= SPINS_FROM],
-    }
+        spinning=tuple(s for s in spinning if s.share >= SPINS_FROM),
+    )
 
 
 def _thread_seconds(engine: RunningEngine) -> dict[tuple[str, int], tuple[str, float]]:

@@ -6,10 +6,12 @@ engine is given a working copy with the whole path.
 
 import json
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.documents.identity import DeviceIdentity, GpuDocument, GpuFile
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import hash_of, read_json, write_json
 from connector_tax.base.records.gpu import StepCosts, VirtualGpu
@@ -21,8 +23,6 @@ from connector_tax.run.engine.model_files import model_folder
 
 # Read by launch/plugins/virtual_gpu/.
 VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
-SCHEMA = 1
-Document = dict[str, Any]
 _TWO_BYTES = ("auto", "bfloat16", "float16", "half")
 # Engine arguments that change how many bytes there are, and how the values begin that the roofline is right for.
 KNOWN_VALUES: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ KNOWN_VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
-def gpu_document(engine: EngineConfig) -> Document | None:
+def gpu_document(engine: EngineConfig) -> GpuDocument | None:
     """What the clock goes by with this model, without where it logs; None for an engine with a device of its own.
 
     Raises:
@@ -42,24 +42,27 @@ def gpu_document(engine: EngineConfig) -> Document | None:
     if gpu is None:
         return None
     step, kv_bytes = _step_and_kv_bytes(engine, gpu)
-    return {
-        "schema": SCHEMA,
-        "name": gpu.name,
-        "compute_capability": list(gpu.compute_capability),
-        "memory_bytes": gpu.memory_bytes,
-        "kv_cache_bytes": kv_bytes,
-        "host_link_bytes_per_s": round(gpu.host_link_gb_per_s * 1e9),
-        "step": {name: getattr(step, name) for name in StepCosts.__slots__},
-        "host": gpu.to_json()["host"],
-    }
+    return GpuDocument(
+        name=gpu.name,
+        compute_capability=gpu.compute_capability,
+        memory_bytes=gpu.memory_bytes,
+        kv_cache_bytes=kv_bytes,
+        host_link_bytes_per_s=round(gpu.host_link_gb_per_s * 1e9),
+        step=step,
+        host=gpu.host,
+    )
 
 
-def gpu_identity(engine: EngineConfig) -> dict[str, Any] | None:
+def gpu_identity(engine: EngineConfig) -> DeviceIdentity | None:
     """The same, with its profile and its hash, as part of what was measured; None likewise."""
     document = gpu_document(engine)
     if document is None or engine.virtual_gpu is None:
         return None
-    return {"profile": engine.virtual_gpu.profile, "sha256": hash_of(document), **document}
+    return DeviceIdentity(
+        profile=engine.virtual_gpu.profile,
+        sha256=hash_of(msgspec.to_builtins(document)),
+        **msgspec.structs.asdict(document),
+    )
 
 
 def step_costs(engine: EngineConfig) -> StepCosts | None:
@@ -69,7 +72,7 @@ def step_costs(engine: EngineConfig) -> StepCosts | None:
         ConfigError: as ``gpu_document``.
     """
     document = gpu_document(engine)
-    return None if document is None else StepCosts(**document["step"])
+    return None if document is None else document.step
 
 
 def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
@@ -77,7 +80,7 @@ def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
     document, shape = gpu_document(engine), _shape(engine, needed=False)
     if document is None or shape is None:
         return None
-    return int(document["kv_cache_bytes"]) // (shape.kv_values * _kv_element_bytes(engine) * block_size)
+    return document.kv_cache_bytes // (shape.kv_values * _kv_element_bytes(engine) * block_size)
 
 
 def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
@@ -95,9 +98,10 @@ def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
     log = (folder / DEVICE_CLOCK).absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    write_json(folder / VIRTUAL_GPU, {**document, "clock_log": str(DEVICE_CLOCK)})
+    about = msgspec.structs.asdict(document)
+    write_json(folder / VIRTUAL_GPU, GpuFile(**about, clock_log=str(DEVICE_CLOCK)))
     copy = log.with_name(VIRTUAL_GPU)
-    write_json(copy, {**document, "clock_log": str(log)})
+    write_json(copy, GpuFile(**about, clock_log=str(log)))
     return copy
 
 

@@ -5,12 +5,12 @@ connector's, unless plain differs from itself between two launches as well.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import httpx
 import numpy as np
 
 from connector_tax.base import direct
+from connector_tax.base.documents.outputs import Output
 from connector_tax.base.seeds import stream
 
 TIMEOUT_S = 120.0
@@ -26,7 +26,7 @@ def collect_outputs(
     output_tokens: int,
     token_ids: tuple[int, int],
     headers: Mapping[str, str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Output]:
     """One entry per prompt: ``token_ids``; ``text`` where the server does not give ids; ``error`` where it failed.
 
     Args:
@@ -39,7 +39,7 @@ def collect_outputs(
         return [_ask(client, model, prompt.tolist(), output_tokens) for prompt in drawn]
 
 
-def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: int) -> dict[str, Any]:
+def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: int) -> Output:
     request = {
         "model": model,
         "prompt": prompt,

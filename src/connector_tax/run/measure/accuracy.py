@@ -1,6 +1,8 @@
 """The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's."""
 
-from connector_tax.base.files import read_json, write_json
+from connector_tax.base.documents.outputs import OutputsFile
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.files import write_json
 from connector_tax.base.plan import outputs_hash
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.outputs import collect_outputs
@@ -13,7 +15,7 @@ def outputs_collected(run: Run) -> bool:
     if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
         return True
     wanted = outputs_hash(run.config, run.connector_id)
-    return run.run.outputs.exists() and read_json(run.run.outputs).get("spec_hash") == wanted
+    return run.run.outputs.exists() and read_document(run.run.outputs, OutputsFile).spec_hash == wanted
 
 
 def collect_run_outputs(run: Run, engine: RunningEngine) -> None:
@@ -31,6 +33,10 @@ def collect_run_outputs(run: Run, engine: RunningEngine) -> None:
         token_ids=(cell.token_id_low, cell.token_id_high),
         headers=engine.headers,
     )
-    document = {"schema": 1, "campaign": run.config.campaign, "connector": run.connector_id}
-    document |= {"spec_hash": outputs_hash(run.config, run.connector_id), "outputs": outputs}
+    document = OutputsFile(
+        campaign=run.config.campaign,
+        connector=run.connector_id,
+        spec_hash=outputs_hash(run.config, run.connector_id),
+        outputs=outputs,
+    )
     write_json(run.run.outputs, document)

@@ -7,13 +7,16 @@ within one the cells with nothing changed say what they differ by.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.documents.cell import Arranged, ArrangedThread
 from connector_tax.base.plan import cells_of, spec_hash
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.run.engine.leftovers import end_all_leftovers
@@ -59,16 +62,16 @@ class Arrangement:
 
 
 # (engine, plain's threads) -> what holds during the body, for ``cell.json``.
-Change = Callable[[RunningEngine, Census], AbstractContextManager[dict[str, Any]]]
+Change = Callable[[RunningEngine, Census], AbstractContextManager[Arranged]]
 
 
 @contextmanager
-def _untouched(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
-    yield {"threads": []}
+def _untouched(engine: RunningEngine, plain: Census) -> Iterator[Arranged]:
+    yield Arranged(change=UNTOUCHED)
 
 
 @contextmanager
-def _helpers_idle(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
+def _helpers_idle(engine: RunningEngine, plain: Census) -> Iterator[Arranged]:
     """It is not undone; see ``run.engine.threads``. So nothing comes after it in a launch."""
     if not plain:
         raise NotPossible("plain's threads are not known, and so nobody's are told from them")
@@ -79,21 +82,21 @@ def _helpers_idle(engine: RunningEngine, plain: Census) -> Iterator[dict[str, An
         raise NotPossible(
             "the check itself runs in the class SCHED_IDLE, and every thread of the engine with it"
         )
-    yield {"threads": [_of(t) for t in only_on_free_cores(found)]}
+    yield Arranged(change=HELPERS_IDLE, threads=tuple(_of(t) for t in only_on_free_cores(found)))
 
 
 @contextmanager
-def _unpinned(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
+def _unpinned(engine: RunningEngine, plain: Census) -> Iterator[Arranged]:
     threads = threads_of(engine)
     found = kept(threads)
     if not found:
         raise NotPossible("every thread of the engine may use all its CPUs anyway")
     with on_all_cpus(threads):
-        yield {"threads": [{**_of(t), "cpus": sorted(cpus)} for t, cpus in found.items()]}
+        yield Arranged(change=UNPINNED, threads=tuple(_of(t, cpus) for t, cpus in found.items()))
 
 
 @contextmanager
-def _engine_alone(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
+def _engine_alone(engine: RunningEngine, plain: Census) -> Iterator[Arranged]:
     main = next((t for t in threads_of(engine) if t.process == "engine_core" and t.is_main), None)
     if main is None:
         raise NotPossible("the engine has no process of its own for its core")
@@ -102,16 +105,16 @@ def _engine_alone(engine: RunningEngine, plain: Census) -> Iterator[dict[str, An
             core = stack.enter_context(alone_on_a_core(main))
         except ValueError as error:
             raise NotPossible(str(error)) from error
-        yield {"threads": [{**_of(main), "cpus": sorted(core)}]}
+        yield Arranged(change=ENGINE_ALONE, threads=(_of(main, core),))
 
 
 @contextmanager
-def _busy_beside(engine: RunningEngine, plain: Census) -> Iterator[dict[str, Any]]:
+def _busy_beside(engine: RunningEngine, plain: Census) -> Iterator[Arranged]:
     """As a helper thread that polls does, and in nobody's interpreter but its own."""
     command = [sys.executable, "-S", "-c", "while True: pass"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=killed_with_parent) as busy:
         try:
-            yield {"threads": [], "pid": busy.pid}
+            yield Arranged(change=BUSY_BESIDE, pid=busy.pid)
         finally:
             busy.kill()
 
@@ -148,9 +151,10 @@ def measure_arranged(arrangements: Sequence[Arrangement], connector_id: str, pla
         end_all_leftovers(first.folder.root, grace_s=first.config.engine.stop_grace_s)
         try:
             with (
-                launched(first, list(cells.values())) as (engine, pool, about),
-                sampled(first, engine) as idle,
+                launched(first, list(cells.values())) as launch,
+                sampled(first, launch.engine) as idle,
             ):
+                engine = launch.engine
                 for run, arrangement in zip(runs, arrangements, strict=True):
                     cell = cells[run.folder.root]
                     try:
@@ -159,15 +163,15 @@ def measure_arranged(arrangements: Sequence[Arrangement], connector_id: str, pla
                                 cell,
                                 run.run.cell(cell.cell_id),
                                 engine=engine,
-                                pool=pool,
+                                pool=launch.pool,
                                 raw_metrics=first.run.raw_metrics,
                                 step_log=first.run.step_log if first.step_timing else None,
-                                document={
-                                    **about,
-                                    "campaign": run.config.campaign,
-                                    "spec_hash": spec_hash(run.config, connector_id, cell),
-                                    "arrangement": {"change": arrangement.change, **changed},
-                                },
+                                document=msgspec.structs.replace(
+                                    launch.about,
+                                    campaign=run.config.campaign,
+                                    spec_hash=spec_hash(run.config, connector_id, cell),
+                                    arrangement=changed,
+                                ),
                                 idle=idle,
                                 last_try=True,
                             )
@@ -202,5 +206,7 @@ def _end(run: Run, cell: CellSpec, reason: str | None) -> None:
         write_receipt(run.run, campaign=run.config.campaign, status="not_needed", reason=reason)
 
 
-def _of(thread: Thread) -> dict[str, Any]:
-    return {"process": thread.process, "thread": thread.name}
+def _of(thread: Thread, cpus: Iterable[int] | None = None) -> ArrangedThread:
+    return ArrangedThread(
+        process=thread.process, thread=thread.name, cpus=UNSET if cpus is None else tuple(sorted(cpus))
+    )

@@ -3,19 +3,21 @@
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import psutil
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
 from connector_tax.base.clock import read_clock_pair
+from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
+from connector_tax.base.documents.health import ClockHealth, Health
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.steptime import (
     NO_RECORD,
-    ClockHealth,
     clock_health,
     count_steps,
     cut,
@@ -44,8 +46,8 @@ def measure_one_cell(
     pool: WorkerPool,
     raw_metrics: Path,
     step_log: Path | None,
-    document: dict[str, Any],
-    idle: dict[str, Any],
+    document: About,
+    idle: IdleUse,
     last_try: bool,
 ) -> str | None:
     """Measure ``spec`` and publish it at ``folder``.
@@ -101,9 +103,10 @@ def measure_one_cell(
         raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
         cut(raw, window.t0_ns, window.drained_ns, temporary.engine_step)
     device = _device_clock(engine, window, temporary) if has_clock else None
-    health = {**outcome.health, **({"device_clock": device.to_json()} if device is not None else {})}
-    if put_in := stand_ins(engine.request.folder / DEVICE_CLOCK):
-        health["stand_ins"] = put_in
+    put_in = tuple(stand_ins(engine.request.folder / DEVICE_CLOCK))
+    health = msgspec.structs.replace(
+        msgspec.convert(outcome.health, Health), device_clock=device or UNSET, stand_ins=put_in or UNSET
+    )
     hits, external_hits, iterations = (
         _delta(before, after, name)
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
@@ -131,29 +134,29 @@ def measure_one_cell(
     publish_cell(
         folder,
         outcome.requests,
-        {
-            **document,
-            "cell_id": spec.cell_id,
-            "spec": spec.to_json(),
-            "window": window.to_json(),
-            "clock": {"monotonic_ns": clock.monotonic_ns, "utc_ns": clock.utc_ns},
-            "health": health,
-            "verdict": verdict.word,
-            "reasons": list(verdict.reasons),
-            "flags": [*verdict.flags, *([] if cache is None else cache_flags(cache))],
-            **({} if cache is None else {"cache": cache}),
-            "prefix_cache_hits_delta": hits,
-            "external_prefix_cache_hits_delta": external_hits,
-            "steps": None if steps is None else {**asdict(steps), "iterations": iterations},
-            "cpu": {
-                "loaded_s": loaded_s,
-                "others_share": others_share,
-                "elapsed_s": elapsed_s,
-                **idle,
-                "rss_mib": {} if death else rss_mib(engine),
-            },
-            "summary": summarise_cell(spec, window, outcome.requests),
-        },
+        CellDocument(
+            **msgspec.structs.asdict(document),
+            cell_id=spec.cell_id,
+            spec=spec,
+            window=window,
+            clock=ClockPair(monotonic_ns=clock.monotonic_ns, utc_ns=clock.utc_ns),
+            health=health,
+            verdict=verdict.word,
+            reasons=verdict.reasons,
+            flags=(*verdict.flags, *(() if cache is None else cache_flags(cache))),
+            cache=UNSET if cache is None else cache,
+            prefix_cache_hits_delta=hits,
+            external_prefix_cache_hits_delta=external_hits,
+            steps=None if steps is None else StepTotals(**asdict(steps), iterations=iterations),
+            cpu=CpuUse(
+                **msgspec.structs.asdict(idle),
+                loaded_s=loaded_s,
+                others_share=others_share,
+                elapsed_s=elapsed_s,
+                rss_mib={} if death else rss_mib(engine),
+            ),
+            summary=summarise_cell(spec, window, outcome.requests),
+        ),
     )
     return death
 

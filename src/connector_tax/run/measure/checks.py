@@ -1,13 +1,13 @@
 """What preflight asks of one running engine; each check says what it found."""
 
 import re
-from dataclasses import dataclass
 
 import httpx
 
 from connector_tax.base import direct
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.preflight import Finding
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
@@ -23,15 +23,6 @@ LONG_PROMPT_TOKENS = 600
 # nowhere near that much longer for 600 tokens than for 32.
 LONG_PROMPT_EXTRA_S = 2.5
 SWITCHED_OFF = re.compile(r"degraded mode|no supported \w+ connector|connector (is )?disabled", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The outcome of one check."""
-
-    check: str
-    ok: bool
-    detail: str
 
 
 def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
@@ -85,10 +76,10 @@ def long_length(config: CampaignConfig) -> int:
 
 def not_switched_off(engine: RunningEngine) -> Finding:
     """The log does not say that the connector runs without doing its work."""
-    found = [line.strip() for line in engine.log_text().splitlines() if SWITCHED_OFF.search(line)]
-    if found:
+    said = [line.strip() for line in engine.log_text().splitlines() if SWITCHED_OFF.search(line)]
+    if said:
         return Finding(
-            "connector switched on", False, f"the engine serves, but its log says: {found[0][:300]}"
+            "connector switched on", False, f"the engine serves, but its log says: {said[0][:300]}"
         )
     return Finding("connector switched on", True, "no word of degraded mode in the log")
 

@@ -7,6 +7,7 @@ whether a cell is measured again: an edit there warns, it does not throw GPU hou
 from functools import cache
 
 from connector_tax import __version__
+from connector_tax.base.documents.identity import CodeVersion
 from connector_tax.base.imports import closure, sha256_of_code
 
 # What sends, stamps and samples; what else belongs to it follows from what these import and start.
@@ -24,5 +25,5 @@ def loadgen_sha256() -> str:
     return sha256_of_code(closure(*LOAD_ENTRIES))
 
 
-def code_version() -> dict[str, str]:
-    return {"connector_tax": __version__, "loadgen_sha256": loadgen_sha256()}
+def code_version() -> CodeVersion:
+    return CodeVersion(connector_tax=__version__, loadgen_sha256=loadgen_sha256())

@@ -3,12 +3,14 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from connector_tax.base.artifacts.launches import timed_launch
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.cell import About, IdleUse, RunConfig
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.cell import CellSpec
@@ -35,36 +37,39 @@ class Starting:
     """A launch whose engine has been started and need not be ready yet.
 
     Attributes:
-        about: what each of its cells says of plan, engine and code; complete once the engine is ready.
+        about: what each of its cells says of plan, engine and code; complete in what ``get_ready`` gives back.
     """
 
     run: Run
     engine: RunningEngine
     pool: WorkerPool
-    about: dict[str, Any]
+    about: About
     pending: list[CellSpec]
 
-    def get_ready(self) -> None:
-        """Wait until the engine serves, and warm it up.
+    def get_ready(self) -> "Starting":
+        """Wait until the engine serves, and warm it up; the same, with all that its cells say of the engine.
 
         Raises:
             LaunchError: it did not get ready.
         """
         self.engine.wait_ready()
         _warm_up(self.run, self.engine, self.pending)
-        self.about["engine"] = {**self.about["engine"], **transports_of(self.engine.log_text())}
+        logged = transports_of(self.engine.log_text())
+        engine = msgspec.structs.replace(
+            self.about.engine, transports=logged.transports, side_channels=logged.side_channels
+        )
+        return replace(self, about=msgspec.structs.replace(self.about, engine=engine))
 
 
 @contextmanager
-def launched(run: Run, pending: list[CellSpec]) -> Iterator[tuple[RunningEngine, WorkerPool, dict[str, Any]]]:
-    """An engine that is ready and warm, the load generator's processes, and what each cell says of both.
+def launched(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
+    """An engine that is ready and warm, and the load generator's processes.
 
     Raises:
         LaunchError: it did not get ready.
     """
     with starting(run, pending) as launch:
-        launch.get_ready()
-        yield launch.engine, launch.pool, launch.about
+        yield launch.get_ready()
 
 
 @contextmanager
@@ -78,15 +83,15 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
         step_timing_of(
             config.engine
         )  # an earlier version may have been let loose on this vLLM since preflight
-    about: dict[str, Any] = {
-        "campaign": config.campaign,
-        "connector": connector.id,
-        "phase": run.run.phase,
-        "launch": launch_spec(config, connector.id),
-        "engine": identity,
-        "code": code_version(),
-    }
-    write_json(run.run.config, {**about, "cells": [c.to_json() for c in pending]})
+    about = About(
+        campaign=config.campaign,
+        connector=connector.id,
+        phase=run.run.phase,
+        launch=launch_spec(config, connector.id),
+        engine=identity,
+        code=code_version(),
+    )
+    write_json(run.run.config, RunConfig(**msgspec.structs.asdict(about), cells=tuple(pending)))
     write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
     step_log = run.run.step_log if run.step_timing else None
@@ -105,11 +110,11 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
         running_engine(request) as engine,
         worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
     ):
-        yield Starting(run, engine, pool, {**about, "attempt": attempt}, pending)
+        yield Starting(run, engine, pool, msgspec.structs.replace(about, attempt=attempt), pending)
 
 
 @contextmanager
-def sampled(run: Run, engine: RunningEngine) -> Iterator[dict[str, Any]]:
+def sampled(run: Run, engine: RunningEngine) -> Iterator[IdleUse]:
     """The sampler at work; yields what the engine takes while nobody asks."""
     with sampler(run, engine):
         yield idle_use(engine, IDLE_SAMPLE_S[run.config.engine.kind])

@@ -1,27 +1,27 @@
 """Matched baselines: plain vLLM with exactly the engine settings that a connector's launch ended up with."""
 
 from dataclasses import replace
-from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.files import read_json
+from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.settings import EngineDiff, EngineSettings, Settings
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.settings import Settings, differences, matching_flags, pinned
+from connector_tax.run.engine.settings import differences, matching_flags, pinned
 
 
-def with_matched_launches(config: CampaignConfig, preflight: dict[str, Any]) -> CampaignConfig:
+def with_matched_launches(config: CampaignConfig, preflight: PreflightStatus) -> CampaignConfig:
     """The campaign with what preflight found out about its matched baselines put into their launches."""
     return replace(
-        config, connectors=tuple(_launched(c, preflight["configs"].get(c.id, {})) for c in config.connectors)
+        config, connectors=tuple(_launched(c, preflight.configs.get(c.id)) for c in config.connectors)
     )
 
 
-def _launched(connector: ConnectorSpec, decision: dict[str, Any]) -> ConnectorSpec:
-    launch = decision.get("launch")
-    if connector.matches is None or launch is None:
+def _launched(connector: ConnectorSpec, decision: Decision | None) -> ConnectorSpec:
+    if connector.matches is None or decision is None or not decision.launch:
         return connector
-    return replace(connector, extra_args=tuple(launch["extra_args"]), env=launch["env"])
+    return replace(connector, extra_args=decision.launch.extra_args, env=decision.launch.env)
 
 
 def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[ConnectorSpec | None, str]:
@@ -49,14 +49,12 @@ def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[Co
 def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
     """What preflight saw the engine of a configuration resolve; empty where it saw none."""
     path = folder.engine_settings(connector_id)
-    return dict(read_json(path)["settings"]) if path.is_file() else {}
+    return read_document(path, EngineSettings).settings if path.is_file() else {}
 
 
-def engine_diff(config: CampaignConfig, folder: CampaignFolder) -> dict[str, Any]:
+def engine_diff(config: CampaignConfig, folder: CampaignFolder) -> EngineDiff:
     """``engine_diff.json``: per configuration what it changed against plain; None where it was not seen."""
     plain = settings_of(folder, "plain")
-    found: dict[str, Any] = {}
-    for connector in config.connectors:
-        own = settings_of(folder, connector.id)
-        found[connector.id] = differences(plain, own) if own and plain else None
-    return {"schema": 1, "campaign": config.campaign, "plain": plain, "configs": found}
+    found = {c.id: settings_of(folder, c.id) for c in config.connectors}
+    configs = {i: differences(plain, own) if own and plain else None for i, own in found.items()}
+    return EngineDiff(campaign=config.campaign, plain=plain, configs=configs)

@@ -2,10 +2,12 @@
 
 import shutil
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.artifacts.cells import read_cell, reusable
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
+from connector_tax.base.documents.cell import About, IdleUse
 from connector_tax.base.plan import spec_hash, until_overload
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.steptime import recording
@@ -40,7 +42,7 @@ def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
     for cell in cells:
         if not is_there(run, cell):
             pending.append(cell)
-        elif read_cell(run.run.cell(cell.cell_id))["code"]["loadgen_sha256"] != loadgen_sha256():
+        elif read_cell(run.run.cell(cell.cell_id)).code.loadgen_sha256 != loadgen_sha256():
             run.progress.say(
                 f"cell {cell.cell_id} was measured by another version of the load generator; kept. "
                 f"Remove {run.run.cell(cell.cell_id).path} to have it measured again"
@@ -63,7 +65,7 @@ def planned(run: Run, cells: tuple[CellSpec, ...]) -> tuple[CellSpec, ...]:
 
 
 def _was_overloaded(run: Run, cell: CellSpec) -> bool:
-    return bool(read_cell(run.run.cell(cell.cell_id))["window"].get("overloaded"))
+    return read_cell(run.run.cell(cell.cell_id)).window.overloaded
 
 
 def measure_guest(
@@ -72,8 +74,8 @@ def measure_guest(
     pending: list[CellSpec],
     engine: RunningEngine,
     pool: WorkerPool,
-    about: dict[str, Any],
-    idle: dict[str, Any],
+    about: About,
+    idle: IdleUse,
 ) -> None:
     """The guest's cells, in a launch of their own number; a death before the first of them is one in it."""
     death = engine.death()
@@ -82,7 +84,7 @@ def measure_guest(
         return
     guest.run.run.path.mkdir(parents=True, exist_ok=True)
     attempt = archive_earlier_attempt(guest.run.run)
-    its_own = {**about, "phase": guest.run.run.phase, "attempt": attempt}
+    its_own = msgspec.structs.replace(about, phase=guest.run.run.phase, attempt=attempt)
     # Before its cells, so that none stands without them whatever ends the launch; and again with all of the log.
     _copy_launch_files(run.run, guest.run.run)
     measure_pending(guest.run, engine, pool, guest.cells, pending, its_own, idle, log=run.run)
@@ -102,8 +104,8 @@ def measure_pending(
     pool: WorkerPool,
     cells: tuple[CellSpec, ...],
     pending: list[CellSpec],
-    about: dict[str, Any],
-    idle: dict[str, Any],
+    about: About,
+    idle: IdleUse,
     *,
     log: RunFolder,
 ) -> list[CellSpec]:
@@ -131,7 +133,7 @@ def measure_pending(
                 pool=pool,
                 raw_metrics=log.raw_metrics,
                 step_log=step_log,
-                document={**about, "spec_hash": own_hash},
+                document=msgspec.structs.replace(about, spec_hash=own_hash),
                 idle=idle,
                 last_try=deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
             )

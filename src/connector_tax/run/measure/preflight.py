@@ -11,18 +11,23 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.base.artifacts.layout import VIRTUAL_GPU, CampaignFolder
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.secrets import with_originals
+from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.base.documents.preflight import Decision, Finding, MatchedLaunch, PreflightStatus
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.settings import EngineSettings
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import hash_of, read_json, write_json, write_text
-from connector_tax.base.plan import config_of, launch_spec, read_campaign_file
+from connector_tax.base.files import write_json, write_text
+from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python
 from connector_tax.run.engine.gpus import Cards, cards_of
@@ -36,7 +41,6 @@ from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.engine.supervised import start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
 from connector_tax.run.measure import checks
-from connector_tax.run.measure.checks import Finding
 from connector_tax.run.measure.failure import blame_the_host
 from connector_tax.run.measure.has_model import identity_with_model
 from connector_tax.run.measure.host_notes import cpu_by_session
@@ -45,28 +49,7 @@ from connector_tax.run.measure.matched import engine_diff, matched_launch
 from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
 
-SCHEMA = 1
 BOOTSTRAP_GRACE_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One configuration's entry in ``preflight_status.json``.
-
-    Attributes:
-        launch: for a matched baseline, the ``extra_args`` and ``env`` that make plain vLLM like its connector.
-        prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
-        token_s: of plain: median seconds per further token there.
-    """
-
-    decision: str
-    reason: str | None
-    install: str | None
-    launch_hash: str
-    checked: tuple[Finding, ...]
-    launch: dict[str, Any] | None = None
-    prompt_s: dict[str, float] | None = None
-    token_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +64,7 @@ class Bench:
     config: CampaignConfig
     folder: CampaignFolder
     cards: Cards
-    identity: dict[str, Any]
+    identity: EngineIdentity
     records: bool
     launches: bool = True
 
@@ -105,7 +88,8 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     check_model(config.engine)
     cards = cards_of(config.engine)
     identity = identity_with_model(config.engine, cards)
-    release = identity["versions"].get("vllm")
+    release = identity.versions.get("vllm")
+    assert release is None or isinstance(release, str)
     refuse_misfit(config.engine, release)
     for note in filter(None, (cards.note, cpu_by_session(), note_on(config.engine, release))):
         print(f"preflight: {note}")
@@ -149,15 +133,14 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     write_json(folder.engine_diff, engine_diff(config, folder))
     write_json(
         folder.preflight_status,
-        {
-            "schema": SCHEMA,
-            "step_timing_available": timing.available,
-            "step_timing_reason": timing.reason,
-            "hooks_unheard": silent,
-            "elapsed_s": elapsed_s(read_launches(folder.preflight_launches)),
-            "engine": identity["versions"],
-            "configs": {i: asdict(d) for i, d in decisions.items()},
-        },
+        PreflightStatus(
+            step_timing_available=timing.available,
+            step_timing_reason=timing.reason,
+            hooks_unheard=silent,
+            elapsed_s=elapsed_s(read_launches(folder.preflight_launches)),
+            engine=identity.versions,
+            configs=decisions,
+        ),
     )
 
 
@@ -200,45 +183,43 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
 def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
     identity = bench.identity
     # The card as well: another one may be too small, and is another speed.
-    hashed: dict[str, Any] = {k: identity[k] for k in ("versions", "gpu", "virtual_gpu") if k in identity}
-    launch_hash = hash_of({"launch": launch_spec(bench.config, connector.id), **hashed})
+    hashed = {
+        k: v for k, v in msgspec.to_builtins(identity).items() if k in ("versions", "gpu", "virtual_gpu")
+    }
+    tried_hash = launch_hash(bench.config, connector.id, **hashed)
     skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
-        return Decision("skip", skip[0], skip[1], launch_hash, ())
+        return Decision("skip", skip[0], skip[1], tried_hash)
     if not bench.launches:
-        return Decision("include", None, None, launch_hash, ())
+        return Decision("include", launch_hash=tried_hash)
     remembered = bench.folder.preflight / connector.id / "decision.json"
     if remembered.is_file():
-        earlier = read_json(remembered)
-        if _still_holds(earlier, launch_hash, bench.config, connector):
-            return replace(
-                Decision("include", None, None, launch_hash, tuple(Finding(**f) for f in earlier["checked"])),
-                prompt_s=earlier.get("prompt_s"),
-                token_s=earlier.get("token_s"),
-            )
+        earlier = read_document(remembered, Decision)
+        if _still_holds(earlier, tried_hash, bench.config, connector):
+            return earlier
     findings, idle = _verify(bench, connector)
     failed = next((f for f in findings if not f.ok), None)
     decision = Decision(
         "skip" if failed else "include",
         f"{failed.check}: {failed.detail}" if failed else None,
         None,
-        launch_hash,
+        tried_hash,
         findings,
         prompt_s={str(length): s for length, s in idle.prompt_s.items()} if idle is not None else None,
         token_s=idle.token_s if idle is not None else None,
     )
-    write_json(remembered, asdict(decision))
+    write_json(remembered, decision)
     return decision
 
 
 def _still_holds(
-    earlier: dict[str, Any], launch_hash: str, config: CampaignConfig, connector: ConnectorSpec
+    earlier: Decision, tried_hash: str, config: CampaignConfig, connector: ConnectorSpec
 ) -> bool:
     """Whether an earlier try says all that this one would: of plain also how long each length takes."""
-    if earlier["launch_hash"] != launch_hash or earlier["decision"] != "include":
+    if earlier.launch_hash != tried_hash or earlier.decision != "include":
         return False
     lengths = {str(length) for length in campaign_lengths(config)}
-    return connector.id != "plain" or lengths <= set(earlier.get("prompt_s") or ())
+    return connector.id != "plain" or lengths <= set(earlier.prompt_s or ())
 
 
 def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str, Decision]) -> Decision:
@@ -246,22 +227,22 @@ def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str,
     assert connector.matches is not None
     target = decisions[connector.matches]
     if target.decision != "include":
-        return Decision("skip", f"{connector.matches} was skipped: {target.reason}", None, "", ())
+        return Decision("skip", f"{connector.matches} was skipped: {target.reason}", launch_hash="")
     launched, words = matched_launch(bench.folder, connector)
     if launched is None:
-        return Decision("skip", words, None, "", ())
+        return Decision("skip", words, launch_hash="")
     connectors = tuple(launched if c.id == connector.id else c for c in bench.config.connectors)
     own = replace(bench, config=replace(bench.config, connectors=connectors))
     decision = _decide(own, launched, set())
-    return replace(
+    return msgspec.structs.replace(
         decision,
         checked=(*decision.checked, Finding("matched", True, words)),
-        launch={"extra_args": list(launched.extra_args), "env": launched.env},
+        launch=MatchedLaunch(extra_args=launched.extra_args, env=launched.env),
     )
 
 
 def _reason_before_launch(
-    engine: EngineConfig, connector: ConnectorSpec, missing: set[str], identity: dict[str, Any]
+    engine: EngineConfig, connector: ConnectorSpec, missing: set[str], identity: EngineIdentity
 ) -> tuple[str, str | None] | None:
     """(reason, what to install) where launching is pointless."""
     if engine.kind == "emulator":
@@ -270,9 +251,9 @@ def _reason_before_launch(
     if needed:
         names = " and ".join(m.module for m in needed)
         reason = f"the engine's interpreter has no module {names}"
-        if connector.needs_gpu and not identity["gpu"] and engine.virtual_gpu is None:
+        if connector.needs_gpu and not identity.gpu and engine.virtual_gpu is None:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
-        return reason, "; ".join(m.install_for(identity["cuda"]) for m in needed)
+        return reason, "; ".join(m.install_for(identity.cuda or None) for m in needed)
     cores = len(os.sched_getaffinity(0))
     if cores < connector.min_cores:
         return f"needs {connector.min_cores} cores, this host has {cores}. {connector.note}".strip(), None
@@ -301,13 +282,13 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
                 if connector.id == "plain" and findings[-1].ok:
                     idle = _timed(engine, config, findings)
                 settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
-                write_json(folder.engine_settings(connector.id), {"schema": 1, "settings": settings})
+                write_json(folder.engine_settings(connector.id), EngineSettings(settings=settings))
     except LaunchError as error:
         cause = str(error).splitlines()[0]
         blame_the_host(cause, connector.id)
         findings.append(Finding("ready", False, cause))
-    log = [f"# {connector.id}: {connector.label}", json.dumps(bench.identity["versions"])]
-    log += [f"# {gpu}" for gpu in bench.identity["gpu"]]
+    log = [f"# {connector.id}: {connector.label}", json.dumps(bench.identity.versions)]
+    log += [f"# {gpu}" for gpu in bench.identity.gpu]
     log += [f"{'ok  ' if f.ok else 'FAIL'}  {f.check}: {f.detail}" for f in findings]
     write_text(folder.preflight / f"verify_{connector.id}.log", "\n".join(log) + "\n")
     return tuple(findings), idle

@@ -7,13 +7,13 @@ was sent. How many blocks that makes is the analysis's to say.
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from connector_tax.base import direct
+from connector_tax.base.documents.cell import Cache
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.redaction import excerpt
 from connector_tax.base.seeds import derive_seed, stream
@@ -38,7 +38,7 @@ NOT_FULL = "cache_below_level"
 Counters = dict[str, float]
 
 
-def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Counters]) -> dict[str, Any]:
+def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Counters]) -> Cache:
     """Send fresh prompts of known length, one token of output each, until ``spec.cached_tokens`` were computed since the launch.
 
     The first that fails ends it: the cell then says so and how full the cache is, which is what the analysis goes by.
@@ -57,28 +57,28 @@ def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Co
     sent, failed = _send(spec, engine, spec.cached_tokens - (before or 0), longest)
     after = counters()
     computed = computed_tokens(after)
-    return {
-        "wanted_tokens": spec.cached_tokens,
-        "primed_tokens": sum(sent),
-        "prompts": len(sent),
-        "longest_prompt": longest,
-        "primed_s": time.monotonic() - start_s,
-        "failed": failed,
-        "computed_tokens": computed,
-        "block_size": size.get("block_size"),
-        "kv_blocks": size.get("num_gpu_blocks"),
-        "counters": {name: after[name] for name in KEPT if name in after},
-    }
+    return Cache(
+        wanted_tokens=spec.cached_tokens,
+        primed_tokens=sum(sent),
+        prompts=len(sent),
+        longest_prompt=longest,
+        primed_s=time.monotonic() - start_s,
+        failed=failed,
+        computed_tokens=computed,
+        block_size=size.get("block_size"),
+        kv_blocks=size.get("num_gpu_blocks"),
+        counters={name: after[name] for name in KEPT if name in after},
+    )
 
 
-def cache_flags(cache: dict[str, Any]) -> list[str]:
+def cache_flags(cache: Cache) -> list[str]:
     """What qualifies a cell: it begins below the level that was asked for, whatever the reason."""
-    return [NOT_FULL] if _held_tokens(cache) < cache["wanted_tokens"] else []
+    return [NOT_FULL] if _held_tokens(cache) < (cache.wanted_tokens or 0) else []
 
 
-def _held_tokens(cache: dict[str, Any]) -> float:
-    room = cache["kv_blocks"] * cache["block_size"] if cache["kv_blocks"] and cache["block_size"] else None
-    held: float = cache["primed_tokens"] if cache["computed_tokens"] is None else cache["computed_tokens"]
+def _held_tokens(cache: Cache) -> float:
+    room = cache.kv_blocks * cache.block_size if cache.kv_blocks and cache.block_size else None
+    held = (cache.primed_tokens if cache.computed_tokens is None else cache.computed_tokens) or 0
     return held if room is None else min(held, room)
 
 

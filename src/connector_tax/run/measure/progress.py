@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.files import read_json
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import Phase, phase_label
-from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.redaction import published_text
 from connector_tax.base.units import duration_text
 
@@ -41,7 +41,9 @@ class Progress:
     def _standing(self) -> tuple[int, float]:
         # Until Phase A has ended the reference rates are a guess.
         known = self.folder.reference_rates
-        rates = ReferenceRates.of_document(read_json(known)) if known.exists() else guessed_rates(self.config)
+        rates = (
+            read_document(known, ReferenceRatesFile).rates if known.exists() else guessed_rates(self.config)
+        )
         done, left_s = 0, 0.0
         for phase in self.config.phases:
             for connector_id in self.config.members(phase):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from connector_tax.base.records.host import Sample
 from connector_tax.run.sampler.sampler import scrape_once
 
 # vLLM lets go of a request whose client is gone within a step or two; of 256 within seconds.
@@ -34,10 +35,10 @@ class QueueTail:
         whole = lines[: lines.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.splitlines():
-            row = msgspec.json.decode(line)
-            waiting = row["values"].get("num_requests_waiting") if row.get("ok") else None
+            sample = msgspec.json.decode(line, type=Sample)
+            waiting = (sample.values or {}).get("num_requests_waiting") if sample.ok else None
             if waiting is not None:
-                yield int(row["t_ns"]), float(waiting)
+                yield sample.t_ns, waiting
 
 
 def wait_idle(base_url: str) -> bool:

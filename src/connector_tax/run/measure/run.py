@@ -9,14 +9,17 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.secrets import with_originals
-from connector_tax.base.files import read_json, write_json
+from connector_tax.base.documents.cell import SummaryFile
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.files import write_json
 from connector_tax.base.plan import (
     cells_of,
     config_of,
@@ -24,7 +27,6 @@ from connector_tax.base.plan import (
 )
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.process import LaunchError
@@ -80,18 +82,18 @@ def measure_run(
     config = config_of(with_originals(document, os.environ))
     folder = CampaignFolder(campaign_file.parent)
     folder.refuse_links()
-    run_folder = folder.run(document["date"], connector_id, phase)
-    progress = Progress(folder, config, document["date"], connector_id, phase)
+    run_folder = folder.run(document.date, connector_id, phase)
+    progress = Progress(folder, config, document.date, connector_id, phase)
 
-    preflight = read_json(folder.preflight_status)
+    preflight = read_document(folder.preflight_status, PreflightStatus)
     config = with_matched_launches(config, preflight)
-    decision = preflight["configs"]["plain" if connector_id == PLAIN_AGAIN else connector_id]
-    if decision["decision"] != "include":
-        progress.say(f"skipped: {decision['reason']}")
-        write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision["reason"])
+    decision = preflight.configs["plain" if connector_id == PLAIN_AGAIN else connector_id]
+    if decision.decision != "include":
+        progress.say(f"skipped: {decision.reason}")
+        write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision.reason)
         return ()
 
-    failed_before = earlier_failure(folder, document["date"], connector_id, phase)
+    failed_before = earlier_failure(folder, document.date, connector_id, phase)
     if failed_before is not None:
         progress.say(f"not launched: {failed_before}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=failed_before)
@@ -107,10 +109,10 @@ def measure_run(
     cards = cards_of(config.engine)
     if cards.note:
         progress.say(cards.note)
-    run = Run(folder, config, run_folder, progress, bool(preflight["step_timing_available"]), cards)
+    run = Run(folder, config, run_folder, progress, preflight.step_timing_available, cards)
     guest = None
     if then is not None:
-        its_folder = folder.run(document["date"], connector_id, then)
+        its_folder = folder.run(document.date, connector_id, then)
         guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, then))
     with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
@@ -191,10 +193,10 @@ def _cells(
 ) -> tuple[CellSpec, ...]:
     if phase == "a":
         return cells_of(config, connector_id, phase)
-    rates = read_json(folder.reference_rates)
-    if phase == "b_prime" and not rates["b_prime_needed"]:
+    file = read_document(folder.reference_rates, ReferenceRatesFile)
+    if phase == "b_prime" and not file.b_prime_needed:
         return ()
-    return cells_of(config, connector_id, phase, ReferenceRates.of_document(rates))
+    return cells_of(config, connector_id, phase, file.rates)
 
 
 def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id: str) -> str:
@@ -202,7 +204,7 @@ def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id
         return "Phase A's shape is not among Phase B's, so this is no block"
     if connector_id not in config.phase_b_prime.configs:
         return "not among phase_b_prime.configs"
-    rate = read_json(folder.reference_rates)["ref_load_per_s"]
+    rate = read_document(folder.reference_rates, ReferenceRatesFile).ref_load_per_s
     return f"ref_load equals ref_safe ({rate:g} req/s)"
 
 
@@ -211,7 +213,8 @@ def _one_launch(
 ) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
     last = pending_cells(guest.run, guest.cells) if guest is not None else []
-    with launched(run, [*pending, *last]) as (engine, pool, about):
+    with launched(run, [*pending, *last]) as launch:
+        engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
             missing = measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
             if guest is not None and last and not missing:
@@ -243,20 +246,19 @@ def _remove_leftovers(run: Run) -> None:
 
 def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
     """Write what stands beside the finished ``cells``, the receipt last."""
-    documents: list[dict[str, Any]] = [read_cell(run.run.cell(c.cell_id)) for c in cells]
-    write_json(run.run.summary, {"cells": {d["cell_id"]: d["summary"] for d in documents}})
+    documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
+    write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
     _remove_leftovers(run)
-    recorded = [d for d in documents if d["spec"].get("recorded") is not False]
+    recorded = [d for d in documents if d.spec.recorded is not False]
     write_receipt(
         run.run,
         campaign=run.config.campaign,
         status="measured" if failure is None else "failed",
         reason=failure,
         cell_ids=[c.cell_id for c in cells],
-        step_timing_available=bool(documents)
-        and all("engine_step_" in " ".join(d["files"]) for d in recorded),
-        engine=documents[-1]["engine"] if documents else None,
+        step_timing_available=bool(documents) and all("engine_step_" in " ".join(d.files) for d in recorded),
+        engine=documents[-1].engine if documents else None,
     )
     if failure is None:
-        valid = sum(d["verdict"] == "valid" for d in documents)
+        valid = sum(d.verdict == "valid" for d in documents)
         run.progress.say(f"done: {valid} of {len(cells)} cells valid")

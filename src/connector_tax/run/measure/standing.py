@@ -7,7 +7,8 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.secrets import with_originals
-from connector_tax.base.files import read_json
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import Phase
 from connector_tax.run.engine.gpus import Cards, cards_of
@@ -48,8 +49,8 @@ def open_run(campaign_file: Path, connector_id: str, phase: Phase) -> Run:
     return Run(
         folder,
         config,
-        folder.run(document["date"], connector_id, phase),
-        Progress(folder, config, document["date"], connector_id, phase),
-        bool(read_json(folder.preflight_status)["step_timing_available"]),
+        folder.run(document.date, connector_id, phase),
+        Progress(folder, config, document.date, connector_id, phase),
+        read_document(folder.preflight_status, PreflightStatus).step_timing_available,
         cards_of(config.engine),
     )

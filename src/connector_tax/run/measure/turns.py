@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from connector_tax.base.files import read_json
+from connector_tax.base.documents.cell import IdleUse
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan import cells_of, read_campaign_file
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
@@ -53,7 +55,7 @@ class _Member:
     run: Run
     cells: tuple[CellSpec, ...]
     launch: Starting
-    idle: dict[str, Any]
+    idle: IdleUse
 
     @property
     def lives(self) -> bool:
@@ -82,12 +84,9 @@ def measure_in_turns(
     """
     runs = [open_run(campaign_file, connector_id, phase) for connector_id in names]
     first = runs[0]
-    decisions = read_json(first.folder.preflight_status)["configs"]
+    decisions = read_document(first.folder.preflight_status, PreflightStatus).configs
     for run in runs:
-        if (
-            decisions["plain" if run.connector_id == PLAIN_AGAIN else run.connector_id]["decision"]
-            != "include"
-        ):
+        if decisions["plain" if run.connector_id == PLAIN_AGAIN else run.connector_id].decision != "include":
             return Turns({}, run.connector_id)
     with measuring_alone(first.folder.root, first.config.campaign, first.cards, first.config.engine.port):
         end_all_leftovers(first.folder.root, grace_s=first.config.engine.stop_grace_s)
@@ -136,15 +135,16 @@ def _all_ready(runs: Sequence[Run], guests: Mapping[str, Guest]) -> Iterator[lis
             pending = [*pending_cells(run, cells), *(guest.cells if guest is not None else ())]
             launch = stack.enter_context(starting(run, pending))
             started.append((launch, cells))
-        for launch, _ in started:
+        ready = []
+        for launch, cells in started:
             try:
-                launch.get_ready()
+                ready.append((launch.get_ready(), cells))
             except LaunchError as reason:
                 raise _NotReady(launch.run, reason) from reason
             put_to_sleep(launch.engine)
             stack.callback(wake, launch.engine)  # or it would not hear that it is to end
         members = []
-        for launch, cells in started:
+        for launch, cells in ready:
             with awake(launch.engine), sampled(launch.run, launch.engine) as idle:
                 members.append(_Member(launch.run, cells, launch, idle))
         yield members
@@ -177,10 +177,10 @@ def _serve_guest(member: _Member, guest: Guest) -> None:
 
 
 def _guest(run: Run, phase: Phase) -> Guest:
-    date = read_campaign_file(run.folder.campaign_file)["date"]
+    date = read_campaign_file(run.folder.campaign_file).date
     folder = run.folder.run(date, run.connector_id, phase)
     return Guest(replace(run, run=folder), cells_of(run.config, run.connector_id, phase, _rates(run)))
 
 
 def _rates(run: Run) -> ReferenceRates:
-    return ReferenceRates.of_document(read_json(run.folder.reference_rates))
+    return read_document(run.folder.reference_rates, ReferenceRatesFile).rates

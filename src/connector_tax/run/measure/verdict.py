@@ -1,8 +1,9 @@
 """Whether a cell may enter the statistics: a bad measurement is data, not an exception."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from connector_tax.base.documents.cell import CellDocument, VerdictWord
+from connector_tax.base.documents.health import Health
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime.heard import FLAG
@@ -30,13 +31,13 @@ class Verdict:
     flags: tuple[str, ...]
 
     @property
-    def word(self) -> str:
+    def word(self) -> VerdictWord:
         return "valid" if self.valid else "invalid"
 
 
 def judge(
     window: CellWindow,
-    health: dict[str, Any],
+    health: Health,
     *,
     prefix_cache_hits_delta: float | None,
     external_hits_delta: float | None = None,
@@ -76,9 +77,8 @@ def judge(
         reasons.append(f"{DIED}{engine_death}")
     if refused is not None:
         reasons.append(refused)
-    given_up = health.get("given_up")
-    if given_up is not None and not window.overloaded:
-        reasons.append(f"given up: {given_up}")
+    if health.given_up and not window.overloaded:
+        reasons.append(f"given up: {health.given_up}")
     if clock_fault is not None:
         reasons.append(clock_fault)
     if hits_wanted and prefix_cache_hits_delta == 0:
@@ -103,14 +103,14 @@ def judge(
         flags.append("step_records_incomplete")
     if not hooks_heard:
         flags.append(FLAG)
-    reasons += health.get("bottleneck", [])
-    if not reasons and health.get("statuses") and not health["statuses"].get("ok"):
+    reasons += health.bottleneck or ()
+    if not reasons and health.statuses and not health.statuses.get("ok"):
         reasons.append("no request completed")
     if others_share is not None and others_share > MAX_OTHERS_SHARE:
         flags.append("host_busy")
     flags += window.flags
-    flags += [flag for flag in ("client_limited", "client_stalled") if health.get(flag)]
-    if health.get("cores_shared") is not None:
+    flags += [flag for flag in ("client_limited", "client_stalled") if getattr(health, flag)]
+    if health.cores_shared:
         flags.append("cores_shared")
     return Verdict(not reasons, tuple(reasons), tuple(flags))
 
@@ -131,9 +131,9 @@ def refused(requests: list[RequestRecord], engine_said: str | None) -> str | Non
     return text + (f"; the engine's log says: {_short(engine_said)}" if engine_said else "")
 
 
-def death_of(document: dict[str, Any]) -> str | None:
-    """The root cause in the ``cell.json`` of a cell in which the engine died; None of any other."""
-    found = [reason for reason in document["reasons"] if reason.startswith(DIED)]
+def death_of(judged: CellDocument | Verdict) -> str | None:
+    """The root cause in the reasons of a cell in which the engine died; None of any other."""
+    found = [reason for reason in judged.reasons if reason.startswith(DIED)]
     return found[0].removeprefix(DIED) if found else None
 
 

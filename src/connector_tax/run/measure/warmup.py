@@ -7,13 +7,13 @@ engine that serves afterwards. So each length is sent once before anything is ju
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import numpy as np
 
 from connector_tax.base import direct
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
@@ -130,7 +130,7 @@ def ask(
         return _timed(engine, client, body, timeout_s)
 
 
-def _timed(engine: RunningEngine, client: direct.Client, body: dict[str, Any], timeout_s: float) -> Answer:
+def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_s: float) -> Answer:
     """What making the client takes is none of the engine's time, from which Phase B's rates are made."""
     start = time.monotonic()
     try:

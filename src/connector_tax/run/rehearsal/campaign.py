@@ -13,8 +13,10 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import AnalysisError
-from connector_tax.base.files import read_json, write_json
+from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s, guessed_rates
 from connector_tax.base.records.cell import CellSpec, Phase
@@ -120,7 +122,7 @@ def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
     """The real ones once Phase A was rehearsed."""
     if not folder.reference_rates.exists():
         return guessed_rates(config)
-    return ReferenceRates.of_document(read_json(folder.reference_rates))
+    return read_document(folder.reference_rates, ReferenceRatesFile).rates
 
 
 def _preflight_time(config: CampaignConfig, kind: str) -> PhaseTime:
@@ -159,10 +161,9 @@ def _rehearse_run(
 ) -> _Spent:
     """One (configuration, phase); returns how long it took, without launch and release."""
     run = folder.run(DATE, connector_id, phase)
-    document = read_json(folder.reference_rates) if phase != "a" else {}
-    rates = ReferenceRates.of_document(document) if document else None
-    cells = cells_of(config, connector_id, phase, rates)
-    if not cells or (phase == "b_prime" and not document["b_prime_needed"]):
+    file = read_document(folder.reference_rates, ReferenceRatesFile) if phase != "a" else None
+    cells = cells_of(config, connector_id, phase, None if file is None else file.rates)
+    if not cells or (phase == "b_prime" and file is not None and not file.b_prime_needed):
         write_not_needed(run, config.campaign, "no cells in this phase")
         return _Spent(0.0, 0.0)
     connector = config.connector(connector_id)
@@ -202,7 +203,7 @@ def _rehearse_run(
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
     """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told so."""
-    rates = ReferenceRates.of_document(read_json(folder.reference_rates))
+    rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
     overhead_s = LAUNCH_S[kind] + RELEASE_S[kind]
     own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
     cells_s = 0.0

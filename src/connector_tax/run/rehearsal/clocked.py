@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -22,7 +21,7 @@ def clocked_model(engine: EngineConfig, base: Path, folder: Path) -> Path:
     Raises:
         ConfigError: the step time cannot be worked out for this model; says what would do.
     """
-    value: dict[str, Any] = read_yaml(base)
+    value = read_yaml(base)
     costs = step_costs(engine)
     assert costs is not None
     own = {**value["engine"], **asdict(costs), "jitter_cv": 0.0}

@@ -5,6 +5,8 @@ from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file
@@ -25,15 +27,15 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
         hours: also how these are best divided between blocks of launches and requests.
     """
     folder = CampaignFolder(root)
-    rates = read_json(folder.reference_rates)
+    rates = read_document(folder.reference_rates, ReferenceRatesFile)
     lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
     lines += _time_lines(
-        times, float(read_campaign_file(folder.campaign_file)["config"]["analysis"]["time_budget_h"])
+        times, float(read_campaign_file(folder.campaign_file).config["analysis"]["time_budget_h"])
     )
-    if not rates["b_prime_needed"]:
+    if not rates.b_prime_needed:
         lines.append("Phase B' is not needed: ref_load equals ref_safe")
-    lines.append(f"ref_safe {rates['ref_safe_per_s']:g} req/s, ref_load {rates['ref_load_per_s']:g} req/s")
-    lower = {k: e["rate_per_s"] for k, e in rates.get("shapes", {}).items() if e["not_held_by"]}
+    lines.append(f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s")
+    lower = {k: e.rate_per_s for k, e in (rates.shapes or {}).items() if e.not_held_by}
     if lower:
         shown = ", ".join(f"{shape} at {rate:g}" for shape, rate in lower.items())
         lines.append(f"shapes of Phase B below ref_safe, since the engine does not hold it: {shown} req/s")
@@ -49,7 +51,7 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
         lines += ["", *power_lines(folder.aggregate)]
         if hours is not None:
             config = config_of(read_campaign_file(folder.campaign_file))
-            lines += ["", *hours_lines(aggregate, config, ReferenceRates.of_document(rates), times, hours)]
+            lines += ["", *hours_lines(aggregate, config, rates.rates, times, hours)]
     size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
     lines += [
         "",

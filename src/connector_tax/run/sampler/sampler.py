@@ -6,7 +6,6 @@ every line.
 """
 
 import argparse
-import json
 import math
 import os
 import select
@@ -18,13 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import httpx
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from connector_tax.base import direct
+from connector_tax.base.records.host import Sample
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.sampler.host_state import HostReader
 
@@ -150,8 +149,8 @@ def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | No
     with open(out, "a", encoding="utf-8") as stream, direct.Client(timeout_s=TIMEOUT_S) as client:
         beat = 0
         while True:
-            row = _sample(client, base_url) | {"host": msgspec.to_builtins(host.read())}
-            stream.write(json.dumps(row, separators=(",", ":")) + "\n")
+            sample = msgspec.structs.replace(_sample(client, base_url), host=host.read())
+            stream.write(sample.line + "\n")
             stream.flush()
             now_ns = time.monotonic_ns()
             beat = max(beat + 1, (now_ns - start_ns) // s_to_ns(interval_s))
@@ -159,13 +158,13 @@ def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | No
                 return
 
 
-def _sample(client: direct.Client, base_url: str) -> dict[str, Any]:
+def _sample(client: direct.Client, base_url: str) -> Sample:
     try:
         answer = client.get(f"{base_url}/metrics")
         answer.raise_for_status()
-        return {"t_ns": time.monotonic_ns(), "ok": True, "values": parse_metrics(answer.text)}
+        return Sample(t_ns=time.monotonic_ns(), ok=True, values=parse_metrics(answer.text))
     except (httpx.HTTPError, ValueError) as error:
-        return {"t_ns": time.monotonic_ns(), "ok": False, "error": f"{type(error).__name__}: {error}"}
+        return Sample(t_ns=time.monotonic_ns(), ok=False, error=f"{type(error).__name__}: {error}")
 
 
 def _work_until(until_ns: int, host: HostReader) -> bool:

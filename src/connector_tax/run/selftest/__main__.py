@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +26,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.selftest.yardstick import Took
 
 Array = NDArray[np.float64]
 CAPACITY_TOKENS = 64
@@ -250,10 +251,10 @@ def yardstick_accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[E
         with truth_server(ttft_ms, itl_ms, stamps) as url:
             found = _yardstick(spec, url)
         seen = []
-        for seq, sched_ns, send_ns, *tokens_ns in found["rows"]:
+        for seq, sched_ns, send_ns, *tokens_ns in found.rows:
             tpot_ns = (tokens_ns[-1] - tokens_ns[0]) / (len(tokens_ns) - 1)
             seen.append(Seen(seq, sched_ns, send_ns, tokens_ns[0], tpot_ns, tokens_ns))
-        cost = Cost(0.0, found["cpu_s"] * 1e6 / (len(seen) * spec.output_tokens))
+        cost = Cost(0.0, found.cpu_s * 1e6 / (len(seen) * spec.output_tokens))
         return errors(spec.seed, seen, read_truth(stamps)), cost
 
 
@@ -262,18 +263,17 @@ def yardstick_capacity(duration_s: float) -> Cost:
     spec = spec_of(0.0, 100, CAPACITY_TOKENS, duration_s, 1)
     with tempfile.TemporaryDirectory() as folder, truth_server(0, 0, Path(folder) / "stamps") as url:
         found = _yardstick(spec, url, "--in-flight", str(CAPACITY_INFLIGHT))
-    responses = found["responses"]
-    return Cost(responses / found["wall_s"], found["cpu_s"] * 1e6 / (responses * CAPACITY_TOKENS))
+    responses = found.responses
+    return Cost(responses / found.wall_s, found.cpu_s * 1e6 / (responses * CAPACITY_TOKENS))
 
 
-def _yardstick(spec: CellSpec, url: str, *options: str) -> dict[str, Any]:
+def _yardstick(spec: CellSpec, url: str, *options: str) -> Took:
     command = [sys.executable, "-m", "connector_tax.run.selftest.yardstick", "--port", url.rpartition(":")[2]]
     command += ["--spec", json.dumps(spec.to_json()), "--duration", str(spec.duration_s), *options]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, check=True, timeout=spec.duration_s + 60
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return msgspec.json.decode(done.stdout, type=Took)
 
 
 def spec_of(

@@ -13,6 +13,7 @@ import sys
 from time import monotonic_ns, process_time_ns
 from typing import cast
 
+import msgspec
 import uvloop
 
 from connector_tax.base.records.cell import CellSpec
@@ -23,6 +24,19 @@ from connector_tax.run.workload.prompts import RequestRenderer
 MARK = b'"choices":[{'
 END = b"0\r\n\r\n"
 CONNECTIONS = 128
+
+
+class Took(msgspec.Struct, frozen=True):
+    """What came of it.
+
+    Attributes:
+        rows: ``[seq, sched_ns, send_ns, token_ns, ...]`` of each request, where requests had times of their own.
+    """
+
+    cpu_s: float
+    wall_s: float
+    responses: int
+    rows: list[list[int]]
 
 
 class _Bare(asyncio.Protocol):
@@ -63,7 +77,7 @@ class _Client:
         self.rows: list[list[int]] = []
         self.over = asyncio.Event()
 
-    async def run(self, port: int, duration_s: float) -> dict[str, float]:
+    async def run(self, port: int, duration_s: float) -> Took:
         loop = asyncio.get_running_loop()
         for _ in range(self._inflight or CONNECTIONS):
             _, bare = await loop.create_connection(lambda: _Bare(self), "127.0.0.1", port)
@@ -78,11 +92,12 @@ class _Client:
         else:
             self._fire()
         await self.over.wait()
-        return {
-            "cpu_s": (process_time_ns() - cpu_ns) / 1e9,
-            "wall_s": (monotonic_ns() - self._t0_ns) / 1e9,
-            "responses": self.responses,
-        }
+        return Took(
+            cpu_s=(process_time_ns() - cpu_ns) / 1e9,
+            wall_s=(monotonic_ns() - self._t0_ns) / 1e9,
+            responses=self.responses,
+            rows=self.rows,
+        )
 
     def _fire(self) -> None:
         while self._sent < self._n:
@@ -109,8 +124,8 @@ class _Client:
 async def _measure(args: argparse.Namespace) -> None:
     spec = CellSpec.from_json(json.loads(args.spec))
     client = _Client(spec, round(spec.rate_per_s * args.duration), args.in_flight)
-    result: dict[str, object] = {**await client.run(args.port, args.duration), "rows": client.rows}
-    json.dump(result, sys.stdout)
+    took = await client.run(args.port, args.duration)
+    sys.stdout.write(msgspec.json.encode(took).decode())
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_lines
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import Api, Target
 from connector_tax.run.workload.prompts import Wire
@@ -31,7 +32,7 @@ class Prompt:
         tokens: of the prompt; None for text and messages, whose length only the server knows.
     """
 
-    content: str | list[int] | list[dict[str, Any]]
+    content: str | list[int] | list[Foreign]
     tokens: int | None
     output_tokens: int
 

@@ -7,11 +7,12 @@ their prompts are random words, as many as make the wanted number of tokens at t
 
 import json
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
 from connector_tax.run.workload.lengths import Lengths, parse_lengths
@@ -75,9 +76,9 @@ class Wire:
         options: members of the body beside the prompt, the same for all.
     """
 
-    def __init__(self, spec: CellSpec, target: Target, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, spec: CellSpec, target: Target, options: Foreign | None = None) -> None:
         form = spec.asked
-        body: dict[str, Any] = {"model": target.model, "temperature": 0}
+        body: Foreign = {"model": target.model, "temperature": 0}
         if not form.honor_eos:
             body["ignore_eos"] = True
         body["stream"] = form.stream

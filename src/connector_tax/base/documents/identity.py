@@ -1,0 +1,84 @@
+"""What was measured, and by what: part of cells, receipts, preflight's status and ``config.json``."""
+
+from typing import ClassVar, Literal
+
+from msgspec import UNSET, UnsetType
+
+from connector_tax.base.records.bounds import Bytes, Fact
+from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.record import Record
+
+# Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
+Versions = dict[str, Fact]
+
+
+class GpuDocument(Record, frozen=True, kw_only=True):
+    """What the clock of a virtual GPU goes by with one model.
+
+    Attributes:
+        host_link_bytes_per_s: that copies between device and host reach, each way.
+    """
+
+    schema: Literal[1] = 1
+    name: str
+    compute_capability: tuple[int, int] | UnsetType = UNSET
+    memory_bytes: Bytes
+    kv_cache_bytes: Bytes
+    host_link_bytes_per_s: Bytes | UnsetType = UNSET
+    step: StepCosts
+    host: HostCosts
+
+
+class GpuFile(GpuDocument, frozen=True, kw_only=True):
+    """``virtual_gpu.json`` of a launch, which the plugin inside vLLM reads.
+
+    Attributes:
+        clock_log: where the clock writes, relative to the launch's folder; in the engine's working copy the whole path.
+    """
+
+    REMEDY: ClassVar[str] = "Start again to have the launch write it."
+
+    clock_log: str
+
+
+class DeviceIdentity(GpuDocument, frozen=True, kw_only=True):
+    """The same as part of what was measured.
+
+    Attributes:
+        profile: name of the file in ``config/gpus/``.
+        sha256: of the document, as ``hash_of`` has it.
+    """
+
+    profile: str
+    sha256: str
+
+
+class EngineIdentity(Record, frozen=True, kw_only=True):
+    """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
+
+    Attributes:
+        packages: of the engine's interpreter, ``name==version``.
+        gpu: the cards, in words.
+        host: kernel, cpu, cores and memory_mib, or that it is virtual.
+        transports, side_channels: what connectors logged of them, by connector; None where no line tells.
+    """
+
+    kind: str | UnsetType = UNSET
+    versions: Versions
+    packages: tuple[str, ...] | UnsetType = UNSET
+    cuda: str | UnsetType | None = UNSET
+    gpu: tuple[str, ...]
+    virtual_gpu: DeviceIdentity | UnsetType = UNSET
+    host: dict[str, Fact]
+    transports: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
+    side_channels: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
+
+
+class CodeVersion(Record, frozen=True, kw_only=True):
+    """
+    Attributes:
+        loadgen_sha256: over all that makes, times and samples the load.
+    """
+
+    connector_tax: str | UnsetType = UNSET
+    loadgen_sha256: str

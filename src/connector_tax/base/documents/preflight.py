@@ -1,0 +1,70 @@
+"""``preflight_status.json``: which configurations can be measured here, and for each of the others why not."""
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from connector_tax.base.documents.identity import Versions
+from connector_tax.base.records.bounds import Seconds
+from connector_tax.base.records.record import Record
+
+# A number of tokens, as text.
+LengthText = Annotated[str, Meta(pattern="^[0-9]{1,10}$")]
+
+
+class Finding(Record, frozen=True):
+    """The outcome of one check."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+class MatchedLaunch(Record, frozen=True, kw_only=True):
+    """What makes plain vLLM like the connector that it is the baseline of."""
+
+    extra_args: tuple[str, ...]
+    env: dict[str, str]
+
+
+class Decision(Record, frozen=True):
+    """One configuration.
+
+    Attributes:
+        install: what would make it run here.
+        launch_hash: of launch, versions and cards; an earlier decision holds for the same.
+        launch: of a matched baseline alone.
+        prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
+        token_s: of plain: median seconds per further token there.
+    """
+
+    REMEDY: ClassVar[str] = "Remove it to have the configuration tried again."
+
+    decision: Literal["include", "skip"]
+    reason: str | None = None
+    install: str | None = None
+    launch_hash: str | None = None
+    checked: tuple[Finding, ...] = ()
+    launch: MatchedLaunch | UnsetType | None = None
+    prompt_s: dict[LengthText, Seconds] | UnsetType | None = None
+    token_s: Seconds | UnsetType | None = None
+
+
+class PreflightStatus(Record, frozen=True, kw_only=True):
+    """
+    Attributes:
+        step_timing_reason: why there is none.
+        hooks_unheard: configuration -> why its hook times stay unknown.
+        elapsed_s: of all tries together; ``UNSET`` where it was not timed.
+    """
+
+    REMEDY: ClassVar[str] = "Remove it to have it made again."
+
+    schema: Literal[1] = 1
+    step_timing_available: bool = False
+    step_timing_reason: str | None = None
+    hooks_unheard: dict[str, str] | UnsetType = UNSET
+    elapsed_s: Seconds | UnsetType | None = UNSET
+    engine: Versions = msgspec.field(default_factory=dict)
+    configs: dict[str, Decision]

@@ -1,0 +1,32 @@
+"""How large what is read can be. Whoever wrote a file may have written anything, and statistics compute with what it says."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from connector_tax.base.units import MOST_NS, MOST_TOKENS
+
+# JSON that somebody else defines: arguments and settings of vLLM, the answer of a server, the config.json of a model. No document of ours.
+Foreign = dict[str, Any]
+# A fact that is told and compared, and not computed with.
+Fact = str | int | float | bool | None
+
+# Monotonic and wall time alike; what is subtracted from one another stays in 64 bits.
+TimeNs = Annotated[int, Meta(ge=0, le=MOST_NS)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Tokens = Annotated[float, Meta(ge=0, le=MOST_TOKENS)]
+WholeTokens = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+Length = Annotated[int, Meta(ge=1, le=10**9)]
+# Conversations have lengths of their own, and 0 here.
+LengthOr0 = Annotated[int, Meta(ge=0, le=10**9)]
+# The lowest is a millionth, and a shape is measured at a millionth of that at least (``read/stats/reference.py``).
+Rate = Annotated[float, Meta(ge=1e-13, le=1e9)]
+# A closed loop has no rate, and 0 here.
+RateOr0 = Annotated[float, Meta(ge=0, le=1e9)]
+Attempt = Annotated[int, Meta(ge=1, le=10**6)]
+CostUs = Annotated[float, Meta(ge=0, le=1e9)]
+Bytes = Annotated[int, Meta(ge=0, le=10**18)]
+Counter = Annotated[float, Meta(ge=-1e15, le=1e15)]
+Span = Annotated[float, Meta(ge=-1e15, le=1e15)]
+Share = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Whole = Annotated[int, Meta(ge=0, le=10**12)]

@@ -1,0 +1,35 @@
+"""How an engine is launched, as far as it shapes a measurement; part of the hash of each cell."""
+
+from msgspec import UNSET, UnsetType
+
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.gpu import VirtualGpu
+from connector_tax.base.records.record import Record
+
+
+class LaunchSpec(Record, frozen=True, kw_only=True):
+    """Everything about a launch that shapes a measurement.
+
+    What a cell of an earlier version was written without is ``UNSET``.
+
+    Attributes:
+        args, extra_args, env: of the engine and of the connector together.
+        kv_transfer_config: None for plain vLLM.
+        virtual_gpu: ``UNSET`` where there is none, so that the hashes of all other launches are what they were before there were any.
+    """
+
+    kind: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    served_model_name: str | UnsetType = UNSET
+    args: Foreign | UnsetType = UNSET
+    extra_args: tuple[str, ...] | UnsetType = UNSET
+    env: dict[str, str] | UnsetType = UNSET
+    model_file: str | UnsetType | None = UNSET
+    step_timing: bool | UnsetType = UNSET
+    pin_cpus: bool | UnsetType = UNSET
+    kv_transfer_config: Foreign | UnsetType | None = UNSET
+    virtual_gpu: VirtualGpu | UnsetType = UNSET
+
+    @property
+    def has_connector(self) -> bool:
+        return bool(self.kv_transfer_config)
