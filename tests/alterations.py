@@ -70,7 +70,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     r"\b[Aa] shorter (?=one for|decoding)": ("a longer ",),
     r"\babove zero in\b": ("below zero in",),
     r"\bbelow (?:zero|it) in\b": ("above zero in",),
-    r"\bthe largest of those is\b": ("the lowest of those is",),
+    r"\bthe largest of these taxes is\b": ("the lowest of these taxes is",),
     r"\bThe two taxes add up:": ("The two taxes interfere, together they cost more:",),
     r"\binterfere, together they cost more\b": ("add up", "share a cost, together they cost less"),
     r"\bshare a cost, together they cost less\b": ("add up",),

@@ -76,6 +76,15 @@ def usable(cell: Entry) -> bool:
     return cell.get("verdict") == "valid" and cell.get("usable") is not False
 
 
+def has_gap(aggregate: Entry, config: str, knee: float) -> bool:
+    """Whether it has no usable cell of Phase A at a rate below ``knee`` at which another configuration has one."""
+    rates: dict[str, set[float]] = {}
+    for c in aggregate["cells"]:
+        if c["phase"] == "a" and usable(c) and c["rate_per_s"]:
+            rates.setdefault(c["config"], set()).add(c["rate_per_s"])
+    return any(r < knee for r in set().union(*rates.values()) - rates.get(config, set()))
+
+
 def behind(aggregate: Entry, tax: Entry) -> list[Entry]:
     """The cells that a tax is made of: of one launch its own and plain's, over blocks those of the blocks that it lists, plain's both."""
     phases, configs = {tax["phase"]}, {"plain", tax["config"]}

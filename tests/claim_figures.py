@@ -129,21 +129,20 @@ class Figures(LeftOut):
         if above:
             key = max(above, key=lambda k: above[k]["point"])
             words = [
-                "above zero in", *(["and below it in"] if below else []), "the largest of those is"
+                "above zero in", *(["and below it in"] if below else []), "the largest of these taxes is"
             ]  # fmt: skip
-            values = the(len(above)) + n + (the(len(below)) if below else []) + unknown
+            values = the(len(above)) + n + (the(len(below)) if below else [])
         else:
             key = min(below, key=lambda k: below[k]["point"])
-            words = ["below zero in", "and above it in none", "the lowest of those is"]
-            values = the(len(below)) + n + unknown
-        words += not_known
+            words = ["below zero in", "and above it in none", "the lowest is"]
+            values = the(len(below)) + n
         tax = grid[key]
         values += estimate(tax) + (the(tax["blocks"]) if tax.get("blocks") is not None else [])
         values += the(key[1]) + the(key[2])
         if len({t["rate_per_s"] for t in self.grid().values()}) > 1:
             values += the(tax["rate_per_s"], "rate")
         words += ["where a side did not keep up"] if tax.get("overloaded") else []
-        return said([*words, f"{self.name(key[0])} at"], values)
+        return said([*words, f"{self.name(key[0])} at", *not_known], values + unknown)
 
     def shapes_caption(self, s: Statement) -> Cell:
         grid = self.grid()

@@ -5,7 +5,7 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 
 from collections.abc import Collection, Mapping, Sequence
 
-from claim_cells import Cell, Entry, sign, usable
+from claim_cells import Cell, Entry, has_gap, sign, usable
 from claim_numbers import estimate, the
 from claim_sentences import Sentences
 from claim_told import listing, said, short
@@ -133,7 +133,11 @@ class Lines(Sentences):
             for cell in self.sound(c)
             if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in lines.get(c, [])]
         ]
-        knees = [f"{c} at {k:g} req/s" for c in self.configs if (k := self.knee(c)) is not None]
+        knees = [
+            f"{c} at {k:g} req/s{', as far as measured' if has_gap(self.a, c, k) else ''}"
+            for c in self.configs
+            if (k := self.knee(c)) is not None
+        ]
         shape = next((c for c in self.a["cells"] if c["phase"] == "a"), {})
         words = [
             f"Saturation begins for {'; '.join(knees)}."
@@ -142,7 +146,7 @@ class Lines(Sentences):
             *self.left_out("a"),
         ]
         if lost:
-            words.append(f"failed or was dropped: {'; '.join(lost)}.")
+            words.append(f"say anything of it: {'; '.join(lost)}.")
         if shape:
             words.append(f"{shape['input_tokens']} prompt and {shape['output_tokens']} output tokens")
         counts = [cell.get("n_window") for points in lines.values() for cell, _ in points]

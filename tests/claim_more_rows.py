@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-from claim_cells import Cell, Entry, phase_word, usable, word
+from claim_cells import Cell, Entry, has_gap, phase_word, usable, word
 from claim_numbers import estimate, the
 from claim_rows import TaxRows
 from claim_values import Value
@@ -136,7 +136,11 @@ class Rows(TaxRows):
         counts = the(sum(map(usable, own))) + the(len(own)) if own else []
         knee = the(found.get("saturation_rate_per_s"), "rate")
         above = [v for r in found.get("non_monotonic") or [] for v in the(r, "rate")] if knee else []
-        none = "at no measured rate" if status in ("measured", "partial") and not knee else ""
+        asked = config in self.a["saturation"]
+        none = "at no measured rate" if asked else "not known: no usable cell of phase A"
+        none = none if status in ("measured", "partial") and not knee else ""
+        if knee and has_gap(self.a, config, found["saturation_rate_per_s"]):
+            none = "as far as measured"
         reason = str(value.get("reason") or "").removeprefix(f"{value.get('status')}: ")
         yield [
             Cell((self.label(config), config)),

@@ -14,7 +14,7 @@ EMULATOR = "whose connector costs are set in a file. They show that the pipeline
 LEVELS = (
     "both axes logarithmic, lines set apart sideways a little. Bars are", "intervals", "n =", "requests per point.",
 )  # fmt: skip
-LOST = "No point, because the cell was overloaded, or the percentile falls on a request that"
+LOST = "No point, because the cell was overloaded, the percentile falls on a request that failed or was dropped, or too few requests"
 PAST = ("At", "is", "without a connector", "one launch each")
 # Place -> what has to be said there, and what may be.
 PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
@@ -36,8 +36,8 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head banner[^|]*\| CPU host", ("not the numbers of a GPU. A connector may cost a different share of a step there.",), ("with", "cores:")),
     (r"^head headline", (), ("On the embedded engine:", "Merely", "interval")),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate:", (
-        "at every rate that all configurations measured, at least one of them is saturated;",
-        "the lowest rate stands in for ref_safe, and the tax may hold queueing"), ()),
+        "no rate that all configurations measured lies below the saturation rate of each;",
+        "plain's lowest rate stands in for ref_safe, and the tax may hold queueing"), ()),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate_load:", ("plain is saturated at every measured rate, so the lowest stands in for ref_load",), ()),
     (r"^head flags[^|]*\| Flag non_monotonic_load:", (
         "plain is saturated at a rate below ref_load and keeps up at ref_load itself;", "which criterion fired"), ()),

@@ -25,6 +25,9 @@ from claim_cells import (
 from claim_numbers import estimate, the
 from page_statements import Statement
 
+# A metric's column, where the table has the median step.
+COLUMNS = {metric: column for column, metric in reversed(METRICS.items())}
+
 
 class TaxRows:
     """Of one aggregate: what each row of the tables under *Taxes* says that holds estimates."""
@@ -90,10 +93,12 @@ class TaxRows:
 
     def whose(self, config: str, reference: str, metrics: list[str]) -> list[str]:
         """Once per row: which launch stands in for Phase A's, and why."""
-        found = dict[str, None]()
+        found = dict[str, list[str]]()
+        over_blocks = False
         for metric in metrics:
             keys = {"config": config, "metric": metric, "reference": reference}
             tax = self.standing(**keys)
+            over_blocks |= tax is not None and tax["point"] is not None and tax.get("blocks") is not None
             if tax is not None and tax.get("blocks") is None and tax.get("phase") != "a":
                 own = (
                     t
@@ -102,8 +107,9 @@ class TaxRows:
                 )
                 reason = str(next(own, {}).get("reason") or "")
                 note = f"by {launch_of(str(tax['phase']))}"
-                found.setdefault(f"{note}, since {reason}" if reason else note)
-        return list(found)
+                found.setdefault(f"{note}, since {reason}" if reason else note, []).append(COLUMNS[metric])
+        told = {n: c for n, c in found.items() if not any(o.startswith(f"{n}, since ") for o in found)}
+        return [f"{', '.join(columns)} {note}" if over_blocks else note for note, columns in told.items()]
 
     def taxes(self, s: Statement) -> Iterator[list[Cell]]:
         reference = s.section.split("/ At ")[1].split(",")[0].split()[0]
@@ -168,7 +174,15 @@ class TaxRows:
             own = [
                 v for m in ("ttft_p90", "tpot_p90") for k, v in both.items() if (k[0], k[-1]) == (config, m)
             ]
-            yield [word(s.cells[0]), *(self.tax_cell(v[p]) for v in own for p in ("a", "b"))]
+            yield [word(s.cells[0]), *(self.of_one_launch(v[p]) for v in own for p in ("a", "b"))]
+
+    def of_one_launch(self, tax: Entry) -> Cell:
+        """A launch's own number; it is no tax where none stands for its rate."""
+        cell = self.tax_cell(tax)
+        place = {k: tax[k] for k in ("config", "metric", "reference")}
+        if tax["point"] is None or self.standing(**place) is not None or self.lost(None, **place) is None:
+            return cell
+        return Cell(["of one launch; no tax stands for this rate", *cell.words[1:]], cell.values)
 
     # Over blocks of launches.
     def entry(self, title: str) -> Iterator[Entry]:

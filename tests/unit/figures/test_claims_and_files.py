@@ -73,7 +73,7 @@ def test_figure_5_counts_gains_too(example: dict[str, Any]) -> None:
         tax |= {"point": -0.1 - k / 1000, "low": -0.3, "high": -0.05 if k % 2 else 0.1}
     lower = sum(k % 2 for k in range(len(own)))
     assert title("fig5_shape_heatmaps", aggregate).startswith(
-        f"The TTFT tax is below zero in {lower} of {len(own)} cells and above it in none; the lowest of those is −"
+        f"The TTFT tax is below zero in {lower} of {len(own)} cells and above it in none; the lowest is −"
     )
     own[0] |= {"point": 0.1, "low": 0.05, "high": 0.2}
     assert f"above zero in 1 of {len(own)} cells and below it in {lower}" in title(

@@ -116,4 +116,4 @@ def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, A
 
 def test_the_largest_is_one_of_those_that_are_told_apart(aggregate: dict[str, Any]) -> None:
     """Of which it is not known may be larger."""
-    assert "; the largest of those is " in drawn(aggregate).title
+    assert "; the largest of these taxes is " in drawn(aggregate).title

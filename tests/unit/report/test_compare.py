@@ -136,7 +136,7 @@ def _nothing_available(a: Aggregate) -> None:
     [
         (
             _fell_back,
-            "ref_safe is 0.5 req/s in A and 2 req/s in B, and no rate of A is healthy, so none can be compared",
+            "ref_safe is 0.5 req/s in A and 2 req/s in B, and that of A is a fallback, so none can be compared",
         ),
         (_no_rate_in_common, "plain has no rate in both that is healthy in both"),
         (_no_reference, "A has no reference rates"),
@@ -270,7 +270,7 @@ def test_where_both_fell_back_to_one_rate_nothing_is_compared(pair: tuple[Aggreg
     found = compared(*pair)
     assert (found.exit_code, found.changes) == (2, ())
     last = comparison_text(found).splitlines()[-1]
-    assert "ref_safe is 2 req/s in both, and no rate of A and B is healthy, so none can be compared" in last
+    assert "ref_safe is 2 req/s in both, and that of A and B is a fallback, so none can be compared" in last
 
 
 def test_of_one_reason_it_is_said_once(pair: tuple[Aggregate, Aggregate]) -> None:

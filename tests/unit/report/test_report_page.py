@@ -379,7 +379,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
         "The tax that 4 such blocks find in four of five campaigns is estimated at +2.1 % [+1.2 %, +8.0 %], if a connector's"
         in text
     )
-    assert "Launches of plain differ by 1.2% [0.0%, 3.0%] (standard deviation)" in text
+    assert "Launches of plain differ by 1.2% [0%, 3.0%] (standard deviation)" in text
     assert (
         "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h, on a line through the blocks"
         in text

@@ -301,7 +301,7 @@ def common_rate(a: Side, b: Side) -> Rate:
         return Rate(
             None,
             safe,
-            f"{differ}, and no rate of {' and '.join(fallen)} is healthy, so none can be compared.",
+            f"{differ}, and that of {' and '.join(fallen)} is a fallback, so none can be compared.",
         )
     if first == second:
         return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")

@@ -116,7 +116,7 @@ def notes(comparison: Comparison) -> list[str]:
     sides = (comparison.a, comparison.b)
     found = []
     if _identity(comparison.a) == _identity(comparison.b):
-        found.append("A and B are one campaign: they are not independent, and nothing can differ.")
+        found.append("A and B are one campaign: they are not independent.")
     for side in sides:
         note = source_note(side.aggregate)
         found += [f"{side.name}: {note}."] if note else []
@@ -177,4 +177,5 @@ def _identity(side: Side) -> tuple[Any, ...]:
         side.aggregate.get("campaign"),
         *(provenance.get(k) for k in keys),
         str(rows(side.aggregate.get("taxes"))),
+        str(rows(side.aggregate.get("main_taxes"))),
     )

@@ -195,12 +195,12 @@ def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
         return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells{not_known})"
     if not clear:
         config, shape, value, row = min(lower, key=lambda f: f[2].point)
-        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none{not_known}; the lowest of those is {_place(aggregate, grids, config, shape, value, row)}"
+        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {_place(aggregate, grids, config, shape, value, row)}{not_known}"
     config, shape, value, row = max(clear, key=lambda f: f[2].point)
     below = f" and below it in {len(lower)}" if lower else ""
     return (
-        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}{not_known}; the largest of those is "
-        f"{_place(aggregate, grids, config, shape, value, row)}"
+        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; the largest of these taxes is "
+        f"{_place(aggregate, grids, config, shape, value, row)}{not_known}"
     )
 
 
@@ -288,7 +288,9 @@ def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     at, rates = reference_rate(aggregate, "ref_safe"), _rates(grids)
     safe = f"ref_safe{f' ({rate(at)})' if at is not None else ''}"
     if len(rates) < 2:
-        return f"at {safe}"
+        # Phase B ran at the rates of its day; where they were worked out anew since, ref_safe may be another.
+        other = rates and at is not None and rates != [at]
+        return f"at {rate(rates[0])}, and not at {safe}" if other else f"at {safe}"
     return (
         f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}: {safe} where every configuration holds the shape, else a lower "
         "one, the same for all configurations"

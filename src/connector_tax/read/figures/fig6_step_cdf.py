@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.read.figures.claims import not_among, of_connectors, told_apart
 from connector_tax.read.figures.lookup import (
     Aggregate,
@@ -110,6 +111,8 @@ def _title(
     aggregate: Aggregate, curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float
 ) -> str:
     medians = {c.id: m for c, (_, step) in curves.items() if (m := _median(step)) is not None}
+    if "plain" not in medians and any(c.id == "plain" for c in curves):
+        return f"Distribution of step durations at {rate(at)}; plain has too few steps for a median with an interval"
     if "plain" not in medians:
         return f"Distribution of step durations at {rate(at)}, without plain's to hold them against"
     head = f"The median step of plain takes {_in_us(medians['plain'])} at {rate(at)}"
@@ -130,8 +133,16 @@ def _differences(aggregate: Aggregate) -> list[Mapping[str, Any]]:
 
 
 def _in_us(value: Interval) -> str:
-    ends = ["?" if e is None else f"{e:,.0f}" for e in (value.low, value.high)]
-    return f"{value.point:,.0f} µs [{ends[0]}, {ends[1]}]"
+    point, low, high = _digits(value)
+    return f"{point} µs [{low}, {high}]"
+
+
+def _digits(value: Interval) -> tuple[str, str, str]:
+    """Whole microseconds, or as many digits as tell the median from its ends."""
+    known = [v for v in (value.point, value.low, value.high) if v is not None]
+    texts = iter(digits_apart(known, lambda _: 0, no_zero=True))
+    point, low, high = ("?" if v is None else next(texts) for v in (value.point, value.low, value.high))
+    return point, low, high
 
 
 def _caption(
@@ -140,7 +151,7 @@ def _caption(
     sizes = [int(n) for _, step in curves.values() if (n := number(step.get("n_steps")))]
     count = counted(sizes, "steps per line")
     medians = [
-        f"{c.id} {m.point:,.0f} [{m.low:,.0f}, {m.high:,.0f}]"
+        "{} {} [{}, {}]".format(c.id, *_digits(m))
         for c, (_, step) in curves.items()
         if (m := _median(step)) is not None and m.low is not None and m.high is not None
     ]

@@ -77,6 +77,7 @@ class _Stack:
         why_not: why there are not three parts.
         unlike: part -> ``over n blocks``, of those over other blocks than the whole.
         fewer: those of them that are over fewer.
+        switches: its settings were measured, so it switches some.
     """
 
     total: Interval
@@ -85,6 +86,7 @@ class _Stack:
     why_not: str
     unlike: dict[str, str]
     fewer: frozenset[str]
+    switches: bool
 
 
 Stacks = dict[str, dict[str, _Stack]]
@@ -130,7 +132,7 @@ def _stacks(aggregate: Aggregate) -> Stacks:
         kinds = {p: str(kind) for p in parts if (kind := mapping(row.get(p)).get("kind")) is not None}
         unlike = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
         fewer = frozenset(p for p, kind in unlike.items() if _blocks(kind) < _blocks(row.get("kind")))
-        stack = _Stack(total, n, parts if whole else {}, missing, unlike, fewer)
+        stack = _Stack(total, n, parts if whole else {}, missing, unlike, fewer, switches="flags" in kinds)
         found.setdefault(metric, {})[str(row.get("config"))] = stack
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {
@@ -299,7 +301,7 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
             c
             for found in stacks.values()
             for c, s in found.items()
-            if "flags" in s.parts and s.parts["flags"].point == 0
+            if "flags" in s.parts and s.parts["flags"].point == 0 and not s.switches
         }
     )
     two = {

@@ -192,6 +192,16 @@ def saturation_rate(aggregate: Aggregate, config_id: str) -> float | None:
     return number(mapping(mapping(aggregate.get("saturation")).get(config_id)).get("saturation_rate_per_s"))
 
 
+def as_far_as_measured(aggregate: Aggregate, config_id: str, knee: float) -> str:
+    """``, as far as measured`` where it has no usable cell at a lower rate that others have: it may saturate earlier."""
+
+    def rates_of(config: str) -> set[float]:
+        return {float(c["rate_per_s"]) for c in valid_cells(aggregate, "a", config)}
+
+    lower = {r for c in configs(aggregate) for r in rates_of(c.id) if r < knee}
+    return ", as far as measured" if lower - rates_of(config_id) else ""
+
+
 def non_monotonic(aggregate: Aggregate, config_id: str) -> list[float]:
     """Rates above its saturation rate at which no criterion fired."""
     found = mapping(mapping(aggregate.get("saturation")).get(config_id)).get("non_monotonic")

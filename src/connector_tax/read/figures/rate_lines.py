@@ -12,6 +12,7 @@ from connector_tax.read.figures.lookup import (
     Aggregate,
     ConfigView,
     Interval,
+    as_far_as_measured,
     confidence_words,
     configs,
     mapping,
@@ -249,7 +250,9 @@ def _caption(
         if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in lines.get(c, [])]
     ]
     knees = [
-        f"{c.id} at {rate(knee)}" for c in cells if (knee := saturation_rate(aggregate, c.id)) is not None
+        f"{c.id} at {rate(knee)}{as_far_as_measured(aggregate, c.id, knee)}"
+        for c in cells
+        if (knee := saturation_rate(aggregate, c.id)) is not None
     ]
     parts = [
         f"{name} p90 against the send rate, phase A"
@@ -264,7 +267,8 @@ def _caption(
         parts.append(RANDOM_WORDS)
     if lost:
         parts.append(
-            "No point, because the cell was overloaded, or the percentile falls on a request that failed or was dropped: "
+            "No point, because the cell was overloaded, the percentile falls on a request that failed or was dropped, or too few requests "
+            "say anything of it: "
             f"{'; '.join(lost)}."
         )
     parts += [

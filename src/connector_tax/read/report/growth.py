@@ -1,5 +1,6 @@
 """Phase D on the page: what a connector's times grow by with cached blocks and with running requests."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,12 +51,18 @@ def _sentence(aggregate: Aggregate, entry: Mapping[str, Any]) -> str:
     if slope is None or slope.low is None or slope.high is None:
         return f"{label}: whether its hooks grow with what is cached is not known."
     if not slope.excludes_zero:
-        most = max(abs(slope.low), abs(slope.high), LEAST_US)
-        return f"{label}: no growth of its hooks with what is cached was found; more than {most:.2g} µs per 1,000 blocks is excluded."
+        most = _at_least(max(abs(slope.low), abs(slope.high), LEAST_US))
+        return f"{label}: no growth of its hooks with what is cached was found; more than {most:g} µs per 1,000 blocks is excluded."
     word = "take longer" if slope.point > 0 else "take less"
     ends = total.get("cached_blocks")
     span = f", over {tokens(ends[0])} to {tokens(ends[1])} blocks" if isinstance(ends, list) else ""
     return f"{label}: its hooks {word} the more is cached, by {_us(slope)} per 1,000 blocks and step{span}."
+
+
+def _at_least(value: float) -> float:
+    """Two significant digits, and not below ``value``: what is said to be excluded has to be."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(round(value / step, 9)) * step
 
 
 def _slope(aggregate: Aggregate, entry: Mapping[str, Any], slope: Mapping[str, Any]) -> Text:

@@ -42,7 +42,7 @@ from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, holds, stands_in
 SUBJECT = "mooncake_both"
 FLAGS = {
     "fallback_lowest_rate": (
-        "fallback_lowest_rate: at every rate that all configurations measured, at least one of them is saturated; the lowest rate stands in "
+        "fallback_lowest_rate: no rate that all configurations measured lies below the saturation rate of each; plain's lowest rate stands in "
         "for ref_safe, and the tax may hold queueing"
     ),
     "fallback_lowest_rate_load": (
@@ -209,8 +209,8 @@ def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
         return largest if alike > 1 else f"No other connector is found to have a tax{among}"
     none = f"No connector is found to have a tax{among}"
     if word == GAIN:
-        return f"{none}, and {'of the gains this is the smallest' if alike > 1 else 'this is the only gain'}"
-    return f"{none}, and of the estimates this is the largest" if len(own) > 1 else none
+        return f"{none}, and {f'of the gains{among} this is the smallest' if alike > 1 else f'this is the only gain{among}'}"
+    return f"{none}, and of the estimates{among} this is the largest" if len(own) > 1 else none
 
 
 def _kind(row: Mapping[str, Any]) -> str:

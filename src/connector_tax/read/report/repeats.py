@@ -9,6 +9,7 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.read.figures.lookup import (
     Aggregate,
+    Interval,
     chosen_taxes,
     confidence_of,
     configs,
@@ -40,6 +41,17 @@ def repeats_view(aggregate: Aggregate) -> list[Text]:
         }
         for entry in rows(aggregate.get("repeats"))
     ]
+
+
+def _spread_words(spread: Interval) -> str:
+    """``0.1% [0.04%, 0.2%] (standard deviation) beyond what their requests explain.``"""
+    known = [100 * v for v in (spread.point, spread.low, spread.high) if v is not None]
+    texts = digits_apart(known, lambda _: 1, no_zero=(spread.low or 0.0) > 0)
+    point, low, high = (f"{text}%" for text in texts)
+    beyond = "(standard deviation) beyond what their requests explain"
+    if low == point:
+        return f"up to {high} {beyond}, perhaps by nothing."
+    return f"{point} [{low}, {high}] {beyond}."
 
 
 def failed_sentences(aggregate: Aggregate) -> list[str]:
@@ -109,12 +121,7 @@ def _sentences(entry: Mapping[str, Any], alpha: float) -> list[str]:
     # What first and second launches differ by on average is no spread.
     beside = "Beside that, launches" if again is not None and again.excludes_zero else "Launches"
     if spread is not None:
-        found.append(
-            f"{beside} of plain differ by {spread.point:.1%} [{spread.low:.1%}, {spread.high:.1%}] (standard deviation) beyond what their "
-            "requests explain."
-            if f"{spread.low:.1%}" != f"{spread.point:.1%}"
-            else f"{beside} of plain differ by up to {spread.high:.1%} (standard deviation) beyond what their requests explain, perhaps by nothing."
-        )
+        found.append(f"{beside} of plain differ by {_spread_words(spread)}")
     drift = interval(mapping(entry.get("drift")).get("change"))
     if drift is not None:
         p_value = number(mapping(entry.get("drift")).get("p_value"))

@@ -103,12 +103,21 @@ def _whose(own: list[Mapping[str, Any]], told: list[Mapping[str, Any]]) -> str:
         own: the taxes of one configuration that have a number.
         told: of each, what Phase A's cell says.
     """
-    found: dict[str, None] = {}
+    found: dict[str, list[str]] = {}
     for row, of_phase_a in zip(own, told, strict=True):
         if row.get("blocks") is None and (instead := stands_in(row)):
             reason = str(of_phase_a.get("reason") or "")
-            found.setdefault(f"{instead}, since {reason}" if reason else instead)
-    return "; ".join(found)
+            columns = found.setdefault(f"{instead}, since {reason}" if reason else instead, [])
+            columns.append(TAX_COLUMNS[str(row.get("metric"))])
+    # What goes without a reason, as hooks that plain has none of do, follows the others of its row.
+    kept = {
+        note: columns
+        for note, columns in found.items()
+        if not any(other.startswith(f"{note}, since ") for other in found)
+    }
+    # Beside columns over blocks the note is of the others alone.
+    mixed = any(row.get("blocks") is not None for row in own)
+    return "; ".join(f"{', '.join(columns)} {note}" if mixed else note for note, columns in kept.items())
 
 
 def about_taxes(aggregate: Aggregate, tables: list[Text]) -> list[str]:
@@ -168,7 +177,7 @@ def repeats_by_phase(aggregate: Aggregate) -> list[Text]:
         if {"a", "b"} <= by_phase.keys():
             entry = table.setdefault(str(config), {"label": label_of(aggregate, str(config)), "taxes": {}})
             entry["taxes"][str(metric)] = [
-                tax_text(t, flagged(aggregate, t)) for t in (by_phase["a"], by_phase["b"])
+                _as_it_counts(aggregate, t) for t in (by_phase["a"], by_phase["b"])
             ]
     order = [c.id for c in configs(aggregate) if c.id in table]
     return [
@@ -178,6 +187,17 @@ def repeats_by_phase(aggregate: Aggregate) -> list[Text]:
         }
         for c in order
     ]
+
+
+def _as_it_counts(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+    """A launch's tax as text; where no tax stands for its rate, since another launch failed, its verdict is none either."""
+    text = tax_text(row, flagged(aggregate, row))
+    keys = ("config", "metric", "reference")
+    place = [row.get(k) for k in keys]
+    chosen = next((t for t in chosen_taxes(aggregate) if [t.get(k) for k in keys] == place), None)
+    if chosen is None or interval(chosen) is not None or interval(row) is None:
+        return text
+    return text | {"verdict": "of one launch; no tax stands for this rate", "mood": "none"}
 
 
 def amplification(aggregate: Aggregate) -> list[Text]:

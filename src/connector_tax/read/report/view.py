@@ -9,6 +9,7 @@ from connector_tax.read.figures.lookup import (
     REFERENCES,
     Aggregate,
     all_cells,
+    as_far_as_measured,
     confidence_of,
     confidence_words,
     configs,
@@ -160,11 +161,19 @@ def _configs(aggregate: Aggregate) -> list[Text]:
                 "install": str(mapping(raw.get(config.id)).get("install") or ""),
                 "cells": f"{sum(map(usable, cells))} of {len(cells)} usable" if cells else "none",
                 "saturation": knee_text(knee, non_monotonic(aggregate, config.id))
+                + as_far_as_measured(aggregate, config.id, knee)
                 if knee is not None
-                else ("at no measured rate" if measured else ""),
+                else _without_knee(aggregate, config.id, measured),
             }
         )
     return result
+
+
+def _without_knee(aggregate: Aggregate, config_id: str, measured: bool) -> str:
+    """Of a configuration that saturates at no rate; one without a cell of Phase A was asked at none."""
+    if config_id in mapping(aggregate.get("saturation")):
+        return "at no measured rate"
+    return "not known: no usable cell of phase A" if measured else ""
 
 
 def _cell_place(aggregate: Aggregate) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +126,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         "main_taxes": [m.to_json(confidence) for m in chosen],
         "attribution": _attribution(_at_ref_safe(estimates, rates, no_tax), config["seed"], confidence),
         "engine_diff": changed,
-        "decomposition": decompose(chosen, changed, confidence, absent.get(NOOP)),
+        "decomposition": decompose(chosen, changed, confidence, _why_no_noop(config["connectors"], absent)),
         "two_parts": two_parts(chosen, confidence),
         "repeats": blocks,
         "failed_blocks": [f.to_json() for f in failed],
@@ -142,6 +142,7 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
             {"where": p.where, "what": p.what}
             for p in (
                 *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+                *_other_rate_of_phase_b(data, rates, shape),
                 *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
             )
         ],
@@ -246,6 +247,31 @@ def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) 
     if phase == "a":
         return [r for r in REFERENCES if rates[f"{r}_per_s"] == spec.rate_per_s] or [NEITHER]
     return [REFERENCE_OF_PHASE[phase]]
+
+
+def _other_rate_of_phase_b(
+    data: CampaignData, rates: Mapping[str, Any] | None, shape: tuple[int, int]
+) -> list[Problem]:
+    """Phase B ran at the rates of its day. Where those were worked out anew since, its taxes are of another rate than ref_safe."""
+    if rates is None:
+        return []
+    safe = float(rates["ref_safe_per_s"])
+    specs = [CellSpec.from_json(c.document["spec"]) for c in data.cells() if c.phase == "b" and c.usable]
+    found = {s.rate_per_s for s in specs if (s.input_tokens, s.output_tokens) == shape} - {safe}
+    return [
+        Problem(
+            "phase B",
+            f"was measured at {rate:g} req/s at phase A's shape, and ref_safe is {safe:g}: the taxes at its shapes, H5 and H6 are of that rate",
+        )
+        for rate in sorted(found)
+    ]
+
+
+def _why_no_noop(connectors: list[dict[str, Any]], absent: Mapping[str, str]) -> str | None:
+    """Why the no-op connector has no numbers; None where it was measured."""
+    if not any(c["id"] == NOOP for c in connectors):
+        return "not part of this campaign"
+    return absent.get(NOOP)
 
 
 def _at_ref_safe(

@@ -142,6 +142,8 @@ def _in_two(whole: Part, noop: Part) -> dict[str, Part]:
 def _without_noop(why: str | None) -> str:
     if why is None:
         return f"{NOOP} has no usable cell here"
+    if why == "not part of this campaign":
+        return f"{NOOP} is {why}"
     return f"{NOOP} was {why}" if why.startswith("skipped: ") else f"{NOOP} has no tax ({why})"
 
 

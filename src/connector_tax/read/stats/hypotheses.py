@@ -317,7 +317,7 @@ def _trend(
     trend = trends.get(config)
     if trend is None or len(trend.known) < 2:
         reason = (
-            evidence.absent.get(config) or why_no_trend(trend, length_name) or _not_here(evidence, config)
+            evidence.absent.get(config) or why_no_trend(trend, length_name) or _no_shapes(evidence, config)
         )
         return _not_testable(hypothesis, config, f"{config}: {reason}")
     slope = trend.slope_per_doubling()
@@ -377,6 +377,10 @@ def _why(evidence: Evidence, config: str) -> str:
 def _not_here(evidence: Evidence, config: str) -> str:
     known = config in evidence.members
     return "no usable cell at ref_safe" if known else "not part of this campaign"
+
+
+def _no_shapes(evidence: Evidence, config: str) -> str:
+    return "it has no run of phase B" if config in evidence.members else "not part of this campaign"
 
 
 def _not_testable(hypothesis: str, subject: str, reason: str) -> Verdict:

@@ -98,6 +98,8 @@ def _position(reference: Output, other: Output) -> int | None:
 
 def _sentence(row: dict[str, Any]) -> str:
     if row["verdict"] == "failed":
+        if not row["n_failed"]:
+            return f"answered {row['n_prompts']} prompts of the accuracy pass, and not as many as plain's first launch"
         return f"{row['n_failed']} of {row['n_prompts']} prompts of the accuracy pass were not answered"
     first = row["first_difference"]
     where = f"prompt {first['prompt']}" + (f", token {first['token']}" if first["token"] is not None else "")

@@ -151,7 +151,9 @@ def _common(there: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
 def _mean(estimates: list[Estimate]) -> Estimate:
     together = combine(*estimates)
     points = [e.point for e in estimates if e.point is not None]
-    return together.estimate(sum(points) / len(points), np.mean(together.replicates, axis=0))
+    # Infinite on both sides is any number; ``Estimate.interval`` takes it so.
+    with np.errstate(invalid="ignore"):
+        return together.estimate(sum(points) / len(points), np.mean(together.replicates, axis=0))
 
 
 def _why_lost(
@@ -170,12 +172,12 @@ def _why_left_out(
     there: Mapping[int, set[int]],
     tokens: str,
 ) -> str:
-    lacking = [k for k in kept or there if other not in there[k]]
-    return (
-        f"at {_listed(lacking)} {tokens} {_reason(grid.get((lacking[0], other)))}"
-        if lacking
-        else "not in common"
-    )
+    lacking: dict[str, list[int]] = {}
+    for k in kept or there:
+        if other not in there[k]:
+            lacking.setdefault(_reason(grid.get((k, other))), []).append(k)
+    found = [f"at {_listed(lengths)} {tokens} {reason}" for reason, lengths in lacking.items()]
+    return "; ".join(found) or "not in common"
 
 
 def _reason(shape: ShapeTax | None) -> str:
