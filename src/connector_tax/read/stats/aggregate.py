@@ -256,7 +256,7 @@ def _other_rate_of_phase_b(
     if rates is None:
         return []
     safe = float(rates["ref_safe_per_s"])
-    specs = [CellSpec.from_json(c.document["spec"]) for c in data.cells() if c.phase == "b" and c.usable]
+    specs = [c.spec for c in data.cells() if c.phase == "b" and c.usable]
     found = {s.rate_per_s for s in specs if (s.input_tokens, s.output_tokens) == shape} - {safe}
     return [
         Problem(
