@@ -6,13 +6,14 @@ import msgspec
 
 from connector_tax.base.documents.aggregate.intervals import Bounds, Kind
 from connector_tax.base.documents.aggregate.words import (
+    AnyLatencyMetric,
     Block,
     BlockVerdict,
     Count,
     LatencyMetric,
     Rate,
-    Reference,
 )
+from connector_tax.base.documents.rates import Reference
 
 Source = Literal[
     "steal_share",
@@ -22,6 +23,7 @@ Source = Literal[
     "gpu_temperature_c_max",
     "gpu_power_w_mean",
 ]
+HostUnit = Literal["ratio", "MHz", "us", "C", "W"]
 
 
 class EqualSpeed(Bounds, frozen=True, kw_only=True):
@@ -76,8 +78,8 @@ class BlockTax(Bounds, frozen=True, kw_only=True):
     by_block: dict[Block, float]
 
 
-class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """One reference rate and latency.
+class Blocks(msgspec.Struct, frozen=True, kw_only=True):
+    """What so many blocks of launches say of one latency.
 
     Attributes:
         host_speed_slope: log latency over the log time of a fixed piece of work, between launches; null where no launch tells it.
@@ -85,9 +87,6 @@ class Repeats(msgspec.Struct, frozen=True, kw_only=True):
         requests: median number behind a launch of plain.
     """
 
-    reference: Reference
-    rate_per_s: Rate
-    metric: LatencyMetric
     blocks: Annotated[int, msgspec.Meta(ge=3)]
     noise_floor: NoiseFloor
     host_speed_slope: Bounds | None = None
@@ -97,6 +96,14 @@ class Repeats(msgspec.Struct, frozen=True, kw_only=True):
     requests: float | None = None
     drift: Drift | None
     taxes: tuple[BlockTax, ...]
+
+
+class Repeats(Blocks, frozen=True, kw_only=True):
+    """The same at one reference rate."""
+
+    reference: Reference
+    rate_per_s: Rate
+    metric: AnyLatencyMetric
 
 
 class FailedBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +119,7 @@ class FailedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 class HostSource(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
-    unit: Literal["ratio", "MHz", "us", "C", "W"]
+    unit: HostUnit
     n: Annotated[int, msgspec.Meta(ge=3)]
     mean: float
     change: Bounds

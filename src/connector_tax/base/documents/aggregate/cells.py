@@ -1,6 +1,6 @@
 """``cells`` of ``aggregate.json``: every cell that was measured, with its numbers where statistics may use it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,17 +17,12 @@ StepColumn = Literal[
     "round_trip_us",
 ]
 Latency = Literal["ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms"]
-Status = Literal[
-    "ok",
-    "dropped",
-    "connect_error",
-    "http_error",
-    "timeout",
-    "truncated",
-    "malformed",
-    "stream_error",
-    "wrong_length",
-    "aborted",
+# Of a request.
+Status = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^(ok|dropped|connect_error|http_error|timeout|truncated|malformed|stream_error|wrong_length|aborted)$"
+    ),
 ]
 
 

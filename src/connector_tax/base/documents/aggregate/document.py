@@ -15,7 +15,6 @@ from connector_tax.base.documents.aggregate.cells import Cell, MeasuredCell, cel
 from connector_tax.base.documents.aggregate.growth import Growth
 from connector_tax.base.documents.aggregate.hypotheses import Hypothesis
 from connector_tax.base.documents.aggregate.provenance import Provenance
-from connector_tax.base.documents.aggregate.rates import Rates, SaturationOf
 from connector_tax.base.documents.aggregate.taxes import (
     Amplification,
     Attribution,
@@ -26,11 +25,13 @@ from connector_tax.base.documents.aggregate.taxes import (
     TwoParts,
 )
 from connector_tax.base.documents.aggregate.words import ConfigStatus, Count, Phase
+from connector_tax.base.documents.rates import ReferenceRatesFile, SaturationOf
+from connector_tax.base.documents.settings import Change
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 PLAIN = "plain"
 
 
@@ -56,16 +57,13 @@ class ConfigState(msgspec.Struct, frozen=True, kw_only=True):
         return (self.reason or "").removeprefix(f"{self.status}: ")
 
 
-class SettingOfBoth(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that an engine resolved otherwise than plain's."""
-
-    plain: Any
-    own: Any
-
-
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Count
     token: int | None
+
+
+OutputsVerdict = Literal["reference", "same", "differs", "not repeatable", "failed"]
+CriterionWord = Literal["pass", "fail", "not applicable"]
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +75,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     n_same: int
     n_failed: Count
     first_difference: FirstDifference | None
-    verdict: Literal["reference", "same", "differs", "not repeatable", "failed"]
+    verdict: OutputsVerdict
 
 
 class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +83,7 @@ class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     title: str
-    outcome: Literal["pass", "fail", "not applicable"]
+    outcome: CriterionWord
     evidence: str
 
 
@@ -117,11 +115,11 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, ConfigState]
     cells: tuple[Cell, ...]
     saturation: dict[str, SaturationOf] = {}
-    reference_rates: Rates | None = None
+    reference_rates: ReferenceRatesFile | None = None
     taxes: tuple[TaxRow, ...]
     main_taxes: tuple[MainTaxRow, ...] | None = None
     attribution: tuple[Attribution, ...] = ()
-    engine_diff: dict[str, dict[str, SettingOfBoth] | None] = {}
+    engine_diff: dict[str, dict[str, Change] | None] = {}
     decomposition: tuple[Decomposition, ...] = ()
     two_parts: tuple[TwoParts, ...] = ()
     repeats: tuple[Repeats, ...] = ()

@@ -16,6 +16,7 @@ GrowthQuantity = Literal[
     "decode_step_us",
     "decode_step_over_plain_us",
 ]
+MedianMetric = Literal["ttft_p50", "tpot_p50"]
 
 
 class GrowthCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,12 +28,12 @@ class GrowthCell(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     cell_id: str
-    concurrency: Count
+    concurrency: Count | None
     running: float
-    cached_tokens_wanted: Count
+    cached_tokens_wanted: Count | None
     cached_blocks: float | None
     medians_us: dict[GrowthQuantity, Quantity]
-    p50_taxes: dict[Literal["ttft_p50", "tpot_p50"], Quantity]
+    p50_taxes: dict[MedianMetric, Quantity]
 
 
 class Slope(msgspec.Struct, frozen=True, kw_only=True):

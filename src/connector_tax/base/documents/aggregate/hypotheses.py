@@ -8,6 +8,7 @@ import msgspec
 from connector_tax.base.documents.aggregate.intervals import Quantity
 from connector_tax.base.documents.aggregate.words import Count, HypothesisId, Outcome
 
+HypothesisKind = Literal["of one launch", "over blocks"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -77,5 +78,5 @@ class Hypothesis(Answer, frozen=True, kw_only=True):
     id: HypothesisId
     title: str
     subject: str
-    kind: Literal["of one launch", "over blocks"] | None = None
+    kind: HypothesisKind | None = None
     at_equal_host_speed: Answer | None = None

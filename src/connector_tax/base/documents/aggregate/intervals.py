@@ -1,13 +1,13 @@
 """A number with its interval, as ``aggregate.json`` has it: what may be null, and what an interval tells."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 Told = Literal["tax", "gain", "no_tax_found", "undetermined"]
 # Of one launch, or over so many blocks of launches: ``of one launch``, ``over 5 blocks``.
-Kind = str
-OF_ONE_LAUNCH: Kind = "of one launch"
+Kind = Annotated[str, msgspec.Meta(pattern="^(of one launch|over [0-9]+ blocks)$")]
+OF_ONE_LAUNCH: Literal["of one launch"] = "of one launch"
 
 
 def told(low: float | None, high: float | None) -> Told:
@@ -17,6 +17,11 @@ def told(low: float | None, high: float | None) -> Told:
     if high is not None and high < 0:
         return "gain"
     return "undetermined" if low is None or high is None else "no_tax_found"
+
+
+def closed(low: float, high: float) -> Literal["tax", "gain", "no_tax_found"]:
+    """``told`` of an interval that has both ends."""
+    return "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
 
 
 class Interval(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     engine_args: dict[str, Scalar] = {}
     arrival: Arrival | None = None
-    versions: dict[str, str | bool | None] = {}
+    versions: dict[str, Scalar] = {}
     gpu: tuple[str, ...] = ()
     virtual_gpu: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     host: dict[str, Scalar] = {}

@@ -12,11 +12,14 @@ from connector_tax.base.documents.aggregate.intervals import (
     QuantityOfKind,
 )
 from connector_tax.base.documents.aggregate.words import (
+    AnyLatencyMetric,
     AnyReference,
     CellRate,
     Count,
     LatencyMetric,
+    MainPhase,
     Metric,
+    TaxPhase,
     TaxVerdict,
     Unit,
 )
@@ -71,7 +74,7 @@ class TaxRow(TaxBase, frozen=True, kw_only=True):
         headline: whether the cell is Phase A's.
     """
 
-    phase: Literal["a", "b", "b_prime", "c"]
+    phase: TaxPhase
     headline: bool
 
 
@@ -83,7 +86,7 @@ class MainTaxRow(TaxBase, frozen=True, kw_only=True):
         blocks: how many; null for one launch.
     """
 
-    phase: Literal["a", "b", "b_prime"] | None
+    phase: MainPhase | None
     blocks: Annotated[int, msgspec.Meta(ge=3)] | None = None
 
 
@@ -178,7 +181,7 @@ class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What recording steps did to a latency of one configuration, and its tax with and without it."""
 
     config: str
-    metric: Literal["ttft_p50", "tpot_p50", "ttft_p90", "tpot_p90"]
+    metric: AnyLatencyMetric
     rate_per_s: float
     effect: Quantity
     tax: Quantity | None
