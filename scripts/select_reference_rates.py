@@ -17,7 +17,7 @@ def main() -> None:
     rates = select_reference_rates(read_campaign(args.root, phases=("a",)))
     write_text_if_changed(CampaignFolder(args.root).reference_rates, to_json(rates))
     print(
-        f"ref_safe {rates['ref_safe_per_s']:g} req/s, ref_load {rates['ref_load_per_s']:g} req/s {rates['flags']}"
+        f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s {list(rates.flags)}"
     )
 
 

@@ -12,7 +12,6 @@ found that is as large as the lower end, the best guess, and the upper end.
 
 import argparse
 import math
-from typing import Any
 
 import numpy as np
 
@@ -95,7 +94,7 @@ def four_of_five(
     return holds / campaigns, above / campaigns, [f / campaigns for f in found]
 
 
-def _entry(launches: Launches, confidence: float) -> dict[str, Any]:
+def _entry(launches: Launches, confidence: float) -> Blocks:
     entry = summarise(launches, confidence)
     assert entry is not None, "every block has both plains"
     return entry

@@ -135,7 +135,9 @@ def _faults(cells: tuple[CellData, ...]) -> list[str]:
 
 def _measured(estimates: CellEstimates, seed: int) -> Measured:
     cell = estimates.cell
-    latency = {m: estimates.latency(*LATENCIES[m]) for m in METRICS if m != STEP}
+    latency = {
+        m: estimates.latency(*column) for m in METRICS for name, column in LATENCIES.items() if m == name
+    }
     steps = launch_steps([cell])
     clock, arrangement = cell.document.health.device_clock, cell.document.arrangement
     return Measured(

@@ -177,17 +177,16 @@ def _late(cells: Iterable[CellData]) -> Iterator[str]:
 def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Iterable[BlockTax]:
     kept = {k: e for k, e in estimates.items() if e.cell.usable}
     for entry in repeats(kept, data.reference_rates, CONFIDENCE, metrics=LATENCIES):
-        for tax in entry["taxes"]:
-            if tax["config"] == own_id:
-                ends = entry["noise_floor"]["low"], entry["noise_floor"]["high"]
+        for tax in entry.taxes:
+            if tax.config == own_id:
                 yield BlockTax(
-                    entry["rate_per_s"],
-                    entry["metric"],
-                    blocks=tax["n"],
-                    point=tax["point"],
-                    low=tax["low"],
-                    high=tax["high"],
-                    floor=max(map(abs, ends)),
+                    entry.rate_per_s,
+                    entry.metric,
+                    blocks=tax.n,
+                    point=tax.point,
+                    low=tax.low,
+                    high=tax.high,
+                    floor=max(abs(entry.noise_floor.low), abs(entry.noise_floor.high)),
                 )
 
 

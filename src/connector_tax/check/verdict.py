@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH
 from connector_tax.base.documents.check import BlockTax, Died, Judged
 from connector_tax.base.statistics.bootstrap import combine
 from connector_tax.check.campaigns import Campaigns, mode_words
@@ -27,7 +28,7 @@ from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import percents
 from connector_tax.read.stats.launches import MIN_BLOCKS
-from connector_tax.read.stats.taxes import LATENCIES, OF_ONE_LAUNCH
+from connector_tax.read.stats.taxes import LATENCIES
 
 FINE, ABOVE, NOT_JUDGED = 0, 1, 2
 NAMES = {"ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90", "tpot_p50": "TPOT p50", "tpot_p90": "TPOT p90"}

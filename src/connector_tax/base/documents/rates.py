@@ -1,15 +1,42 @@
-"""``reference_rates.json``, as far as measuring and reading ask for it."""
+"""``reference_rates.json``: the rates of Phase B and of taxes, and which saturation they follow from."""
 
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from connector_tax.base.records.bounds import Foreign, Rate
+from connector_tax.base.records.bounds import Rate
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.records.record import Record
 
 ShapeName = Annotated[str, Meta(pattern="^[1-9][0-9]{0,9}x[1-9][0-9]{0,9}$")]
+Reference = Literal["ref_safe", "ref_load"]
+REFERENCES: tuple[Reference, ...] = ("ref_safe", "ref_load")
+KnownFrom = Literal["step records", "probe", "nothing"]
+Criterion = Literal["throughput", "waiting", "ttft_growth"]
+
+
+class CriteriaNumbers(Record, frozen=True, kw_only=True):
+    """What the three criteria go by at one rate; None where it is not known or not asked."""
+
+    throughput_ratio: float | None
+    waiting_p50: float | None
+    ttft_growth: float | None
+
+
+class SaturationOf(Record, frozen=True, kw_only=True):
+    """One configuration over Phase A's rates.
+
+    Attributes:
+        saturation_rate_per_s: the lowest rate at which a criterion fired; None if none did.
+        fired, criteria: by rate.
+        non_monotonic: rates above that one at which none fired.
+    """
+
+    saturation_rate_per_s: float | None
+    fired: dict[str, tuple[Criterion, ...]]
+    criteria: dict[str, CriteriaNumbers]
+    non_monotonic: tuple[float, ...]
 
 
 class ShapeRate(Record, frozen=True, kw_only=True):
@@ -24,13 +51,14 @@ class ShapeRate(Record, frozen=True, kw_only=True):
     plain_use: float | UnsetType | None = UNSET
     plain_use_at_reference: float | UnsetType | None = UNSET
     not_held_by: tuple[str, ...] | UnsetType = UNSET
-    known_from: str | UnsetType = UNSET
+    known_from: KnownFrom | UnsetType = UNSET
 
 
 class ReferenceRatesFile(Record, frozen=True, kw_only=True):
     """
     Attributes:
         shapes, load_shapes: of Phases B and B'. A file without them measured every shape at the reference rates.
+        participating: configurations that had a say.
         saturation: by configuration, as the analysis found it.
     """
 
@@ -42,11 +70,23 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
     b_prime_needed: bool
     shapes: dict[ShapeName, ShapeRate] | UnsetType = UNSET
     load_shapes: dict[ShapeName, ShapeRate] | UnsetType = UNSET
-    flags: tuple[str, ...] | UnsetType = UNSET
-    participating: tuple[str, ...] | UnsetType = UNSET
-    saturation: dict[str, Foreign] | UnsetType = UNSET
+    flags: tuple[str, ...] = ()
+    participating: tuple[str, ...] = ()
+    saturation: dict[str, SaturationOf] = msgspec.field(default_factory=dict)
 
     @property
     def rates(self) -> ReferenceRates:
         """What is planned with."""
         return ReferenceRates.of_document(msgspec.to_builtins(self))
+
+    def per_s(self, reference: Reference) -> float:
+        return self.ref_safe_per_s if reference == "ref_safe" else self.ref_load_per_s
+
+    def references_at(self, rate_per_s: float) -> list[Reference]:
+        """Those that are this rate; both where they are one."""
+        return [r for r in REFERENCES if self.per_s(r) == rate_per_s]
+
+    def apart(self) -> list[tuple[Reference, float]]:
+        """(reference, its rate); the first of them where both are the same."""
+        both = [(r, self.per_s(r)) for r in REFERENCES]
+        return both[:1] if both[0][1] == both[1][1] else both

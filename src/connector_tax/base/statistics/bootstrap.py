@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from arch.bootstrap import optimal_block_length
 from scipy import stats
 
+from connector_tax.base.documents.aggregate import Kind, Quantity, QuantityOfKind
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
 from connector_tax.base.statistics.student import LogMean
@@ -106,11 +108,22 @@ class Estimate:
         moved: Floats = point + wider * (self.replicates - point)
         return moved
 
-    def to_json(self, confidence: float) -> dict[str, Any]:
+    def quantity(self, confidence: float) -> Quantity:
         low, high = self.interval(confidence)
-        value: dict[str, Any] = {"point": self.point, "low": low, "high": high, "n": self.n}
-        reason = self.why_open(confidence)
-        return value if reason is None else value | {"reason": reason}
+        return Quantity(point=self.point, low=low, high=high, n=self.n, reason=self.why_open(confidence))
+
+    def of_kind(self, confidence: float, kind: Kind | None) -> QuantityOfKind:
+        """
+        Args:
+            kind: of the taxes that it is made of; None where it is unavailable.
+        """
+        low, high = self.interval(confidence)
+        return QuantityOfKind(
+            point=self.point, low=low, high=high, n=self.n, reason=self.why_open(confidence), kind=kind
+        )
+
+    def to_json(self, confidence: float) -> Any:
+        return msgspec.to_builtins(self.quantity(confidence))
 
     def why_open(self, confidence: float) -> str | None:
         """Why there is no number, or no end of its interval; None where all are known."""

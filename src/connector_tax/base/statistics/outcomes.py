@@ -6,32 +6,32 @@ its lower end is above it, whatever the failed requests would have made of the u
 
 from collections.abc import Callable
 
+from connector_tax.base.documents.aggregate import Outcome, Told
+from connector_tax.base.documents.aggregate import told as told
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.p_values import p_of
 
-SUPPORTED, REFUTED, UNDETERMINED, NOT_TESTABLE = "supported", "refuted", "undetermined", "not testable"
-TAX, GAIN, NO_TAX_FOUND = "tax", "gain", "no_tax_found"
+SUPPORTED: Outcome = "supported"
+REFUTED: Outcome = "refuted"
+UNDETERMINED: Outcome = "undetermined"
+NOT_TESTABLE: Outcome = "not testable"
+TAX: Told = "tax"
+GAIN: Told = "gain"
+NO_TAX_FOUND: Told = "no_tax_found"
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
-Judge = Callable[[float | None, float | None], str]
+Judge = Callable[[float | None, float | None], Outcome]
 
 
-def told(low: float | None, high: float | None) -> str:
-    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it holds zero, else ``undetermined``."""
-    if low is not None and low > 0:
-        return TAX
-    if high is not None and high < 0:
-        return GAIN
-    return UNDETERMINED if low is None or high is None else NO_TAX_FOUND
-
-
-def against(threshold: float, low: float | None, high: float | None, *, above: str, below: str) -> str:
+def against(
+    threshold: float, low: float | None, high: float | None, *, above: Outcome, below: Outcome
+) -> Outcome:
     if low is not None and low >= threshold:
         return above
     return below if high is not None and high < threshold else UNDETERMINED
 
 
-def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> str:
+def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> Outcome:
     if low is not None and high is not None and bounds[0] <= low and high <= bounds[1]:
         return SUPPORTED
     if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
@@ -39,12 +39,18 @@ def inside(bounds: tuple[float, float], low: float | None, high: float | None) -
     return UNDETERMINED
 
 
-def grows(low: float | None, high: float | None) -> str:
-    return {TAX: SUPPORTED, GAIN: REFUTED}.get(told(low, high), UNDETERMINED)
+def grows(low: float | None, high: float | None) -> Outcome:
+    word = told(low, high)
+    return SUPPORTED if word == TAX else REFUTED if word == GAIN else UNDETERMINED
 
 
 def p_of_outcome(
-    estimate: Estimate, confidence: float, judge: Judge, outcome: str, *, where_a_tax: Estimate | None = None
+    estimate: Estimate,
+    confidence: float,
+    judge: Judge,
+    outcome: Outcome,
+    *,
+    where_a_tax: Estimate | None = None,
 ) -> float | None:
     """None where the outcome is open, whatever keeps it so.
 

@@ -96,7 +96,12 @@ class Change:
     def word(self) -> str:
         if self.value is None:
             return "not available"
-        words = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart", UNDETERMINED: "not known"}
+        words: dict[str, str] = {
+            TAX: "worse",
+            GAIN: "better",
+            NO_TAX_FOUND: "not told apart",
+            UNDETERMINED: "not known",
+        }
         return "worse" if self.regression else words[self.value.told]
 
     @property

@@ -46,7 +46,7 @@ from connector_tax.read.figures.words import (
 
 PER_ROW = 4
 # Where an interval does not exclude zero.
-HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
+HATCHES: dict[str, str] = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
 Grid = dict[tuple[int, int], Mapping[str, Any]]
 
 

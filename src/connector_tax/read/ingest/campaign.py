@@ -17,7 +17,7 @@ from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import as_json, document_of, read_document
+from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
 from connector_tax.base.documents.settings import Change, EngineDiff, Settings, engine_diff_of
 from connector_tax.base.errors import ArtifactError
@@ -25,7 +25,6 @@ from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
@@ -66,7 +65,7 @@ class CampaignData:
     root: Path
     document: CampaignDocument
     preflight: PreflightStatus | None
-    reference_rates: Foreign | None
+    reference_rates: ReferenceRatesFile | None
     engine_diff: EngineDiff | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
@@ -145,8 +144,7 @@ def read_campaign(
         root=root,
         document=document,
         preflight=_optional(folder.preflight_status, _preflight, problems),
-        # As JSON: the analysis puts it into aggregate.json.
-        reference_rates=as_json(_optional(folder.reference_rates, _rates, problems)),
+        reference_rates=_optional(folder.reference_rates, _rates, problems),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
         runs=tuple(runs),
         problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),

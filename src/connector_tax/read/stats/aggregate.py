@@ -1,23 +1,32 @@
-"""A campaign's tables to ``aggregate.json`` and ``aggregate.csv``: every number the report prints."""
+"""A campaign's tables to ``aggregate.json``: every number the report prints."""
 
-import csv
-import io
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
+import msgspec
+
+from connector_tax.base.documents.aggregate import (
+    SCHEMA_VERSION,
+    Aggregate,
+    Amplification,
+    AnyReference,
+    Attribution,
+    Cell,
+    ProblemRow,
+)
+from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.parallel import Each
-from connector_tax.base.records.cell import CellSpec, is_repeat
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import CellSpec, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import unavailable
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.read.ingest import CampaignData, CellData, Problem
 from connector_tax.read.stats.attribution import attribute
-from connector_tax.read.stats.cells import STEP_COLUMNS, CellEstimates, cell_json, estimate_cells
+from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells, left_out, measured
 from connector_tax.read.stats.completeness import (
-    LostCell,
     absent_configs,
     config_states,
     failed_runs,
@@ -27,14 +36,13 @@ from connector_tax.read.stats.completeness import (
 )
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import NOOP, decompose
-from connector_tax.read.stats.evidence import evidence_of, hypotheses_json
+from connector_tax.read.stats.evidence import evidence_of, hypotheses_of
 from connector_tax.read.stats.failed_blocks import failed_blocks, problems_of
-from connector_tax.read.stats.flags import flags_of, unheard_hooks
+from connector_tax.read.stats.flags import unheard_hooks
 from connector_tax.read.stats.growth import growth
 from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.launches import launches_at
 from connector_tax.read.stats.main_taxes import (
-    REFERENCES,
     MainTax,
     fewer,
     kind_of,
@@ -53,9 +61,11 @@ from connector_tax.read.stats.reference import (
     select_reference_rates,
 )
 from connector_tax.read.stats.repeats import headline_taxes, host_drift, rates_of_blocks, repeats
+from connector_tax.read.stats.saturation import Saturation
 from connector_tax.read.stats.taxes import (
     METRICS,
     NEITHER,
+    LostCell,
     Tax,
     difference,
     lost_taxes,
@@ -64,15 +74,12 @@ from connector_tax.read.stats.taxes import (
 )
 from connector_tax.read.stats.two_parts import two_parts
 
-SCHEMA_VERSION = 1
-HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min", "cpu_work_us_mean")
-GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean", "utilisation_mean")
-REFERENCE_OF_PHASE = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
+REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
-def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
+def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
-    config = data.document["config"]
+    config = data.document.config
     settings = config["analysis"]
     confidence = float(settings["confidence"])
     saturation = saturation_by_config(data)
@@ -92,12 +99,11 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
     copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
     clocked = config["engine"]["kind"] == "virtual_gpu"
     taxes = [replace(t, holds=_holds(copies.get(t.config), clocked)) for t in taxes]
-    changed = data.changes
     blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
-    shape = (config["phase_a_shape"]["input_tokens"], config["phase_a_shape"]["output_tokens"])
+    shape = Shape(**config["phase_a_shape"])
     one_launch = launch_taxes(taxes, rates, shape)
     rng = stream(config["seed"], "repeats")
-    at_safe = launches_at(estimates, float(rates["ref_safe_per_s"]), "ttft_p90") if rates is not None else {}
+    at_safe = launches_at(estimates, rates.ref_safe_per_s, "ttft_p90") if rates is not None else {}
     failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft), frozenset(no_tax))
     chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng, failed)
     evidence = evidence_of(taxes, chosen, absent, config, confidence)
@@ -111,45 +117,45 @@ def aggregate(data: CampaignData, each: Each = map) -> dict[str, Any]:
         equal_speed=True,
         without=frozenset({*no_ttft, *no_tax}),
     )
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "campaign": data.document["campaign"],
-        "date": data.document["date"],
-        "provenance": provenance(data),
-        "step_timing_available": any(e.cell.steps is not None for e in estimates.values()),
-        "step_timing_reason": _why_no_steps(data, estimates),
-        "configs": config_states(data, absent, lost),
-        "cells": [_cell_entry(c, estimates, saturation, confidence) for c in data.cells()],
-        "saturation": {i: s.to_json() for i, s in saturation.items()},
-        "reference_rates": rates,
-        "taxes": [t.to_json(confidence) for t in taxes],
-        "main_taxes": [m.to_json(confidence) for m in chosen],
-        "attribution": _attribution(_at_ref_safe(estimates, rates, no_tax), config["seed"], confidence),
-        "engine_diff": changed,
-        "decomposition": decompose(chosen, changed, confidence, _why_no_noop(config["connectors"], absent)),
-        "two_parts": two_parts(chosen, confidence),
-        "repeats": blocks,
-        "failed_blocks": [f.to_json() for f in failed],
-        "host_drift": host_drift(estimates, rates, confidence),
-        "power": outlook([m.tax for m in one_launch], blocks, confidence),
-        "observer_effect": observer_effect(estimates, confidence, no_tax),
-        "growth": growth(estimates, data.cells(), confidence, no_tax),
-        "amplification": _amplification(chosen, confidence),
-        "hypotheses": hypotheses_json(verdicts, evidence, equal_speed),
-        "outputs": outputs,
-        "criteria": judge_criteria(data, verdicts),
-        "problems": [
-            {"where": p.where, "what": p.what}
-            for p in (
-                *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
-                *_other_rate_of_phase_b(data, rates, shape),
-                *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
-            )
-        ],
-    }
+    problems = (
+        *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+        *_other_rate_of_phase_b(data, rates, shape),
+        *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
+    )
+    return Aggregate(
+        schema_version=SCHEMA_VERSION,
+        campaign=data.document.campaign,
+        date=data.document.date,
+        provenance=provenance(data),
+        step_timing_available=any(e.cell.steps is not None for e in estimates.values()),
+        step_timing_reason=_why_no_steps(data, estimates),
+        configs=config_states(data, absent, lost),
+        cells=tuple(_cell(c, estimates, saturation, confidence) for c in data.cells()),
+        saturation={i: s.document for i, s in saturation.items()},
+        reference_rates=rates,
+        taxes=tuple(t.row(confidence) for t in taxes),
+        main_taxes=tuple(m.row(confidence) for m in chosen),
+        attribution=_attribution(_at_ref_safe(estimates, rates, no_tax), config["seed"], confidence),
+        engine_diff=data.changes,
+        decomposition=tuple(
+            decompose(chosen, data.changes, confidence, _why_no_noop(config["connectors"], absent))
+        ),
+        two_parts=tuple(two_parts(chosen, confidence)),
+        repeats=tuple(blocks),
+        failed_blocks=tuple(failed),
+        host_drift=tuple(host_drift(estimates, rates, confidence)),
+        power=tuple(outlook([m.tax for m in one_launch], blocks, confidence)),
+        observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
+        growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
+        amplification=_amplification(chosen, confidence),
+        hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
+        outputs=tuple(outputs),
+        criteria=tuple(judge_criteria(data, verdicts)),
+        problems=tuple(ProblemRow(where=p.where, what=p.what) for p in problems),
+    )
 
 
-def _why_no_steps(data: CampaignData, estimates: dict[tuple[str, str, str], CellEstimates]) -> str | None:
+def _why_no_steps(data: CampaignData, estimates: Estimates) -> str | None:
     """None where some cell has step records."""
     if any(e.cell.steps is not None for e in estimates.values()):
         return None
@@ -159,27 +165,14 @@ def _why_no_steps(data: CampaignData, estimates: dict[tuple[str, str, str], Cell
     return told or (unsaid if estimates else "the campaign has no usable cell")
 
 
-def _cell_entry(
-    cell: CellData, estimates: dict[tuple[str, str, str], CellEstimates], saturation: Any, confidence: float
-) -> dict[str, Any]:
+def _cell(
+    cell: CellData, estimates: Estimates, saturation: Mapping[str, Saturation], confidence: float
+) -> Cell:
     found = estimates.get((cell.config, cell.phase, cell.cell_id))
-    if found is None:
-        return {
-            "config": cell.config,
-            "phase": cell.phase,
-            "cell_id": cell.cell_id,
-            "rate_per_s": cell.spec.rate_per_s,
-            "input_tokens": cell.spec.input_tokens,
-            "output_tokens": cell.spec.output_tokens,
-            "usable": False,
-            "verdict": cell.document["verdict"],
-            "reasons": [*cell.document["reasons"], *cell.left_out],
-            "flags": flags_of(cell),
-        }
-    return cell_json(found, saturation.get(cell.config), confidence)
+    return left_out(cell) if found is None else measured(found, saturation.get(cell.config), confidence)
 
 
-def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Problem]]:
+def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, list[Problem]]:
     """The rates on disk, since Phase B ran at them; worked out again where there are none.
 
     If Phase A as it is now gives other rates, cells were left out or added since: that is said.
@@ -195,8 +188,14 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
     if found is None:
         lost = "is not there: the reference rates were worked out anew from Phase A as it is now"
         return now, [Problem("reference_rates.json", lost)]
-    names = ("ref_safe_per_s", "ref_load_per_s", "flags")
-    changed = [f"{n} is {found.get(n)} and would be {now[n]}" for n in names if found.get(n) != now[n]]
+    both = {
+        "ref_safe_per_s": (found.ref_safe_per_s, now.ref_safe_per_s),
+        "ref_load_per_s": (found.ref_load_per_s, now.ref_load_per_s),
+        "flags": (list(found.flags), list(now.flags)),
+    }
+    changed = [
+        f"{name} is {was} and would be {is_now}" for name, (was, is_now) in both.items() if was != is_now
+    ]
     if changed:
         what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Taxes use those of the file"
         return found, [Problem("reference_rates.json", what)]
@@ -204,8 +203,8 @@ def _reference_rates(data: CampaignData) -> tuple[dict[str, Any] | None, list[Pr
 
 
 def _taxes(
-    estimates: dict[tuple[str, str, str], CellEstimates],
-    rates: dict[str, Any] | None,
+    estimates: Estimates,
+    rates: ReferenceRatesFile | None,
     lost: list[LostCell],
     no_ttft: dict[str, str],
     no_tax: dict[str, str],
@@ -224,7 +223,7 @@ def _taxes(
     for cell in lost:
         plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
         for reference in _references(cell.config, cell.phase, cell.spec, rates):
-            found += lost_taxes(cell.config, cell.phase, cell.spec, cell.reason, plain, reference)
+            found += lost_taxes(cell, plain, reference)
     return found
 
 
@@ -238,26 +237,26 @@ def _holds(copies_kv: str | None, clocked: bool) -> str | None:
     return f"copying KV to {copies_kv}" + (", clocked by a stand-in" if clocked else "")
 
 
-def _references(config: str, phase: str, spec: CellSpec, rates: dict[str, Any]) -> list[str]:
+def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFile) -> list[AnyReference]:
     """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of unrecorded cells, of
     closed loops and of repeats.
     """
     if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
         return []
     if phase == "a":
-        return [r for r in REFERENCES if rates[f"{r}_per_s"] == spec.rate_per_s] or [NEITHER]
+        return [*rates.references_at(spec.rate_per_s)] or [NEITHER]
     return [REFERENCE_OF_PHASE[phase]]
 
 
 def _other_rate_of_phase_b(
-    data: CampaignData, rates: Mapping[str, Any] | None, shape: tuple[int, int]
+    data: CampaignData, rates: ReferenceRatesFile | None, shape: Shape
 ) -> list[Problem]:
     """Phase B ran at the rates of its day. Where those were worked out anew since, its taxes are of another rate than ref_safe."""
     if rates is None:
         return []
-    safe = float(rates["ref_safe_per_s"])
-    specs = [CellSpec.from_json(c.document["spec"]) for c in data.cells() if c.phase == "b" and c.usable]
-    found = {s.rate_per_s for s in specs if (s.input_tokens, s.output_tokens) == shape} - {safe}
+    safe = rates.ref_safe_per_s
+    specs = [c.spec for c in data.cells() if c.phase == "b" and c.usable]
+    found = {s.rate_per_s for s in specs if s.shape == shape} - {safe}
     return [
         Problem(
             "phase B",
@@ -267,7 +266,7 @@ def _other_rate_of_phase_b(
     ]
 
 
-def _why_no_noop(connectors: list[dict[str, Any]], absent: Mapping[str, str]) -> str | None:
+def _why_no_noop(connectors: list[Foreign], absent: Mapping[str, str]) -> str | None:
     """Why the no-op connector has no numbers; None where it was measured."""
     if not any(c["id"] == NOOP for c in connectors):
         return "not part of this campaign"
@@ -275,8 +274,8 @@ def _why_no_noop(connectors: list[dict[str, Any]], absent: Mapping[str, str]) ->
 
 
 def _at_ref_safe(
-    estimates: dict[tuple[str, str, str], CellEstimates],
-    rates: dict[str, Any] | None,
+    estimates: Estimates,
+    rates: ReferenceRatesFile | None,
     without: Collection[str],
 ) -> dict[str, CellEstimates]:
     """Configuration -> its Phase A cell at ref_safe."""
@@ -287,15 +286,15 @@ def _at_ref_safe(
         and config != PLAIN_AGAIN
         and config not in without
         and rates is not None
-        and own.cell.spec.rate_per_s == rates["ref_safe_per_s"]
+        and own.cell.spec.rate_per_s == rates.ref_safe_per_s
     }
 
 
-def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) -> list[dict[str, Any]]:
+def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) -> tuple[Attribution, ...]:
     """Of each configuration's cell, against plain's."""
     plain = cells.get("plain")
     if plain is None or plain.cell.steps is None:
-        return []
+        return ()
     base = plain.cell.steps.load()
     found = []
     for config, own in cells.items():
@@ -306,15 +305,16 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
             base,
             seed=seed,
             name=config,
+            cell_id=own.cell.cell_id,
             confidence=confidence,
             factor=look_factor(own.cell.spec, confidence),
         )
         if entry is not None:
-            found.append({"config": config, "cell_id": own.cell.cell_id, **entry})
-    return found
+            found.append(entry)
+    return tuple(found)
 
 
-def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, Any]]:
+def _amplification(chosen: list[MainTax], confidence: float) -> tuple[Amplification, ...]:
     """Tax at ref_load minus tax at ref_safe, where both are of one kind; of blocks the two are drawn apart, so the interval is
     rather too wide, and its kind is that of the side with fewer blocks.
 
@@ -335,82 +335,12 @@ def _amplification(chosen: list[MainTax], confidence: float) -> list[dict[str, A
             elif load.tax.rate_per_s == safe.tax.rate_per_s:
                 gap = unavailable("both reference rates are one", gap.n)
             rows.append(
-                {
-                    "config": config,
-                    "metric": metric,
-                    "available": gap.point is not None,
-                    **({} if unlike else {"kind": kind_of(fewer(safe.blocks, load.blocks))}),
-                    **gap.to_json(confidence),
-                }
+                Amplification(
+                    config=config,
+                    metric=metric,
+                    available=gap.point is not None,
+                    kind=None if unlike else kind_of(fewer(safe.blocks, load.blocks)),
+                    **msgspec.structs.asdict(gap.quantity(confidence)),
+                )
             )
-    return rows
-
-
-def aggregate_csv(value: dict[str, Any]) -> str:
-    """One row per cell, flat; empty where a number is unavailable.
-
-    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them.
-    """
-    taxes = {(t["config"], t["phase"], t["cell_id"], t["metric"]): t for t in value["taxes"]}
-    standing = {_place(t): t for t in value["main_taxes"]}
-    rows = [
-        _flat(cell)
-        | _tax_columns(
-            {
-                m: standing.get(_place(t), t)
-                for m in METRICS
-                if (t := taxes.get((cell["config"], cell["phase"], cell["cell_id"], m))) is not None
-            }
-        )
-        for cell in value["cells"]
-    ]
-    columns = list(dict.fromkeys(k for row in rows for k in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def _place(tax: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(tax[k] for k in ("config", "metric", "rate_per_s", "input_tokens", "output_tokens"))
-
-
-def _tax_columns(taxes: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return {
-        f"tax_{metric}{name and f'_{name}'}": tax[key]
-        for metric, tax in taxes.items()
-        for name, key in (
-            ("", "point"),
-            ("low", "low"),
-            ("high", "high"),
-            ("verdict", "verdict"),
-            ("kind", "kind"),
-        )
-    }
-
-
-def _flat(cell: dict[str, Any]) -> dict[str, Any]:
-    row = {k: v for k, v in cell.items() if isinstance(v, str | int | float | bool) or v is None}
-    row.pop("host", None)
-    row["flags"] = ";".join(cell["flags"])
-    row["reasons"] = ";".join(cell["reasons"])
-    row["saturation_fired"] = ";".join(k for k, v in cell.get("saturation_criteria", {}).items() if v)
-    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        for q, numbers in cell.get(name, {}).items():
-            row[f"{name[:-3]}_{q}_ms"] = numbers["point"]
-            row[f"{name[:-3]}_{q}_low_ms"] = numbers["low"]
-            row[f"{name[:-3]}_{q}_high_ms"] = numbers["high"]
-    if cell.get("step", {}).get("available"):
-        for name in STEP_COLUMNS:
-            for q in ("p50", "p90"):
-                row[f"{name[:-3]}_{q}_us"] = cell["step"][name][q]["point"]
-    host = cell.get("host") or {}
-    clock = (cell.get("health") or {}).get("device_clock")
-    if clock is not None:
-        row |= {"device_late_share": clock["late_share"], "device_busy_share": clock["device_busy_share"]}
-        row |= {f"device_lateness_{q}_us": clock["lateness_us"][q] for q in ("p50", "p99")}
-        row |= {f"device_slack_{q}_us": clock["slack_us"][q] for q in ("p10", "p50")}
-    row |= {f"host_{name}": host.get(name) for name in HOST_COLUMNS}
-    row |= {f"gpu_{name}": (host.get("gpu") or {}).get(name) for name in GPU_COLUMNS}
-    return row
+    return tuple(rows)

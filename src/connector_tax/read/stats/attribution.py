@@ -8,11 +8,19 @@ entered it: CPU time is measured in some steps only.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
+from connector_tax.base.documents.aggregate import (
+    OF_ONE_LAUNCH,
+    Attribution,
+    AttributionPart,
+    Hook,
+    QuantityOfKind,
+)
+from connector_tax.base.documents.aggregate import Part as AttributedPart
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import (
     FEWEST_BLOCKS,
@@ -24,7 +32,7 @@ from connector_tax.base.statistics.bootstrap import (
 from connector_tax.base.statistics.outcomes import TAX
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
-from connector_tax.read.stats.taxes import OF_ONE_LAUNCH, difference, verdict
+from connector_tax.read.stats.taxes import difference, verdict
 
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
@@ -59,7 +67,7 @@ class Means:
         )
 
 
-PARTS = {
+PARTS: dict[AttributedPart, str] = {
     "scheduler_hooks": "in the connector's hooks, scheduler",
     "worker_hooks": "in the connector's hooks, worker",
     "schedule": "in schedule() around them",
@@ -69,11 +77,19 @@ PARTS = {
 
 
 def attribute(
-    own: StepTable, plain: StepTable, *, seed: int, name: str, confidence: float, factor: float = 1.0
-) -> dict[str, Any] | None:
+    own: StepTable,
+    plain: StepTable,
+    *,
+    seed: int,
+    name: str,
+    cell_id: str,
+    confidence: float,
+    factor: float = 1.0,
+) -> Attribution | None:
     """One entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an interval on both sides.
 
     Args:
+        name, cell_id: of the configuration and of its cell.
         factor: by how much a stopping rule makes intervals wider.
     """
     ours, theirs = _decoding(own), _decoding(plain)
@@ -82,27 +98,28 @@ def attribute(
     if mine is None or base is None:
         return None
     whole, *apart = (difference(mine.column(k), base.column(k)) for k in range(len(PARTS) + 1))
-    parts = [
-        {"part": part, "label": label, **_of_one_launch(own_part, confidence)}
-        for (part, label), own_part in zip(PARTS.items(), apart, strict=True)
-    ]
     tokens = float(own.tokens[ours].mean())
-    in_hooks = parts[0]["point"] + parts[1]["point"]
+    in_hooks = sum(part.point for part in apart[:2] if part.point is not None)
     hooks_replicates = (mine.replicates - base.replicates)[:, 1:3].sum(axis=1)
-    return {
-        "n_steps": mine.n,
-        "n_plain_steps": base.n,
-        "tokens_per_step": tokens,
-        "step_us": float(mine.point[0]),
-        "plain_step_us": float(base.point[0]),
-        "difference_us": _of_one_launch(whole, confidence),
-        "parts": parts,
-        "hooks": _hooks(own, ours, tokens),
-        "in_hooks_share": _share(whole, in_hooks, hooks_replicates, confidence),
-    }
+    return Attribution(
+        config=name,
+        cell_id=cell_id,
+        n_steps=mine.n,
+        n_plain_steps=base.n,
+        tokens_per_step=tokens,
+        step_us=float(mine.point[0]),
+        plain_step_us=float(base.point[0]),
+        difference_us=whole.of_kind(confidence, OF_ONE_LAUNCH),
+        parts=tuple(
+            AttributionPart(part=part, label=label, **asdict(own_part.of_kind(confidence, OF_ONE_LAUNCH)))
+            for (part, label), own_part in zip(PARTS.items(), apart, strict=True)
+        ),
+        hooks=_hooks(own, ours, tokens),
+        in_hooks_share=_share(whole, in_hooks, hooks_replicates, confidence),
+    )
 
 
-def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> dict[str, Any] | None:
+def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> QuantityOfKind | None:
     """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
     if whole.point is None or verdict(whole, confidence) != TAX:
         return None
@@ -118,12 +135,8 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
     # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree with those of the difference.
     low = _last(point, -1, lambda share: not _is_above(rest(share)[0]))
     high = _last(point, 1, lambda share: not _is_below(rest(share)[1]))
-    found = {"point": point, "low": low, "high": high, "n": whole.n, "kind": OF_ONE_LAUNCH}
-    return (
-        found
-        if None not in (low, high)
-        else found | {"reason": "the difference may be too small for a share to have an end"}
-    )
+    open_end = "the difference may be too small for a share to have an end" if None in (low, high) else None
+    return QuantityOfKind(point=point, low=low, high=high, n=whole.n, reason=open_end, kind=OF_ONE_LAUNCH)
 
 
 def _is_above(end: float | None) -> bool:
@@ -148,11 +161,6 @@ def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)
     return inside
-
-
-def _of_one_launch(found: Estimate, confidence: float) -> dict[str, Any]:
-    """``n``: steps of the side that has fewer."""
-    return found.to_json(confidence) | {"kind": OF_ONE_LAUNCH}
 
 
 def _decoding(table: StepTable) -> NDArray[np.bool_]:
@@ -220,7 +228,7 @@ def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
     return float(cpu_us[known].mean()) if calls[known].any() else None
 
 
-def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dict[str, Any]]:
+def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> tuple[Hook, ...]:
     """Per hook, those that were called at all, dearest first; ``n_cpu_steps`` are the steps behind its CPU time."""
     us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
     cpu = [
@@ -228,16 +236,16 @@ def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> list[dic
         for columns in zip(table.hooks.cpu_us[rows].T, table.hooks.calls[rows].T, strict=True)
     ]
     found = [
-        {
-            "hook": name,
-            "calls_per_step": float(calls[k]),
-            "us_per_step": float(us[k]),
-            "us_per_call": float(us[k] / calls[k]),
-            "us_per_token": float(us[k] / tokens),
-            "cpu_us_per_step": cpu[k],
-            "n_cpu_steps": 0 if cpu[k] is None else int((~np.isnan(table.hooks.cpu_us[rows][:, k])).sum()),
-        }
+        Hook(
+            hook=name,
+            calls_per_step=float(calls[k]),
+            us_per_step=float(us[k]),
+            us_per_call=float(us[k] / calls[k]),
+            us_per_token=float(us[k] / tokens),
+            cpu_us_per_step=cpu[k],
+            n_cpu_steps=0 if cpu[k] is None else int((~np.isnan(table.hooks.cpu_us[rows][:, k])).sum()),
+        )
         for k, name in enumerate(table.hooks.names)
         if calls[k] > 0
     ]
-    return sorted(found, key=lambda h: -float(h["us_per_step"]))
+    return tuple(sorted(found, key=lambda h: -h.us_per_step))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from connector_tax.base.documents.rates import KnownFrom
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.cell import effective_throughput_per_s
 from connector_tax.base.units import token_count
@@ -71,7 +72,7 @@ class Capacity:
         decode_s: seconds of the engine per output token at ``shape``, where only that is known.
     """
 
-    by: str
+    by: KnownFrom
     limits: Limits
     shape: Shape
     prompt_s: Mapping[int, float]

@@ -1,13 +1,31 @@
 """One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+import msgspec
 import numpy as np
 
+from connector_tax.base.documents.aggregate import (
+    ByKind,
+    Cdf,
+    Cell,
+    Latency,
+    Look,
+    MeasuredCell,
+    NoSteps,
+    Percentiles,
+    SaturationCriteria,
+    StepColumn,
+    StepPercentiles,
+    Steps,
+    StepsOfKind,
+    Stopping,
+)
 from connector_tax.base.documents.reading import as_json
 from connector_tax.base.parallel import Each
+from connector_tax.base.records.cell import Phase
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import (
     Estimate,
@@ -27,14 +45,14 @@ from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import KIND_NAMES, StepTable
 from connector_tax.read.ingest.tables import StepRecords
 from connector_tax.read.stats.flags import flags_of
-from connector_tax.read.stats.host import host_json
+from connector_tax.read.stats.host import host_of
 from connector_tax.read.stats.saturation import Saturation, overload_criteria
 from connector_tax.read.stats.schedules import common_arrivals
 
-LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
+LATENCIES: tuple[Latency, ...] = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
 PERCENTILES = (50.0, 90.0, 99.0)
 STEP_PERCENTILES = (50.0, 90.0)
-STEP_COLUMNS = (
+STEP_COLUMNS: tuple[StepColumn, ...] = (
     "step_duration_us",
     "build_meta_us",
     "get_finished_us",
@@ -50,7 +68,23 @@ CDF_POINTS = 200
 FEWEST_AT_RANDOM = 70
 
 
-Estimates = dict[tuple[str, float], Estimate]
+Percents = dict[tuple[str, float], Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """
+    Attributes:
+        by_kind: steps of each kind, in the order of ``KIND_NAMES``.
+        cdf_us: quantiles of the step duration from 0 to 1, evenly spaced.
+    """
+
+    n_steps: int
+    n_empty: int
+    n_unjoined: int
+    torn: bool
+    by_kind: tuple[int, ...]
+    cdf_us: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +94,13 @@ class StepEstimates:
     Attributes:
         columns: (column, percentile) -> estimate, microseconds; empty without step records.
         by_kind: (kind of step, percentile) -> step duration, microseconds.
-        about: what ``aggregate.json`` says of them beside the estimates.
+        counts: of them; None without step records.
         missing: why there are none.
     """
 
-    columns: Estimates
-    by_kind: Estimates
-    about: dict[str, Any]
+    columns: Percents
+    by_kind: Percents
+    counts: StepCounts | None
     missing: str | None
 
 
@@ -79,7 +113,7 @@ class CellEstimates:
     """
 
     cell: CellData
-    latencies: Estimates
+    latencies: Percents
     steps: StepEstimates
 
     def latency(self, name: str, q: float) -> Estimate:
@@ -87,6 +121,10 @@ class CellEstimates:
 
     def step(self, name: str, q: float) -> Estimate:
         return self.steps.columns.get((name, q)) or unavailable(self.steps.missing or "no step records")
+
+
+# (configuration, phase, cell id) -> what was found of it.
+Estimates = Mapping[tuple[str, Phase, str], CellEstimates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +180,9 @@ def no_kinds(arrival: str, requests: int) -> str | None:
 
 def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     chosen = in_window(cell.requests, cell.window)
-    columns = {k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES}
+    columns: dict[str, Floats] = {
+        k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES
+    }
     names = (cell.config, cell.phase, cell.cell_id)
     factor = look_factor(cell.spec, confidence)
     return _Job(seed, names, draws, columns, cell.steps, factor, confidence)
@@ -179,7 +219,7 @@ def _load(cell: CellData) -> tuple[Any, ...]:
     return (spec.arrival, spec.rate_per_s, spec.concurrency, *shape, file, cell.window.overloaded)
 
 
-def _estimate(job: _Job) -> tuple[Estimates, StepEstimates]:
+def _estimate(job: _Job) -> tuple[Percents, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
     wide = _Wide(factor=job.factor, confidence=job.confidence)
     steps = _steps(job.steps, rng, wide)
@@ -217,14 +257,14 @@ def _resampled(
 
 def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -> StepEstimates:
     if records is None:
-        return StepEstimates({}, {}, {}, "this cell has no step records")
+        return StepEstimates({}, {}, None, "this cell has no step records")
     table = records.load(hooks=False)
     if table.n == 0:
-        return StepEstimates({}, {}, {}, "no step with a token was recorded in this cell's window")
+        return StepEstimates({}, {}, None, "no step with a token was recorded in this cell's window")
     columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
     length = step_block_length(table.n)
-    by_kind: Estimates = {}
+    by_kind: Percents = {}
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
         own = step_block_length(chosen.size)
@@ -237,78 +277,109 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -
     return StepEstimates(
         _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, length) | missing,
         by_kind,
-        _about(table),
+        _counts(table),
         missing=None,
     )
 
 
-def _about(table: StepTable) -> dict[str, Any]:
-    cdf = np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()
-    return {
-        "n_steps": table.n,
-        "n_empty": table.n_empty,
-        "n_unjoined": table.n_unjoined,
-        "torn": table.torn,
-        "n_by_kind": [int((table.kind == kind).sum()) for kind in range(len(KIND_NAMES))],
-        "cdf": {"step_duration_us": cdf},
-    }
+def _counts(table: StepTable) -> StepCounts:
+    return StepCounts(
+        n_steps=table.n,
+        n_empty=table.n_empty,
+        n_unjoined=table.n_unjoined,
+        torn=table.torn,
+        by_kind=tuple(int((table.kind == kind).sum()) for kind in range(len(KIND_NAMES))),
+        cdf_us=tuple(np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()),
+    )
 
 
-def cell_json(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> dict[str, Any]:
+def left_out(cell: CellData) -> Cell:
+    """One entry of ``cells`` in ``aggregate.json`` that no statistics use."""
+    return Cell(
+        config=cell.config,
+        phase=cell.phase,
+        cell_id=cell.cell_id,
+        rate_per_s=cell.spec.rate_per_s,
+        input_tokens=cell.spec.input_tokens,
+        output_tokens=cell.spec.output_tokens,
+        usable=False,
+        verdict=cell.document.verdict,
+        reasons=(*cell.document.reasons, *cell.left_out),
+        flags=tuple(flags_of(cell)),
+    )
+
+
+def measured(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> MeasuredCell:
     """One entry of ``cells`` in ``aggregate.json``."""
     cell = estimates.cell
-    document = cell.document
     summary = summarise_cell(cell.spec, cell.window, cell.requests)
-    statuses: dict[str, int] = summary["statuses"]
-    entry: dict[str, Any] = {
-        "config": cell.config,
-        "phase": cell.phase,
-        "cell_id": cell.cell_id,
-        "rate_per_s": cell.spec.rate_per_s,
-        "input_tokens": cell.spec.input_tokens,
-        "output_tokens": cell.spec.output_tokens,
-        "usable": cell.usable,
-        "verdict": document["verdict"],
-        "reasons": [*document["reasons"], *cell.left_out],
-        "flags": flags_of(cell),
-        "n_window": summary["n_window"],
-        "n_ok": summary["n_ok"],
-        "n_dropped": statuses.get("dropped", 0),
-        "n_failed": summary["n_window"] - summary["n_ok"] - statuses.get("dropped", 0),
-        "statuses": statuses,
-        "window_s": summary["window_s"],
-        "requested_throughput_per_s": summary["requested_throughput_per_s"],
-        "effective_throughput_per_s": summary["effective_throughput_per_s"],
-        "throughput_ratio": summary["throughput_ratio"],
-        "waiting_p50": cell.samples.waiting_p50,
-        "running_p50": cell.samples.running_p50,
-        "n_metrics_missed": cell.samples.n_missed,
-        "host": host_json(cell.samples.host),
-        "prefix_cache_hit_share": _hit_share(cell),
-        "cpu": as_json(document.cpu),
-        "health": as_json(document.health),
-        "step": _step_json(estimates, confidence),
-    }
-    if cell.window.looks is not None:
-        entry["stopping"] = {
-            "half_width": cell.spec.stop_half_width,
-            "planned": list(looks_of(cell.spec)),
-            "wider": look_factor(cell.spec, confidence),
-            "looks": [asdict(look) for look in cell.window.looks],
-            "reached": cell.window.half_width_reached,
-        }
-    for name in LATENCIES:
-        entry[name] = {f"p{q:g}": estimates.latency(name, q).to_json(confidence) for q in PERCENTILES}
+    dropped = summary.statuses.get("dropped", 0)
+    criteria = _criteria(cell, saturation)
+
+    def percentiles(name: Latency) -> Percentiles:
+        p50, p90, p99 = (estimates.latency(name, q).quantity(confidence) for q in PERCENTILES)
+        return Percentiles(p50=p50, p90=p90, p99=p99)
+
+    return MeasuredCell(
+        config=cell.config,
+        phase=cell.phase,
+        cell_id=cell.cell_id,
+        rate_per_s=cell.spec.rate_per_s,
+        input_tokens=cell.spec.input_tokens,
+        output_tokens=cell.spec.output_tokens,
+        usable=cell.usable,
+        verdict=cell.document.verdict,
+        reasons=(*cell.document.reasons, *cell.left_out),
+        flags=tuple(flags_of(cell)),
+        n_window=summary.n_window,
+        n_ok=summary.n_ok,
+        n_dropped=dropped,
+        n_failed=summary.n_window - summary.n_ok - dropped,
+        statuses=summary.statuses,
+        window_s=summary.window_s,
+        requested_throughput_per_s=summary.requested_throughput_per_s,
+        effective_throughput_per_s=summary.effective_throughput_per_s,
+        throughput_ratio=summary.throughput_ratio,
+        waiting_p50=cell.samples.waiting_p50,
+        running_p50=cell.samples.running_p50,
+        n_metrics_missed=cell.samples.n_missed,
+        host=host_of(cell.samples.host),
+        prefix_cache_hit_share=_hit_share(cell),
+        cpu=as_json(cell.document.cpu),
+        health=as_json(cell.document.health),
+        step=_steps_of(estimates, confidence),
+        stopping=_stopping(cell, confidence),
+        ttft_ms=percentiles("ttft_ms"),
+        tpot_ms=percentiles("tpot_ms"),
+        e2e_ms=percentiles("e2e_ms"),
+        ttft_from_send_ms=percentiles("ttft_from_send_ms"),
+        saturation_criteria=criteria,
+        saturated=bool(criteria.fired),
+    )
+
+
+def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType:
+    looks, half_width = cell.window.looks, cell.spec.stop_half_width
+    if looks is None or half_width is None:
+        return msgspec.UNSET
+    return Stopping(
+        half_width=half_width,
+        planned=looks_of(cell.spec),
+        wider=look_factor(cell.spec, confidence),
+        looks=tuple(msgspec.convert(look, Look, from_attributes=True) for look in looks),
+        reached=bool(cell.window.half_width_reached),
+    )
+
+
+def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriteria:
+    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is judged by itself.
+
+    A run in Phase A of what the campaign no longer lists is not judged against its half rate either.
+    """
     if cell.phase == "a" and saturation is not None:
-        entry["saturation_criteria"] = saturation.criteria[cell.spec.rate_per_s]
-        entry["saturated"] = saturation.saturated(cell.spec.rate_per_s)
-    else:
-        # The reference rates were chosen at one shape; a longer one may be too much at the same rate. A run in Phase A of
-        # what the campaign no longer lists is not judged against its half rate either.
-        unknown = {"ttft_growth": None} if cell.phase == "a" else {}
-        entry["saturation_criteria"] = overload_criteria(cell) | unknown
-        entry["saturated"] = any(entry["saturation_criteria"].values())
-    return entry
+        return SaturationCriteria(**saturation.criteria[cell.spec.rate_per_s])
+    unknown = None if cell.phase == "a" else msgspec.UNSET
+    return SaturationCriteria(**overload_criteria(cell), ttft_growth=unknown)
 
 
 def _hit_share(cell: CellData) -> float | None:
@@ -318,24 +389,27 @@ def _hit_share(cell: CellData) -> float | None:
     return hits / asked if isinstance(hits, int | float) and asked else None
 
 
-def _step_json(estimates: CellEstimates, confidence: float) -> dict[str, Any]:
-    steps, about = estimates.steps, estimates.steps.about
-    if steps.missing is not None:
-        return {"available": False, "reason": steps.missing}
-    return {
-        "available": True,
-        **{name: about[name] for name in ("n_steps", "n_empty", "n_unjoined", "torn")},
-        **{
-            name: {f"p{q:g}": estimates.step(name, q).to_json(confidence) for q in STEP_PERCENTILES}
-            for name in STEP_COLUMNS
-        },
+def _steps_of(estimates: CellEstimates, confidence: float) -> Steps | NoSteps:
+    steps, counts = estimates.steps, estimates.steps.counts
+    if steps.missing is not None or counts is None:
+        return NoSteps(available=False, reason=steps.missing or "no step records")
+
+    def percentiles(name: StepColumn) -> StepPercentiles:
+        p50, p90 = (estimates.step(name, q).quantity(confidence) for q in STEP_PERCENTILES)
+        return StepPercentiles(p50=p50, p90=p90)
+
+    def of_kind(name: str) -> StepsOfKind:
+        p50, p90 = (steps.by_kind[name, q].quantity(confidence) for q in STEP_PERCENTILES)
+        return StepsOfKind(n=counts.by_kind[KIND_NAMES.index(name)], p50=p50, p90=p90)
+
+    return Steps(
+        available=True,
+        n_steps=counts.n_steps,
+        n_empty=counts.n_empty,
+        n_unjoined=counts.n_unjoined,
+        torn=counts.torn,
+        **{name: percentiles(name) for name in STEP_COLUMNS},
         # Apart, since the median of a mixture depends on the mixture.
-        "by_kind": {
-            name: {
-                "n": n,
-                **{f"p{q:g}": steps.by_kind[name, q].to_json(confidence) for q in STEP_PERCENTILES},
-            }
-            for name, n in zip(KIND_NAMES, about["n_by_kind"], strict=True)
-        },
-        "cdf": about["cdf"],
-    }
+        by_kind=ByKind(**{name: of_kind(name) for name in KIND_NAMES}),
+        cdf=Cdf(step_duration_us=counts.cdf_us),
+    )

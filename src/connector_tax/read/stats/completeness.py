@@ -1,31 +1,14 @@
 """What a campaign lacks of what was planned, and how far each configuration got."""
 
-from dataclasses import dataclass
-from typing import Any
-
+from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus
 from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan import cells_of, config_of, until_overload
 from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place, phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.ingest import CampaignData, CellData, Problem, RunData
 from connector_tax.read.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
-
-
-@dataclass(frozen=True, slots=True)
-class LostCell:
-    """A planned cell of a run that began, without a number in the statistics.
-
-    Attributes:
-        named: whether the problems of reading say so already.
-    """
-
-    config: str
-    phase: str
-    spec: CellSpec
-    reason: str
-    named: bool
+from connector_tax.read.stats.taxes import LostCell
 
 
 def lost_cells(data: CampaignData) -> list[LostCell]:
@@ -36,7 +19,7 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         return []
     decisions = data.decisions
     skipped = {i for i, d in decisions.items() if d["decision"] == "skip"}
-    rates = ReferenceRates.of_document(data.reference_rates) if data.reference_rates else None
+    rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
     for run in data.runs:
         connector, phase = run.folder.connector_id, run.folder.phase
@@ -130,7 +113,7 @@ def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launch
     blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
     wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
     shape = Shape(**config["phase_a_shape"])
-    safe = (data.reference_rates or {}).get("ref_safe_per_s")
+    safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
     lacking = {
         block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
         for block in blocks
@@ -189,32 +172,32 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
     return reasons
 
 
-def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCell]) -> dict[str, Any]:
+def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCell]) -> dict[str, ConfigState]:
     """``configs`` in ``aggregate.json``."""
     decisions = data.decisions
-    out = {}
-    for connector in data.document["config"]["connectors"]:
+    found = {}
+    for connector in data.document.config["connectors"]:
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
         phases = {"a", "b", *planned_phases(data, i), *runs}
         status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
-        out[i] = {
-            "label": connector["label"],
-            "status": status,
-            "reason": reason,
-            "install": decisions[i].install if i in decisions else None,
-            "note": connector["note"],
-            "ttft_is_no_tax": connector.get("ttft_is_no_tax"),
-            "copies_kv": connector.get("copies_kv"),
-        }
-    return out
+        found[i] = ConfigState(
+            label=connector["label"],
+            status=status,
+            reason=reason,
+            install=decisions[i].install if i in decisions else None,
+            note=connector["note"],
+            ttft_is_no_tax=connector.get("ttft_is_no_tax"),
+            copies_kv=connector.get("copies_kv"),
+        )
+    return found
 
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
     prime = data.document["config"].get("phase_b_prime") or {}
-    wanted = bool((data.reference_rates or {}).get("b_prime_needed"))
+    wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in (data.document.get("order") or {}).items() if connector_id in ids]
     return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
 
@@ -225,7 +208,7 @@ def _status(
     decision: Decision | None,
     absent: str | None,
     lost: list[LostCell],
-) -> tuple[str, str | None]:
+) -> tuple[ConfigStatus, str | None]:
     """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     receipts = {phase: run.receipt for phase, run in runs.items()}
     if decision is not None and decision.decision == "skip":

@@ -1,8 +1,7 @@
 """The seven success criteria of the published experiment, as a checklist with evidence."""
 
-from typing import Any
-
 from connector_tax.base.artifacts.layout import RUN_FILES
+from connector_tax.base.documents.aggregate import CriterionOutcome, CriterionWord, HypothesisId
 from connector_tax.base.records.cell import phase_place, phase_word
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import CampaignData, CellData, RunData
@@ -10,9 +9,11 @@ from connector_tax.read.stats.completeness import planned_phases
 from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, Verdict
 from connector_tax.read.stats.time_spent import time_spent
 
-PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+PASS: CriterionWord = "pass"
+FAIL: CriterionWord = "fail"
+NOT_APPLICABLE: CriterionWord = "not applicable"
 # What each hypothesis is about, plain aside; of H2 beside one of NIXL's configurations.
-NEEDED = {
+NEEDED: dict[HypothesisId, set[str]] = {
     "H1": {MAIN},
     "H2": {MAIN},
     "H3": {MAIN, NOOP},
@@ -22,7 +23,7 @@ NEEDED = {
 }
 
 
-def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[dict[str, Any]]:
+def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[CriterionOutcome]:
     """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself."""
     main = {v.id: v for v in reversed(verdicts)}
     return [
@@ -36,21 +37,21 @@ def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[dict[str
     ]
 
 
-def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdict]) -> dict[str, Any]:
+def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdict]) -> CriterionOutcome:
     """Fails where an answer was lost; not applicable where the campaign could not give one."""
     missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
     outcome = PASS
     if missing:
         outcome = FAIL if any(_could_be_asked(data, v.id) for v in missing) else NOT_APPLICABLE
-    return {
-        "number": number,
-        "title": title,
-        "outcome": outcome,
-        "evidence": " ".join(v.sentence for v in verdicts),
-    }
+    return CriterionOutcome(
+        number=number,
+        title=title,
+        outcome=outcome,
+        evidence=" ".join(v.sentence for v in verdicts),
+    )
 
 
-def _could_be_asked(data: CampaignData, hypothesis: str) -> bool:
+def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
     """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
     config = data.document["config"]
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
@@ -62,7 +63,7 @@ def _could_be_asked(data: CampaignData, hypothesis: str) -> bool:
     return NEEDED[hypothesis] <= measured and (hypothesis != "H2" or nixl)
 
 
-def _artifacts(data: CampaignData) -> dict[str, Any]:
+def _artifacts(data: CampaignData) -> CriterionOutcome:
     """Every run that was planned has ended, and has all its files if it measured; every skip has a reason."""
     faults = _not_ended(data)
     checked = failed = 0
@@ -84,14 +85,14 @@ def _artifacts(data: CampaignData) -> dict[str, Any]:
             failed += run.receipt.status == "failed"
         else:
             faults.append(f"{_name(run)} is {run.receipt.status} without a reason")
-    return {
-        "number": 6,
-        "title": "All artifacts present, every skip has a reason",
-        "outcome": PASS if checked and not faults else FAIL,
-        "evidence": "; ".join(faults)
+    return CriterionOutcome(
+        number=6,
+        title="All artifacts present, every skip has a reason",
+        outcome=PASS if checked and not faults else FAIL,
+        evidence="; ".join(faults)
         or f"{checked} measured run{'' if checked == 1 else 's'} checked"
         + (f"; {failed} failed and say{'s' if failed == 1 else ''} why" if failed else ""),
-    }
+    )
 
 
 def _not_ended(data: CampaignData) -> list[str]:
@@ -119,7 +120,7 @@ def _thinned(cell: CellData) -> bool:
     return any(name.startswith("engine_step") for name in left_out)
 
 
-def _wall_clock(data: CampaignData) -> dict[str, Any]:
+def _wall_clock(data: CampaignData) -> CriterionOutcome:
     """Preflight and Phases A, B and B' decide, as published; the evidence has the blocks as well."""
     budget_h = float(data.document["config"]["analysis"]["time_budget_h"])
     spent = time_spent(data)
@@ -128,9 +129,9 @@ def _wall_clock(data: CampaignData) -> dict[str, Any]:
     else:
         outcome = PASS if spent.published_s <= budget_h * 3600 else FAIL
         evidence = spent.sentence()
-    return {
-        "number": 7,
-        "title": f"Preflight and Phases A, B and B' fit in {budget_h:g} h",
-        "outcome": outcome,
-        "evidence": evidence,
-    }
+    return CriterionOutcome(
+        number=7,
+        title=f"Preflight and Phases A, B and B' fit in {budget_h:g} h",
+        outcome=outcome,
+        evidence=evidence,
+    )

@@ -7,12 +7,13 @@ known, the tax has the two parts of the published experiment: the no-op connecto
 Each part has the kind and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
+from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, QuantityOfKind
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
@@ -44,10 +45,10 @@ class Part:
         rest = difference(self.estimate, other.estimate, of_second=of_other)
         return Part(rest, fewer(self.blocks, other.blocks))
 
-    def to_json(self, confidence: float) -> dict[str, Any]:
-        """``kind`` is null where nothing was measured, and where the part is unavailable."""
+    def of_kind(self, confidence: float) -> QuantityOfKind:
+        """Of no kind where nothing was measured, and where the part is unavailable."""
         there = self.measured and self.estimate.point is not None
-        return self.estimate.to_json(confidence) | {"kind": kind_of(self.blocks) if there else None}
+        return self.estimate.of_kind(confidence, kind_of(self.blocks) if there else None)
 
 
 Taxes = Mapping[str, Part]
@@ -55,8 +56,11 @@ NO_FLAGS = Part(Estimate(0.0, np.zeros(1), 0), measured=False)
 
 
 def decompose(
-    chosen: list[MainTax], engine_diff: dict[str, Any], confidence: float, no_noop: str | None = None
-) -> list[dict[str, Any]]:
+    chosen: list[MainTax],
+    engine_diff: Mapping[str, Collection[str] | None],
+    confidence: float,
+    no_noop: str | None = None,
+) -> list[Decomposition]:
     """Rows of ``decomposition`` in ``aggregate.json``, one per connector and latency.
 
     Args:
@@ -85,17 +89,18 @@ def _in_both(why: str | None) -> str:
 
 def _row(
     config: str,
-    metric: str,
+    metric: LatencyMetric,
     found: dict[str, MainTax],
     changed: Changes,
     confidence: float,
     no_noop: str | None,
-) -> dict[str, Any]:
+) -> Decomposition:
     """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
     whole = found[config]
     taxes = {c: _named(c, Part(main.like(whole), main.blocks), config) for c, main in found.items()}
     noop = taxes.get(NOOP) or Part(unavailable(_without_noop(no_noop)))
-    parts, split = _in_three(config, taxes, changed, noop), 3
+    parts = _in_three(config, taxes, changed, noop)
+    split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
         two = _in_two(taxes[config], noop)
         # Why there are no flags stays; the other two are the published experiment's.
@@ -104,15 +109,15 @@ def _row(
         if split and own.point is None and parts["flags"].estimate.point is not None:
             # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags are all that is known.
             parts["flags"] = Part(unavailable(_in_both(own.reason)))
-    return {
-        "config": config,
-        "metric": metric,
-        "kind": whole.kind,
-        "settings": changed.get(config) or [],
-        "parts": split,
-        "total": taxes[config].to_json(confidence),
-        **{name: parts[name].to_json(confidence) for name in PARTS},
-    }
+    return Decomposition(
+        config=config,
+        metric=metric,
+        kind=whole.kind,
+        settings=tuple(changed.get(config) or ()),
+        parts=split,
+        total=taxes[config].of_kind(confidence),
+        **{name: parts[name].of_kind(confidence) for name in PARTS},
+    )
 
 
 def _named(owner: str, part: Part, config: str) -> Part:

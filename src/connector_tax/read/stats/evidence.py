@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from connector_tax.base.documents.aggregate import Hypothesis
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.stats.hypotheses import Evidence, Verdict, judge_hypotheses
@@ -16,7 +17,7 @@ def evidence_of(
     taxes: list[Tax],
     chosen: list[MainTax],
     absent: dict[str, str],
-    config: dict[str, Any],
+    config: Foreign,
     confidence: float,
 ) -> Evidence:
     """The chosen taxes at ref_safe, and trends over Phase B's shapes.
@@ -47,9 +48,9 @@ def evidence_of(
 OF_BLOCKS = ("H1", "H2", "H3", "H4")
 
 
-def hypotheses_json(
+def hypotheses_of(
     verdicts: list[Verdict], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
-) -> list[dict[str, Any]]:
+) -> list[Hypothesis]:
     """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
 
     The latter never replaces the verdict; see ``host_speed.py``.
@@ -60,21 +61,14 @@ def hypotheses_json(
     """
     held = replace(evidence, headline=at_equal_speed)
     beside = {
-        (v.id, v.subject): {
-            "outcome": v.outcome,
-            "label": v.label,
-            "numbers": v.numbers,
-            "sentence": v.sentence,
-            "p_value": v.p_value,
-            "p_holm": v.p_holm,
-        }
+        (v.id, v.subject): v.answer
         for v in (judge_hypotheses(held) if at_equal_speed else ())
         if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
     }
-    return [{**v.to_json(), "at_equal_host_speed": beside.get((v.id, v.subject))} for v in verdicts]
+    return [v.row(beside.get((v.id, v.subject))) for v in verdicts]
 
 
-def _stacks(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _stacks(config: Foreign) -> dict[str, tuple[str, ...]]:
     """MultiConnector configurations whose children were measured by themselves, too."""
     by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
     found = {}

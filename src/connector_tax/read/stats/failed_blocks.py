@@ -1,53 +1,26 @@
 """Launches in which requests failed, so that a tax of the other launches would flatter: who has none for it, and why."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
+from connector_tax.base.documents.aggregate import FailedBlock
+from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.cell import is_repeat, phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import Problem
-from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import Launch, blocks_that_failed, launches_at, plain_failed
 from connector_tax.read.stats.taxes import LATENCY_METRICS
 
 PLAIN = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class FailedBlocks:
-    """One configuration at one reference rate, and one latency.
-
-    Attributes:
-        config: ``plain`` for either of its launches; then no connector has a tax there.
-        blocks: phases of the launches in which it has no value, in the order in which they were measured.
-    """
-
-    reference: str
-    rate_per_s: float
-    metric: str
-    config: str
-    blocks: tuple[str, ...]
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "reference": self.reference,
-            "rate_per_s": self.rate_per_s,
-            "metric": self.metric,
-            "config": self.config,
-            "blocks": list(self.blocks),
-            "reason": self.reason,
-        }
-
-
 def failed_blocks(
-    estimates: dict[tuple[str, str, str], CellEstimates],
-    rates: Iterable[tuple[str, float]],
+    estimates: Estimates,
+    rates: Iterable[tuple[Reference, float]],
     no_ttft: frozenset[str] = frozenset(),
     no_tax: frozenset[str] = frozenset(),
-) -> list[FailedBlocks]:
-    """Plain first.
+) -> list[FailedBlock]:
+    """Plain first; ``plain`` for either of its launches. Blocks are in the order in which they were measured.
 
     Args:
         rates: (reference, its rate), each rate once.
@@ -61,8 +34,16 @@ def failed_blocks(
             of_plain = {PLAIN: lost} if (lost := plain_failed(launches)) else {}
             for config, own in (of_plain | blocks_that_failed(launches)).items():
                 if config not in no_tax and not (metric.startswith("ttft") and config in no_ttft):
-                    blocks = tuple(dict.fromkeys(x.block for x in own))
-                    found.append(FailedBlocks(reference, rate, metric, config, blocks, _reason(own, metric)))
+                    found.append(
+                        FailedBlock(
+                            reference=reference,
+                            rate_per_s=rate,
+                            metric=metric,
+                            config=config,
+                            blocks=tuple(dict.fromkeys(x.block for x in own)),
+                            reason=_reason(own, metric),
+                        )
+                    )
     return found
 
 
@@ -87,7 +68,7 @@ def _named(phases: list[str]) -> str:
     )
 
 
-def problems_of(failed: list[FailedBlocks]) -> list[Problem]:
+def problems_of(failed: list[FailedBlock]) -> list[Problem]:
     """One per configuration, rate and latency."""
     return [
         Problem("repeats", f"at {f.reference}, {f.rate_per_s:g} req/s, {_who(f.config)}: {f.reason}")

@@ -13,28 +13,39 @@ resamples say, which is what a few cells that lie on the plane by luck would oth
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from msgspec import UnsetType
 from scipy import stats
 
+from connector_tax.base.documents.aggregate import (
+    Growth,
+    GrowthCell,
+    GrowthQuantity,
+    MedianMetric,
+    Quantity,
+    Slope,
+)
+from connector_tax.base.documents.cell import Cache
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest import CellData
-from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.taxes import difference, relative
 
-HOOKS = ("build_meta_us", "get_finished_us", "start_load_kv_us", "connector_total_us")
+HOOKS: tuple[GrowthQuantity, ...] = (
+    "build_meta_us",
+    "get_finished_us",
+    "start_load_kv_us",
+    "connector_total_us",
+)
 # Of decode-only steps: the median of a mixture moves with the mixture, and that with the running requests.
-STEP, STEP_TAX = "decode_step_us", "decode_step_over_plain_us"
-LATENCIES = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
-# Of the columns after the level: by name, and what one unit of it is.
-SLOPES = ("per_1000_cached_blocks", "per_running_request")
+STEP: GrowthQuantity = "decode_step_us"
+STEP_TAX: GrowthQuantity = "decode_step_over_plain_us"
+LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
 # Tokens of a priming prompt, where a cell's document does not tell.
 USUAL_PROMPT = 2048
-
-Estimates = Mapping[tuple[str, str, str], CellEstimates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +61,12 @@ class Point:
     cell: CellData
     blocks: float | None
     running: float
-    us: dict[str, Estimate]
+    us: dict[GrowthQuantity, Estimate]
 
 
 def growth(
     estimates: Estimates, measured: Iterable[CellData], confidence: float, no_tax: Mapping[str, str]
-) -> list[dict[str, Any]]:
+) -> list[Growth]:
     """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that phase.
 
     Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with it.
@@ -71,14 +82,14 @@ def growth(
             by_config.setdefault(config, []).append(own)
     plain = {own.cell.cell_id: own for own in by_config.get("plain", [])}
     return [
-        {
-            "config": config,
-            "cells": [
-                _cell_json(own, plain.get(own.cell.cell_id), point, confidence, no_tax.get(config))
+        Growth(
+            config=config,
+            cells=tuple(
+                _cell(own, plain.get(own.cell.cell_id), point, confidence, no_tax.get(config))
                 for own, point in zip(cells, points, strict=True)
-            ],
-            "slopes": _slopes(points, confidence),
-        }
+            ),
+            slopes=_slopes(points, confidence),
+        )
         for config, cells in by_config.items()
         for points in [
             [_point(own, plain.get(own.cell.cell_id), others, no_tax.get(config)) for own in cells]
@@ -92,6 +103,7 @@ def _point(
     cell = own.cell
     seen = cell.samples.running_p50
     step = _decode_step(own)
+    us: dict[GrowthQuantity, Estimate]
     if cell.config == "plain":
         us = {STEP: step}
     else:
@@ -113,11 +125,9 @@ def _decode_step(own: CellEstimates) -> Estimate:
 
 def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
     """Cells of the same launch that began earlier."""
-    launch = (cell.config, cell.document.get("attempt"))
+    launch = (cell.config, cell.document.attempt)
     return [
-        c
-        for c in others
-        if (c.config, c.document.get("attempt")) == launch and c.window.t0_ns < cell.window.t0_ns
+        c for c in others if (c.config, c.document.attempt) == launch and c.window.t0_ns < cell.window.t0_ns
     ]
 
 
@@ -132,14 +142,14 @@ def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | No
     Args:
         before: earlier cells of its launch.
     """
-    cache = cell.document.get("cache") or {}
-    size, room, computed = (cache.get(k) for k in ("block_size", "kv_blocks", "computed_tokens"))
-    if not size or computed is None:
+    cache = cell.document.cache or Cache()
+    size, room, computed = cache.block_size, cache.kv_blocks, cache.computed_tokens
+    if not size or computed is None or isinstance(computed, UnsetType):
         return None
     shape = cell.spec.shape
     length = shape.input_tokens + shape.output_tokens
-    primed = [_priming(c.document.get("cache") or {}) for c in (*before, cell)]
-    generated = (cache.get("counters") or {}).get("generation_tokens", 0.0) - sum(p.n for p in primed)
+    primed = [_priming(c.document.cache or Cache()) for c in (*before, cell)]
+    generated = (cache.counters or {}).get("generation_tokens", 0.0) - sum(p.n for p in primed)
     requests = max(0.0, generated) / shape.output_tokens
     blocks = computed / size - requests * (length / size - (length - 1) // size)
     blocks -= sum(p.left_out(size) for p in primed)
@@ -170,14 +180,13 @@ class Priming:
         )
 
 
-def _priming(cache: Mapping[str, Any]) -> Priming:
-    n, tokens = cache.get("prompts") or 0, cache.get("primed_tokens") or 0
+def _priming(cache: Cache) -> Priming:
+    n, tokens = cache.prompts or 0, cache.primed_tokens or 0
     if not n:
         return Priming(0, 0, 0)
-    longest = cache.get("longest_prompt")
-    if (
-        longest is None
-    ):  # cells of before it was recorded; of max_model_len below 2049 only the mean is known then
+    longest = cache.longest_prompt
+    # Cells of before it was recorded; of max_model_len below 2049 only the mean is known then.
+    if longest is None or isinstance(longest, UnsetType):
         longest = USUAL_PROMPT if tokens > (n - 1) * USUAL_PROMPT else math.ceil(tokens / n)
     return Priming(n, longest, tokens - (n - 1) * longest)
 
@@ -191,33 +200,36 @@ def _computed_by(request: RequestRecord, at_ns: float) -> float:
     return (request.prompt_tokens or 0) + share * ((request.completion_tokens or 1) - 1)
 
 
-def _slopes(points: list[Point], confidence: float) -> list[dict[str, Any]]:
+def _slopes(points: list[Point], confidence: float) -> tuple[Slope, ...]:
     names = dict.fromkeys(name for p in points for name in p.us)
-    return [{"quantity": name, **_plane(points, name, confidence)} for name in names]
+    return tuple(_slope(points, name, confidence) for name in names)
 
 
-def _plane(points: list[Point], name: str, confidence: float) -> dict[str, Any]:
+def _slope(points: list[Point], name: GrowthQuantity, confidence: float) -> Slope:
     """Both slopes of one quantity, and the cells behind them."""
     known = [p for p in points if p.us[name].point is not None]
     located = [p for p in known if p.blocks is not None]
     if not known:
         reason = next((p.us[name].reason for p in points if p.us[name].reason), None)
-        return _without(reason or "no cell has a number", 0)
+        return _without(name, reason or "no cell has a number")
     if not located:
         return _without(
+            name,
             "the engine did not tell its block size or what it computed, so what it had cached is not known",
-            0,
         )
     at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
     values = np.array([p.us[name].point for p in located], dtype=np.float64)
     errors = [_variance(p.us[name]) for p in located]
     fitted = fit_plane(at, values, float(np.mean(errors)))
-    return {
-        "n_cells": len(located),
-        "cached_blocks": [float(1000 * at[:, 0].min()), float(1000 * at[:, 0].max())],
-        "running": [float(at[:, 1].min()), float(at[:, 1].max())],
-        **{slope: _interval(fitted, k, confidence, len(located)) for k, slope in enumerate(SLOPES)},
-    }
+    by_blocks, by_running = (_interval(fitted, k, confidence, len(located)) for k in range(2))
+    return Slope(
+        quantity=name,
+        n_cells=len(located),
+        cached_blocks=(float(1000 * at[:, 0].min()), float(1000 * at[:, 0].max())),
+        running=(float(at[:, 1].min()), float(at[:, 1].max())),
+        per_1000_cached_blocks=by_blocks,
+        per_running_request=by_running,
+    )
 
 
 def _variance(estimate: Estimate) -> float:
@@ -260,7 +272,7 @@ def fit_plane(at: Floats, values: Floats, least_variance: float) -> Plane:
     return Plane(slopes, errors, freedom)
 
 
-def _interval(plane: Plane, column: int, confidence: float, n: int) -> dict[str, Any]:
+def _interval(plane: Plane, column: int, confidence: float, n: int) -> Quantity:
     slope, error = plane.slopes[column], plane.errors[column]
     if np.isnan(slope):
         few = (
@@ -268,36 +280,43 @@ def _interval(plane: Plane, column: int, confidence: float, n: int) -> dict[str,
             if plane.freedom <= 0
             else "all cells lie at one value of it"
         )
-        return unavailable(few, n).to_json(confidence)
+        return unavailable(few, n).quantity(confidence)
     reach = float(stats.t.ppf((1 + confidence) / 2, plane.freedom)) * error
-    return {"point": float(slope), "low": float(slope - reach), "high": float(slope + reach), "n": n}
+    return Quantity(point=float(slope), low=float(slope - reach), high=float(slope + reach), n=n)
 
 
-def _without(reason: str, n: int) -> dict[str, Any]:
-    nothing = unavailable(reason, n).to_json(0.95)
-    return {"n_cells": n, "cached_blocks": None, "running": None, **dict.fromkeys(SLOPES, nothing)}
+def _without(name: GrowthQuantity, reason: str) -> Slope:
+    nothing = Quantity(point=None, low=None, high=None, n=0, reason=reason)
+    return Slope(
+        quantity=name,
+        n_cells=0,
+        cached_blocks=None,
+        running=None,
+        per_1000_cached_blocks=nothing,
+        per_running_request=nothing,
+    )
 
 
-def _cell_json(
+def _cell(
     own: CellEstimates, plain: CellEstimates | None, point: Point, confidence: float, no_tax: str | None
-) -> dict[str, Any]:
+) -> GrowthCell:
     """One cell with its taxes of medians; plain's own has none."""
     spec = own.cell.spec
     taxes = {} if own.cell.config == "plain" else dict(_taxes(own, plain))
     if no_tax is not None:
         taxes = {name: unavailable(no_tax, estimate.n) for name, estimate in taxes.items()}
-    return {
-        "cell_id": own.cell.cell_id,
-        "concurrency": spec.concurrency,
-        "running": point.running,
-        "cached_tokens_wanted": spec.cached_tokens,
-        "cached_blocks": point.blocks,
-        "medians_us": {name: e.to_json(confidence) for name, e in point.us.items()},
-        "p50_taxes": {name: e.to_json(confidence) for name, e in taxes.items()},
-    }
+    return GrowthCell(
+        cell_id=own.cell.cell_id,
+        concurrency=spec.concurrency,
+        running=point.running,
+        cached_tokens_wanted=spec.cached_tokens,
+        cached_blocks=point.blocks,
+        medians_us={name: e.quantity(confidence) for name, e in point.us.items()},
+        p50_taxes={name: e.quantity(confidence) for name, e in taxes.items()},
+    )
 
 
-def _taxes(own: CellEstimates, plain: CellEstimates | None) -> Iterable[tuple[str, Estimate]]:
+def _taxes(own: CellEstimates, plain: CellEstimates | None) -> Iterable[tuple[MedianMetric, Estimate]]:
     for name, latency in LATENCIES.items():
         if plain is None:
             yield name, unavailable("plain has no usable cell at this level")

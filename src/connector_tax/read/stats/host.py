@@ -1,11 +1,11 @@
 """What the host did beside the cells: what of it qualifies a cell, and whether it changed over a campaign's launches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
+import msgspec
 import numpy as np
 
+from connector_tax.base.documents.aggregate import Bounds, Host, HostSource, HostUnit, Source
 from connector_tax.base.statistics.drift import line_through_blocks
 from connector_tax.read.ingest.host import GpuState, HostState
 
@@ -19,7 +19,7 @@ HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 PLAUSIBLE_WORK_US = (1.0, 1e5)
 
 # Source -> its unit, and where a cell has it.
-SOURCES: dict[str, tuple[str, Callable[[HostState], float | None]]] = {
+SOURCES: dict[Source, tuple[HostUnit, Callable[[HostState], float | None]]] = {
     "steal_share": ("ratio", lambda host: host.steal_share),
     "cpu_mhz_p50": ("MHz", lambda host: host.cpu_mhz_p50),
     "cpu_work_us_mean": ("us", lambda host: work_us(host)),
@@ -52,14 +52,14 @@ def host_flags(host: HostState | None) -> list[str]:
     return flags
 
 
-def host_json(host: HostState | None) -> dict[str, Any] | None:
+def host_of(state: HostState | None) -> Host | None:
     """``host`` of a cell in ``aggregate.json``."""
-    return None if host is None else asdict(host)
+    return None if state is None else msgspec.convert(state, Host, from_attributes=True)
 
 
 def host_changes(
     launches: Sequence[tuple[str, float, HostState | None]], confidence: float
-) -> list[dict[str, Any]]:
+) -> tuple[HostSource, ...]:
     """One entry per source that launches of enough blocks know; ``n`` counts blocks.
 
     Args:
@@ -75,13 +75,13 @@ def host_changes(
         line = line_through_blocks(known, confidence)
         if line is not None:
             found.append(
-                {
-                    "source": source,
-                    "unit": unit,
-                    "n": line.n,
-                    "mean": float(np.mean([v for _, _, v in known])),
-                    "change": {"point": line.change, "low": line.low, "high": line.high},
-                    "p_value": line.p_value,
-                }
+                HostSource(
+                    source=source,
+                    unit=unit,
+                    n=line.n,
+                    mean=float(np.mean([v for _, _, v in known])),
+                    change=Bounds(point=line.change, low=line.low, high=line.high),
+                    p_value=line.p_value,
+                )
             )
-    return found
+    return tuple(found)

@@ -14,12 +14,11 @@ in its place: a connector that itself slows the cores, by a thread that spins, a
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from connector_tax.base.statistics.outcomes import told
+from connector_tax.base.documents.aggregate import Bounds, EqualSpeed, closed
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.host import work_us
@@ -29,7 +28,7 @@ from connector_tax.read.stats.launches import Launch, Launches, launches_of, lev
 MIN_FREEDOM = 3
 # Of the log work between launches, below which there is nothing to take a slope from.
 LEAST_VARIANCE = 1e-12
-# Of a log ratio; see ``EqualSpeed.damaged``.
+# Of a log ratio; see ``AtEqualSpeed.damaged``.
 MOST_LOG = math.log(100)
 # Times the median configuration's variance, beyond which one weighs less: four launches differ by less than that by chance.
 FAR = 4.0
@@ -53,13 +52,13 @@ class SpeedSlope:
     error: float
     freedom: int
 
-    def to_json(self, confidence: float) -> dict[str, Any]:
+    def bounds(self, confidence: float) -> Bounds:
         half = float(stats.t.ppf(0.5 + confidence / 2, self.freedom)) * self.error
-        return {"point": self.slope, "low": self.slope - half, "high": self.slope + half}
+        return Bounds(point=self.slope, low=self.slope - half, high=self.slope + half)
 
 
 @dataclass(frozen=True, slots=True)
-class EqualSpeed:
+class AtEqualSpeed:
     """Log ratios of one configuration at equal speed.
 
     Attributes:
@@ -139,17 +138,17 @@ def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple
     return slope, math.sqrt(variance / size), residual / root
 
 
-def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> EqualSpeed:
+def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> AtEqualSpeed:
     """
     Args:
         blocks: those in which the configuration has a number.
     """
     work = log_ratios(launches, blocks, config, log_work)
     ratios: Floats = log_ratios(launches, blocks, config) - slope.slope * work
-    return EqualSpeed(ratios, slope.error * float(work.mean()), work)
+    return AtEqualSpeed(ratios, slope.error * float(work.mean()), work)
 
 
-def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any] | None:
+def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
     """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one.
 
     None where it is damaged.
@@ -159,10 +158,10 @@ def equal_speed_json(found: EqualSpeed, confidence: float) -> dict[str, Any] | N
     tax, work = log_mean(found.log_ratios, found.shared_error), log_mean(found.log_work)
     low, high = tax.interval(confidence)
     shorter, longer = work.interval(confidence)
-    return {
-        "point": tax.point,
-        "low": low,
-        "high": high,
-        "verdict": told(low, high),
-        "work": {"point": work.point, "low": shorter, "high": longer},
-    }
+    return EqualSpeed(
+        point=tax.point,
+        low=low,
+        high=high,
+        verdict=closed(low, high),
+        work=Bounds(point=work.point, low=shorter, high=longer),
+    )

@@ -7,10 +7,20 @@ no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
+import msgspec
 import numpy as np
 
+from connector_tax.base.documents.aggregate import (
+    OF_ONE_LAUNCH,
+    Answer,
+    Hypothesis,
+    HypothesisId,
+    HypothesisKind,
+    Outcome,
+    Quantity,
+    VerdictNumbers,
+)
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.base.statistics.outcomes import (
@@ -29,7 +39,7 @@ from connector_tax.base.statistics.outcomes import (
 from connector_tax.base.statistics.p_values import holm
 from connector_tax.base.statistics.shares import share_of
 from connector_tax.read.stats.labels import H3_SHARE, dominated, interval_text, prior_words
-from connector_tax.read.stats.taxes import OF_ONE_LAUNCH, difference, unlike_kinds, verdict
+from connector_tax.read.stats.taxes import difference, unlike_kinds, verdict
 from connector_tax.read.stats.trends import RISING, Trend, averaged_text, values_text, why_no_trend
 
 H1_THRESHOLD = 0.10
@@ -40,7 +50,7 @@ H4_TOLERANCE = 0.30
 MAIN, NOOP = "mooncake_both", "noop_connector"
 STACK, STACKED = "multi_mooncake_lmcache", (MAIN, "lmcache_only")
 
-TITLES = {
+TITLES: dict[HypothesisId, str] = {
     "H1": "The tax persists on a single instance under synthetic load",
     "H2": "Mooncake costs 5 to 10 percentage points more than NIXL",
     "H3": "The framework is less than half of the connector's tax",
@@ -48,9 +58,12 @@ TITLES = {
     "H5": "The TTFT tax grows with the input length",
     "H6": "The TPOT tax grows with the output length",
 }
-METRIC_OF = {"H5": "TTFT p90", "H6": "TPOT p90"}
-NOTHING_TO_SPLIT = {NO_TAX_FOUND: "no tax to split is found", GAIN: "a gain, so there is no tax to split"}
-NO_STACK = {
+METRIC_OF: dict[str, str] = {"H5": "TTFT p90", "H6": "TPOT p90"}
+NOTHING_TO_SPLIT: dict[str, str] = {
+    NO_TAX_FOUND: "no tax to split is found",
+    GAIN: "a gain, so there is no tax to split",
+}
+NO_STACK: dict[str, str] = {
     NO_TAX_FOUND: "no tax of the stack is found",
     GAIN: "the stack has a gain",
     UNDETERMINED: "whether the stack has a tax is not known",
@@ -93,29 +106,37 @@ class Verdict:
         p_holm: the same, adjusted for all verdicts that were tested together.
     """
 
-    id: str
+    id: HypothesisId
     subject: str
-    outcome: str
+    outcome: Outcome
     label: str | None
-    numbers: dict[str, Any]
+    numbers: VerdictNumbers
     sentence: str
     p_value: float | None = None
     p_holm: float | None = None
-    kind: str | None = None
+    kind: HypothesisKind | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "title": TITLES[self.id],
-            "subject": self.subject,
-            "outcome": self.outcome,
-            "kind": self.kind,
-            "label": self.label,
-            "numbers": self.numbers,
-            "sentence": self.sentence,
-            "p_value": self.p_value,
-            "p_holm": self.p_holm,
-        }
+    @property
+    def answer(self) -> Answer:
+        return Answer(
+            outcome=self.outcome,
+            label=self.label,
+            numbers=self.numbers,
+            sentence=self.sentence,
+            p_value=self.p_value,
+            p_holm=self.p_holm,
+        )
+
+    def row(self, at_equal_host_speed: Answer | None) -> Hypothesis:
+        """Of ``hypotheses`` in ``aggregate.json``."""
+        return Hypothesis(
+            id=self.id,
+            title=TITLES[self.id],
+            subject=self.subject,
+            kind=self.kind,
+            at_equal_host_speed=at_equal_host_speed,
+            **msgspec.structs.asdict(self.answer),
+        )
 
 
 def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
@@ -155,7 +176,7 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
         return found
     if found.outcome == UNDETERMINED and (reasons := _why_open(found)):
         found = replace(found, sentence=f"{found.sentence} An end is not known: {'; '.join(reasons)}.")
-    asked = {"H2": {_nixl(evidence)}, "H3": {NOOP}, "H4": set(found.numbers.get("parts", ()))}
+    asked = {"H2": {_nixl(evidence)}, "H3": {NOOP}, "H4": set(found.numbers.parts or ())}
     subjects = {found.subject, *asked.get(found.id, set())}
     # Phase B launches every configuration once.
     if found.id not in ("H5", "H6") and subjects <= evidence.over_blocks:
@@ -166,8 +187,7 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
 
 def _why_open(found: Verdict) -> list[str]:
     """Why numbers that it is decided on have an open end."""
-    numbers = (n for n in found.numbers.values() if isinstance(n, dict) and n.get("point") is not None)
-    return list(dict.fromkeys(n["reason"] for n in numbers if n.get("reason")))
+    return list(dict.fromkeys(n.reason for n in found.numbers.quantities() if n.known and n.reason))
 
 
 def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
@@ -193,7 +213,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         config,
         outcome,
         "; ".join(words) or None,
-        {"tax_ttft_p90": _numbers(tax, evidence), "threshold": H1_THRESHOLD},
+        VerdictNumbers(tax_ttft_p90=_numbers(tax, evidence), threshold=H1_THRESHOLD),
         f"At ref_safe the TTFT p90 of {config} differs from plain's by {_percent(tax, evidence)}; "
         f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
         p_of_outcome(tax, evidence.confidence, judge, outcome),
@@ -218,7 +238,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         first,
         outcome,
         label,
-        {"gap": _numbers(gap, evidence), "range": list(H2_RANGE)},
+        VerdictNumbers(gap=_numbers(gap, evidence), range=H2_RANGE),
         f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
         f"5 to 10 points were expected from an earlier replay: {outcome}{f' ({label})' if label else ''}.",
         p_of_outcome(gap, evidence.confidence, judge, outcome),
@@ -252,12 +272,12 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         config,
         outcome,
         label,
-        {
-            "tax_noop": _numbers(noop, evidence),
-            "tax_connector": _numbers(own, evidence),
-            "share": _numbers(share, evidence),
-            "threshold": H3_SHARE,
-        },
+        VerdictNumbers(
+            tax_noop=_numbers(noop, evidence),
+            tax_connector=_numbers(own, evidence),
+            share=_numbers(share, evidence),
+            threshold=H3_SHARE,
+        ),
         f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
         f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
         p_of_outcome(slack, evidence.confidence, judge, outcome, where_a_tax=own),
@@ -296,13 +316,13 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         stack,
         outcome,
         label,
-        {
-            "tax_stack": _numbers(whole, evidence),
-            "sum_of_parts": _numbers(total, evidence),
-            "excess_over_stack": _numbers(ratio, evidence),
-            "parts": {p: _numbers(t, evidence) for p, t in zip(parts, taxes, strict=True)},
-            "tolerance": H4_TOLERANCE,
-        },
+        VerdictNumbers(
+            tax_stack=_numbers(whole, evidence),
+            sum_of_parts=_numbers(total, evidence),
+            excess_over_stack=_numbers(ratio, evidence),
+            parts={p: _numbers(t, evidence) for p, t in zip(parts, taxes, strict=True)},
+            tolerance=H4_TOLERANCE,
+        ),
         f"{stack} changes TTFT p90 by {_percent(whole, evidence)}, {' and '.join(parts)} by themselves together by "
         f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
         f"{f' ({label})' if label and label != 'additive' else ''}.",
@@ -311,7 +331,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
 
 
 def _trend(
-    hypothesis: str, evidence: Evidence, config: str, trends: Mapping[str, Trend], length_name: str
+    hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend], length_name: str
 ) -> Verdict:
     """Grows: every length has a number, each is above the one before, and so is the slope above zero."""
     trend = trends.get(config)
@@ -336,13 +356,13 @@ def _trend(
         config,
         outcome,
         label,
-        {
-            "slope_per_doubling": _numbers(slope, evidence),
-            "by_length": {str(k): _numbers(e, evidence) for k, e in trend.by_length.items()},
-            "rates_per_s": {str(k): list(r) for k, r in trend.rates_per_s.items()},
-            "averaged_over": list(trend.averaged_over),
-            "left_out": {str(k): reason for k, reason in trend.left_out.items()},
-        },
+        VerdictNumbers(
+            slope_per_doubling=_numbers(slope, evidence),
+            by_length={str(k): _numbers(e, evidence) for k, e in trend.by_length.items()},
+            rates_per_s={str(k): r for k, r in trend.rates_per_s.items()},
+            averaged_over=trend.averaged_over,
+            left_out={str(k): reason for k, reason in trend.left_out.items()},
+        ),
         f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} by phase B's launches changes by "
         f"{_points(slope, evidence)} ({values_text(trend, lambda e: _percent(e, evidence))}), "
         f"{averaged_text(trend, OTHER_LENGTH[length_name])}; growing: {outcome}{why}.{_caveat(trend, config)}",
@@ -357,7 +377,9 @@ def _caveat(trend: Trend, config: str) -> str:
     return f" At {at} tokens plain or {config} did not keep up, so what grows there may be queueing."
 
 
-def _untestable(hypothesis: str, evidence: Evidence, subject: str, needed: tuple[str, ...]) -> Verdict | None:
+def _untestable(
+    hypothesis: HypothesisId, evidence: Evidence, subject: str, needed: tuple[str, ...]
+) -> Verdict | None:
     lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
     if not lacking:
         unlike = unlike_kinds(needed, evidence.over_blocks)
@@ -383,12 +405,12 @@ def _no_shapes(evidence: Evidence, config: str) -> str:
     return "it has no run of phase B" if config in evidence.members else "not part of this campaign"
 
 
-def _not_testable(hypothesis: str, subject: str, reason: str) -> Verdict:
-    return Verdict(hypothesis, subject, NOT_TESTABLE, None, {}, f"Not testable ({reason}).")
+def _not_testable(hypothesis: HypothesisId, subject: str, reason: str) -> Verdict:
+    return Verdict(hypothesis, subject, NOT_TESTABLE, None, VerdictNumbers(), f"Not testable ({reason}).")
 
 
-def _numbers(estimate: Estimate, evidence: Evidence) -> dict[str, Any]:
-    return estimate.to_json(evidence.confidence)
+def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:
+    return estimate.quantity(evidence.confidence)
 
 
 def _percent(estimate: Estimate, evidence: Evidence) -> str:

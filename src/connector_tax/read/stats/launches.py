@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.documents.aggregate import AnyLatencyMetric
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest.host import HostState
-from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.taxes import LATENCIES
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
@@ -51,7 +52,7 @@ class Launch:
 Launches = dict[tuple[str, str], Launch]
 
 
-def headline_shape(estimates: dict[tuple[str, str, str], CellEstimates]) -> Shape | None:
+def headline_shape(estimates: Estimates) -> Shape | None:
     """Phase A's; None where nothing of it counts."""
     return next((own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"), None)
 
@@ -67,7 +68,7 @@ def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate
     )
 
 
-def launches_at(estimates: dict[tuple[str, str, str], CellEstimates], rate: float, metric: str) -> Launches:
+def launches_at(estimates: Estimates, rate: float, metric: AnyLatencyMetric) -> Launches:
     """(block, configuration) -> its launch."""
     name, q = LATENCIES[metric]
     shape = headline_shape(estimates)

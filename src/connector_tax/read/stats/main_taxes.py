@@ -6,25 +6,35 @@ rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figur
 what launches differ by.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+import msgspec
 import numpy as np
 
+from connector_tax.base.documents.aggregate import (
+    OF_ONE_LAUNCH,
+    AnyReference,
+    BlockTax,
+    FailedBlock,
+    MainTaxRow,
+    Metric,
+    Repeats,
+    Side,
+)
+from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
+from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.cells import CellEstimates
-from connector_tax.read.stats.failed_blocks import FailedBlocks
+from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import headline_shape, is_headline_cell
 from connector_tax.read.stats.repeats import headline_taxes
 from connector_tax.read.stats.saturation import queued
-from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, OF_ONE_LAUNCH, Tax
+from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
-REFERENCES = ("ref_safe", "ref_load")
-Rates = dict[str, Any]
-Cells = dict[tuple[str, str, str], CellEstimates]
+Key = tuple[str, AnyReference, float, Metric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +74,11 @@ class MainTax:
             f"{self.tax.config}'s tax is {self.kind}, {other.tax.config}'s {other.kind}: the two are not combined"
         )
 
-    def to_json(self, confidence: float) -> dict[str, Any]:
-        """As in ``taxes``, and where it is from."""
-        value = {k: v for k, v in self.tax.to_json(confidence).items() if k != "headline"}
-        value |= {"n": self.n, "blocks": self.blocks, "kind": self.kind}
-        if self.blocks is not None:
-            value["phase"] = None
-        return value
+    def row(self, confidence: float) -> MainTaxRow:
+        """Of ``main_taxes`` in ``aggregate.json``: as in ``taxes``, and where it is from."""
+        own = {k: v for k, v in msgspec.structs.asdict(self.tax.row(confidence)).items() if k != "headline"}
+        own |= {"n": self.n, "blocks": self.blocks, "kind": self.kind}
+        return MainTaxRow(**own | ({} if self.blocks is None else {"phase": None}))
 
 
 def kind_of(blocks: int | None) -> str:
@@ -86,21 +94,22 @@ def fewer(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else min(first, second)
 
 
-def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) -> list[MainTax]:
+def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[MainTax]:
     """Of one launch each, at every rate of Phase A: its own where its cells count, else Phase B's or B's of that rate and shape.
 
     A cell that counts and has no number, since requests failed, stands with that reason: another launch in which none did would flatter. So does
     a lost one that no other stands in for.
 
     Args:
-        shape: Phase A's prompt and output length.
+        shape: Phase A's.
     """
-    best: dict[tuple[str, str, float, str], Tax] = {}
+    best: dict[Key, Tax] = {}
     for tax in sorted(taxes, key=_place):
-        if (tax.input_tokens, tax.output_tokens) != shape or tax.phase not in PHASES_IN_ORDER:
+        if tax.spec.shape != shape or tax.phase not in PHASES_IN_ORDER:
             continue
         # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the same.
-        for name in _references_at(rates, tax.rate_per_s) or [NEITHER]:
+        names: list[AnyReference] = [*_references_at(rates, tax.rate_per_s)]
+        for name in names or [NEITHER]:
             key = (tax.config, name, tax.rate_per_s, tax.metric)
             if tax.phase == "a" and tax.reference != name:
                 continue
@@ -109,16 +118,14 @@ def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) 
     return [MainTax(tax, tax.estimate.n) for tax in _steps_of_one_launch(best, taxes).values()]
 
 
-def _steps_of_one_launch(
-    best: dict[tuple[str, str, float, str], Tax], taxes: list[Tax]
-) -> dict[tuple[str, str, float, str], Tax]:
+def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
     """``best``, with hooks of the launch whose median step they are a part of: plain has none, so theirs is known without it."""
-    measured = {(t.config, t.phase, t.cell_id, t.metric): t for t in taxes}
+    measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
     found = dict(best)
     for (config, name, rate, metric), hooks in best.items():
         step = best.get((config, name, rate, "step_p50_us"))
         if metric == "callback_p50_us" and step is not None and not step.lost and step.phase != hooks.phase:
-            own = measured[config, step.phase, step.cell_id, metric]
+            own = measured[config, step.phase, step.spec.cell_id, metric]
             found[config, name, rate, metric] = replace(own, reference=name)
     return found
 
@@ -129,12 +136,12 @@ def _place(tax: Tax) -> int:
 
 def main_taxes(
     of_launches: list[MainTax],
-    blocks: list[dict[str, Any]],
-    cells: Cells,
-    rates: Rates | None,
+    blocks: Sequence[Repeats],
+    estimates: Estimates,
+    rates: ReferenceRatesFile | None,
     draws: int,
     rng: np.random.Generator,
-    failed: list[FailedBlocks],
+    failed: Sequence[FailedBlock],
 ) -> list[MainTax]:
     """``of_launches``, with the tax over blocks wherever there is one, and none where requests failed in a block.
 
@@ -143,14 +150,13 @@ def main_taxes(
     """
     found = {(m.tax.config, m.tax.reference, m.tax.rate_per_s, m.tax.metric): m for m in of_launches}
     for entry in blocks:
-        reference, metric = entry["reference"], entry["metric"]
-        drawn = headline_taxes(cells, rates, metric, draws, rng, reference)
-        for row in entry["taxes"]:
+        drawn = headline_taxes(estimates, rates, entry.metric, draws, rng, entry.reference)
+        for row in entry.taxes:
+            own = _over_blocks(entry, row, drawn[row.config], estimates)
             # Equal rates have one entry of blocks, which holds for both.
-            for name in _references_at(rates, entry["rate_per_s"]):
-                key = (row["config"], name, float(entry["rate_per_s"]), metric)
-                own = _over_blocks(entry, row, drawn[row["config"]], cells)
+            for name in _references_at(rates, entry.rate_per_s):
                 if own is not None:
+                    key: Key = (row.config, name, entry.rate_per_s, own.tax.metric)
                     of_launch = found.get(key)
                     holds = None if of_launch is None else of_launch.tax.holds
                     found[key] = replace(own, tax=replace(own.tax, reference=name, holds=holds))
@@ -158,8 +164,8 @@ def main_taxes(
 
 
 def _without_number(
-    found: dict[tuple[str, str, float, str], MainTax], failed: list[FailedBlocks], rates: Rates | None
-) -> dict[tuple[str, str, float, str], MainTax]:
+    found: dict[Key, MainTax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
+) -> dict[Key, MainTax]:
     """``found``, with taxes unavailable of which requests failed in a block; that of a launch in which none did would flatter.
 
     Where it is plain that failed, all of that rate and latency.
@@ -179,28 +185,30 @@ def _without_number(
     return found
 
 
-def _references_at(rates: Rates | None, rate_per_s: float) -> list[str]:
-    return [r for r in REFERENCES if rates is not None and rates[f"{r}_per_s"] == rate_per_s]
+def _references_at(rates: ReferenceRatesFile | None, rate_per_s: float) -> list[Reference]:
+    return [] if rates is None else rates.references_at(rate_per_s)
 
 
-def _over_blocks(
-    entry: dict[str, Any], row: dict[str, Any], estimate: Estimate, cells: Cells
-) -> MainTax | None:
-    """None where no cell of a block says what shape it has."""
-    sides = {"own": (row["config"],), "plain": ("plain", PLAIN_AGAIN)}
-    shape, rate = headline_shape(cells), float(entry["rate_per_s"])
-    name, q = LATENCY_METRICS[entry["metric"]]
+def _over_blocks(entry: Repeats, row: BlockTax, estimate: Estimate, estimates: Estimates) -> MainTax | None:
+    """None where no cell of a block says what shape it has, and of a latency that no tax is stated in."""
+    metric = next((m for m in LATENCY_METRICS if m == entry.metric), None)
+    if metric is None:
+        return None
+    sides: dict[Side, tuple[str, ...]] = {"own": (row.config,), "plain": ("plain", PLAIN_AGAIN)}
+    shape = headline_shape(estimates)
+    name, q = LATENCY_METRICS[metric]
     measured = {
         side: [
             own
-            for (config, phase, _), own in cells.items()
-            if config in ids and phase in row["by_block"] and is_headline_cell(own, phase, shape, rate)
+            for (config, phase, _), own in estimates.items()
+            if config in ids
+            and phase in row.by_block
+            and is_headline_cell(own, phase, shape, entry.rate_per_s)
         ]
         for side, ids in sides.items()
     }
     if not measured["own"]:
         return None
-    spec = measured["own"][0].cell.spec
     overloaded = tuple(
         side
         for side, own in measured.items()
@@ -208,21 +216,18 @@ def _over_blocks(
     )  # fmt: skip
     counts = {side: sum(c.latency(name, q).n for c in own) for side, own in measured.items()}
     tax = Tax(
-        config=row["config"],
-        reference=entry["reference"],
+        config=row.config,
+        reference=entry.reference,
         phase="a",
-        cell_id=spec.cell_id,
-        rate_per_s=spec.rate_per_s,
-        input_tokens=spec.input_tokens,
-        output_tokens=spec.output_tokens,
-        metric=entry["metric"],
+        spec=measured["own"][0].cell.spec,
+        metric=metric,
         estimate=estimate,
         n_plain=counts["plain"],
         overloaded=overloaded,
     )
-    return MainTax(tax, counts["own"], row["n"])
+    return MainTax(tax, counts["own"], row.n)
 
 
-def main_at(chosen: list[MainTax], reference: str, metric: str) -> dict[str, MainTax]:
+def main_at(chosen: Sequence[MainTax], reference: Reference, metric: Metric) -> dict[str, MainTax]:
     """Configuration -> its tax there."""
     return {m.tax.config: m for m in chosen if (m.tax.reference, m.tax.metric) == (reference, metric)}

@@ -1,16 +1,16 @@
 """What the engine's recorder costs: Phase A's shape measured with it and without it, in one launch, one after the other."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from connector_tax.base.documents.aggregate import AnyLatencyMetric, ObserverEffect
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.taxes import LATENCIES, relative
 
 
 def observer_effect(
-    estimates: dict[tuple[str, str, str], CellEstimates], confidence: float, no_tax: Mapping[str, str]
-) -> list[dict[str, Any]]:
+    estimates: Estimates, confidence: float, no_tax: Mapping[str, str]
+) -> list[ObserverEffect]:
     """Rows of ``observer_effect`` in ``aggregate.json``, one per configuration and latency.
 
     ``effect``: recorded / unrecorded - 1; ``tax`` and ``tax_unrecorded``: against plain measured in the same way.
@@ -26,18 +26,18 @@ def observer_effect(
                 pairs[config] = on, off
     plain = pairs.get("plain")
     return [
-        {
-            "config": config,
-            "metric": metric,
-            "rate_per_s": on.cell.spec.rate_per_s,
-            "effect": _relative(metric, on, off).to_json(confidence),
-            "tax": None
+        ObserverEffect(
+            config=config,
+            metric=metric,
+            rate_per_s=on.cell.spec.rate_per_s,
+            effect=_relative(metric, on, off).quantity(confidence),
+            tax=None
             if plain is None or config == "plain"
-            else _tax(metric, on, plain[0], no_tax.get(config)).to_json(confidence),
-            "tax_unrecorded": None
+            else _tax(metric, on, plain[0], no_tax.get(config)).quantity(confidence),
+            tax_unrecorded=None
             if plain is None or config == "plain"
-            else _tax(metric, off, plain[1], no_tax.get(config)).to_json(confidence),
-        }
+            else _tax(metric, off, plain[1], no_tax.get(config)).quantity(confidence),
+        )
         for config, (on, off) in pairs.items()
         # Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it best.
         for metric in LATENCIES
@@ -50,11 +50,11 @@ def _twins(on: CellEstimates, off: CellEstimates) -> bool:
     return same and one.recorded is not False
 
 
-def _tax(metric: str, own: CellEstimates, plain: CellEstimates, no_tax: str | None) -> Estimate:
+def _tax(metric: AnyLatencyMetric, own: CellEstimates, plain: CellEstimates, no_tax: str | None) -> Estimate:
     found = _relative(metric, own, plain)
     return found if no_tax is None else unavailable(no_tax, found.n)
 
 
-def _relative(metric: str, own: CellEstimates, base: CellEstimates) -> Estimate:
+def _relative(metric: AnyLatencyMetric, own: CellEstimates, base: CellEstimates) -> Estimate:
     name, q = LATENCIES[metric]
     return relative(own.latency(name, q), base.latency(name, q))

@@ -1,17 +1,18 @@
 """Do a configuration's answers agree with plain's? The accuracy pass of every launch, compared."""
 
-from typing import Any
+import msgspec
 
+from connector_tax.base.documents.aggregate import FirstDifference, Outputs, OutputsVerdict
 from connector_tax.base.documents.outputs import Output
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import CampaignData, Problem
 
-Outputs = list[Output]
+Answers = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
 
 
-def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Problem]]:
+def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
     """One row per launch that ran the pass, against plain's first launch; and what a reader must know.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
@@ -28,12 +29,12 @@ def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Prob
     first_config, first_phase, reference = plain[0]
     unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
     rows, problems = [], []
-    for config, phase, outputs in found:
-        row = _row(config, phase, outputs, reference, unstable)
+    for config, phase, answers in found:
+        row = _row(config, phase, answers, reference, unstable)
         if (config, phase) == (first_config, first_phase):
-            row["verdict"] = "reference"
+            row = msgspec.structs.replace(row, verdict="reference")
         rows.append(row)
-        if row["verdict"] in ("differs", "failed"):
+        if row.verdict in ("differs", "failed"):
             problems.append(Problem(f"{config} phase {phase_word(phase)}", _sentence(row)))
     if unstable:
         problems.append(
@@ -46,42 +47,41 @@ def compare_outputs(data: CampaignData) -> tuple[list[dict[str, Any]], list[Prob
     return rows, problems
 
 
-def other_computations(rows: list[dict[str, Any]]) -> dict[str, str]:
+def other_computations(rows: list[Outputs]) -> dict[str, str]:
     """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain."""
     return {
-        row[
-            "config"
-        ]: f"its latencies are no tax: in phase {phase_word(row['phase'])} it answers {row['n_prompts'] - row['n_same']} of "
-        f"{row['n_prompts']} prompts otherwise than plain"
+        row.config: f"its latencies are no tax: in phase {phase_word(row.phase)} it answers {row.n_prompts - row.n_same} of "
+        f"{row.n_prompts} prompts otherwise than plain"
         for row in reversed(rows)
-        if row["verdict"] == "differs" and row["config"] not in PLAINS
+        if row.verdict == "differs" and row.config not in PLAINS
     }
 
 
-def _row(config: str, phase: str, outputs: Outputs, reference: Outputs, unstable: set[int]) -> dict[str, Any]:
-    different = _different(reference, outputs)
-    failed = sum("error" in o for o in outputs)
+def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable: set[int]) -> Outputs:
+    different = _different(reference, answers)
+    failed = sum("error" in o for o in answers)
     first = min(different, default=None)
-    if failed or len(outputs) != len(reference):
+    verdict: OutputsVerdict
+    if failed or len(answers) != len(reference):
         verdict = "failed"
     elif not different:
         verdict = "same"
     else:
         verdict = "not repeatable" if different <= unstable else "differs"
-    return {
-        "config": config,
-        "phase": phase,
-        "n_prompts": len(outputs),
-        "n_same": len(outputs) - len(different),
-        "n_failed": failed,
-        "first_difference": None
+    return Outputs(
+        config=config,
+        phase=phase,
+        n_prompts=len(answers),
+        n_same=len(answers) - len(different),
+        n_failed=failed,
+        first_difference=None
         if first is None
-        else {"prompt": first, "token": _position(reference[first], outputs[first])},
-        "verdict": verdict,
-    }
+        else FirstDifference(prompt=first, token=_position(reference[first], answers[first])),
+        verdict=verdict,
+    )
 
 
-def _different(reference: Outputs, other: Outputs) -> set[int]:
+def _different(reference: Answers, other: Answers) -> set[int]:
     """Prompts whose answers are not the same; one that failed in either is among them."""
     pairs = zip(reference, other, strict=False)
     return {k for k, (a, b) in enumerate(pairs) if a != b or "error" in a}
@@ -96,15 +96,14 @@ def _position(reference: Output, other: Output) -> int | None:
     return next((k for k, (a, b) in enumerate(together) if a != b), len(together))
 
 
-def _sentence(row: dict[str, Any]) -> str:
-    if row["verdict"] == "failed":
-        if not row["n_failed"]:
-            return f"answered {row['n_prompts']} prompts of the accuracy pass, and not as many as plain's first launch"
-        return f"{row['n_failed']} of {row['n_prompts']} prompts of the accuracy pass were not answered"
-    first = row["first_difference"]
-    where = f"prompt {first['prompt']}" + (f", token {first['token']}" if first["token"] is not None else "")
-    n = row["n_prompts"] - row["n_same"]
+def _sentence(row: Outputs) -> str:
+    if row.verdict == "failed" or row.first_difference is None:
+        if not row.n_failed:
+            return f"answered {row.n_prompts} prompts of the accuracy pass, and not as many as plain's first launch"
+        return f"{row.n_failed} of {row.n_prompts} prompts of the accuracy pass were not answered"
+    first = row.first_difference
+    where = f"prompt {first.prompt}" + (f", token {first.token}" if first.token is not None else "")
     return (
-        f"answers {n} of {row['n_prompts']} prompts differently from plain (first at {where}): its latencies are "
+        f"answers {row.n_prompts - row.n_same} of {row.n_prompts} prompts differently from plain (first at {where}): its latencies are "
         "those of another computation, and no tax is taken of them"
     )

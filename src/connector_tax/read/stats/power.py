@@ -4,11 +4,12 @@ What launches differ by is known from few blocks, and so is the tax that they wo
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import optimize, stats
 
+from connector_tax.base.documents.aggregate import Bounds, Power, Repeats
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax
 
@@ -42,7 +43,7 @@ def smallest_detectable(
     return float(optimize.brentq(lacking, 0.0, enough)) * standard_error
 
 
-def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> dict[str, float] | None:
+def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> Bounds | None:
     """The tax that ``blocks`` blocks find with ``POWER``, as a ratio; ``low`` and ``high`` are the ends of an interval of ``confidence``.
 
     The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is taken for. ``point`` is as often above
@@ -63,10 +64,10 @@ def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) 
     )
     if high > MOST_LOG:
         return None
-    return {"point": math.expm1(point), "low": math.expm1(low), "high": math.expm1(high)}
+    return Bounds(point=math.expm1(point), low=math.expm1(low), high=math.expm1(high))
 
 
-def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:
+def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float) -> list[Power]:
     """``power`` in ``aggregate.json``: of each main tax at ref_safe, what would have been found.
 
     ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where blocks were launched.
@@ -75,29 +76,30 @@ def outlook(taxes: list[Tax], repeats: list[dict[str, Any]], confidence: float) 
         taxes: the chosen ones of one launch each.
     """
     spread = {
-        (tax["config"], entry["metric"]): (tax["sd"], tax["n"])
+        (tax.config, entry.metric): (tax.sd, tax.n)
         for entry in repeats
-        if entry["reference"] == "ref_safe"
-        for tax in entry["taxes"]
+        if entry.reference == "ref_safe"
+        for tax in entry.taxes
     }
     found = []
     for tax in taxes:
-        if tax.reference != "ref_safe" or tax.metric not in LATENCY_METRICS:
+        metric = next((m for m in LATENCY_METRICS if m == tax.metric), None)
+        if tax.reference != "ref_safe" or metric is None:
             continue
         error = _log_error(tax.estimate)
-        own = spread.get((tax.config, tax.metric))
+        own = spread.get((tax.config, metric))
         found.append(
-            {
-                "config": tax.config,
-                "metric": tax.metric,
-                "power": POWER,
-                "one_launch": None
+            Power(
+                config=tax.config,
+                metric=metric,
+                power=POWER,
+                one_launch=None
                 if error is None
                 else math.expm1(smallest_detectable(error, confidence=confidence)),
-                "by_blocks": None
+                by_blocks=None
                 if own is None
                 else {str(n): found_by_blocks(*own, n, confidence) for n in BLOCKS},
-            }
+            )
         )
     return found
 

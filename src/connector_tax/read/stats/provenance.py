@@ -1,10 +1,11 @@
 """What a campaign was measured with: engine, versions, host, and every setting that shapes a measurement."""
 
-from collections.abc import Mapping
-from typing import Any
+import msgspec
 
+from connector_tax.base.documents.aggregate import Provenance
 from connector_tax.base.documents.reading import as_json
 from connector_tax.base.plan import document_hash
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.read.ingest import CampaignData
 
 # Of the config: names and words, what has a place of its own in ``provenance``, and what the analysis does with the numbers.
@@ -14,33 +15,37 @@ ENGINE = ("served_model_name", "extra_args", "env", "model_file", "step_timing",
 CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 
 
-def provenance(data: CampaignData) -> dict[str, Any]:
+def provenance(data: CampaignData) -> Provenance:
     """``provenance`` in ``aggregate.json``: of the newest cell, and of the campaign."""
+    config = data.document.config
     cells = data.cells()
-    newest = as_json(max(cells, key=lambda c: c.document.clock.utc_ns).document) if cells else {}
-    engine = newest.get("engine", {})
-    config = data.document["config"]
-    return {
-        "engine_kind": config["engine"]["kind"],
-        "model": config["engine"]["model"],
-        "engine_args": config["engine"]["args"],
-        "arrival": config["cell"]["arrival"],
-        "versions": engine.get("versions", {}),
-        "gpu": engine.get("gpu", []),
-        **({"virtual_gpu": engine["virtual_gpu"]} if "virtual_gpu" in engine else {}),
-        "host": engine.get("host", {}),
-        "code": newest.get("code", {}),
-        "settings": _settings(config),
-        "config_hash": document_hash(data.document),
-        "order": as_json(data.document.order),
-        "seed": config["seed"],
-        "created_utc": data.document["created_utc"],
-        "confidence": config["analysis"]["confidence"],
-        "bootstrap_draws": config["analysis"]["bootstrap_draws"],
-    }
+    newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
+    found = Provenance(
+        engine_kind=config["engine"]["kind"],
+        model=config["engine"]["model"],
+        engine_args=config["engine"]["args"],
+        arrival=config["cell"]["arrival"],
+        settings=_settings(config),
+        config_hash=document_hash(data.document),
+        order=data.document.order,
+        seed=config["seed"],
+        created_utc=data.document.created_utc or None,
+        confidence=config["analysis"]["confidence"],
+        bootstrap_draws=config["analysis"]["bootstrap_draws"],
+    )
+    if newest is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        versions=newest.engine.versions,
+        gpu=newest.engine.gpu,
+        virtual_gpu=as_json(newest.engine.virtual_gpu) if newest.engine.virtual_gpu else msgspec.UNSET,
+        host=newest.engine.host,
+        code=as_json(newest.code),
+    )
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(config: Foreign) -> Foreign:
     """By their names in the config, whichever there are, so that two campaigns can be compared by name.
 
     Args:
@@ -53,5 +58,5 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of(value: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _of(value: Foreign, names: tuple[str, ...]) -> Foreign:
     return {name: value[name] for name in names if name in value}

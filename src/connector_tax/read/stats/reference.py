@@ -1,15 +1,16 @@
 """Phase A to the rates at which taxes are taken: two reference rates, and one for each shape that does not hold them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+import msgspec
+
+from connector_tax.base.documents.rates import ReferenceRatesFile, ShapeRate
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.records.cell import Shape
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.capacity import HOLDS_BELOW, HOLDS_BELOW_RANDOM, Capacity, capacity_of
 from connector_tax.read.stats.saturation import RANDOM_ARRIVALS, Saturation, judge_saturation, rate_point
 
-SCHEMA = 1
 NO_PLAIN = "plain has no usable Phase A cell"
 # Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
 LOWEST_SERVED = 0.5
@@ -33,7 +34,7 @@ def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
     return {config: cells for config, cells in found.items() if cells}
 
 
-def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[str, Any]:
+def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> ReferenceRatesFile:
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
     Over the configurations that completed Phase A: one that failed there has no say in the rates of the others.
@@ -79,16 +80,15 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> dict[s
         flags.append("non_monotonic_load")
     ref_safe = max(safe, default=min(rates))
     ref_load = max(load, default=min(rates))
-    return {
-        "schema": SCHEMA,
-        "ref_safe_per_s": ref_safe,
-        "ref_load_per_s": ref_load,
-        "b_prime_needed": ref_load != ref_safe,
-        **(_shape_rates(data, by_config, ref_safe, ref_load) if shapes else {}),
-        "flags": flags,
-        "participating": list(by_config),
-        "saturation": {config: s.to_json() for config, s in by_config.items()},
-    }
+    found = ReferenceRatesFile(
+        ref_safe_per_s=ref_safe,
+        ref_load_per_s=ref_load,
+        b_prime_needed=ref_load != ref_safe,
+        flags=tuple(flags),
+        participating=tuple(by_config),
+        saturation={config: s.document for config, s in by_config.items()},
+    )
+    return _with_shapes(found, data) if shapes else found
 
 
 def how_to_get_plain(data: CampaignData) -> str:
@@ -111,29 +111,28 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
     One that hangs would set everybody's rates; one that lost its lower cells is not known to hang.
     """
     rate = min(found.numbers)
-    ratio = found.numbers[rate]["throughput_ratio"]
+    ratio = found.numbers[rate].throughput_ratio
     return ratio is not None and ratio * rate >= LOWEST_SERVED * lowest_rate_per_s
 
 
-def _shape_rates(
-    data: CampaignData, participating: Iterable[str], ref_safe: float, ref_load: float
-) -> dict[str, Any]:
-    """``shapes`` and ``load_shapes``; neither where the campaign's document is of a form that names no shapes."""
-    config = data.document["config"]
+def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
+    """``found`` with ``shapes`` and ``load_shapes``; as it is where the campaign's document is of a form that names no shapes."""
+    config = data.document.config
     if "phase_a_shape" not in config:
-        return {}
+        return found
     own = Shape(**config["phase_a_shape"])
     capacities = {
-        c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in participating
+        c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating
     }
     swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
     prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
     most = HOLDS_BELOW_RANDOM if config["cell"]["arrival"] in RANDOM_ARRIVALS else HOLDS_BELOW
-    return {
-        "shapes": shape_rates(swept, own, ref_safe, capacities, most),
+    return msgspec.structs.replace(
+        found,
+        shapes=shape_rates(swept, own, found.ref_safe_per_s, capacities, most),
         # At ref_load others may be saturated; it is plain that has to hold it.
-        "load_shapes": shape_rates(prime, own, ref_load, {"plain": capacities["plain"]}, most),
-    }
+        load_shapes=shape_rates(prime, own, found.ref_load_per_s, {"plain": capacities["plain"]}, most),
+    )
 
 
 def shape_rates(
@@ -142,7 +141,7 @@ def shape_rates(
     reference_per_s: float,
     capacities: Mapping[str, Capacity],
     most: float = HOLDS_BELOW,
-) -> dict[str, Any]:
+) -> dict[str, ShapeRate]:
     """Shape -> its rate and why.
 
     The reference rate where every configuration holds the shape there, else the highest power-of-two fraction of it that uses no
@@ -162,13 +161,13 @@ def shape_rates(
         rate = reference_per_s
         if shape != own and beyond:
             rate = reference_per_s * _fraction(uses, min(most, allowed or most), most)
-        found[str(shape)] = {
-            "rate_per_s": rate,
-            "plain_use": _use(rate, plain, shape),
-            "plain_use_at_reference": uses["plain"],
-            "not_held_by": beyond if shape != own else [],
-            "known_from": plain.by,
-        }
+        found[str(shape)] = ShapeRate(
+            rate_per_s=rate,
+            plain_use=_use(rate, plain, shape),
+            plain_use_at_reference=uses["plain"],
+            not_held_by=tuple(beyond) if shape != own else (),
+            known_from=plain.by,
+        )
     return found
 
 

@@ -7,24 +7,35 @@ too short (``tests/unit/stats/test_repeats.py`` counts how often either holds th
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 from scipy import stats
 
+from connector_tax.base.documents.aggregate import (
+    AnyLatencyMetric,
+    Blocks,
+    BlockTax,
+    Bounds,
+    EqualSpeed,
+    HostDrift,
+    NoiseFloor,
+    Repeats,
+    closed,
+)
+from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.statistics.outcomes import told
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
-from connector_tax.read.stats.cells import CellEstimates
+from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import host_changes
 from connector_tax.read.stats.host_speed import (
     SpeedSlope,
     at_equal_speed,
-    equal_speed_json,
+    equal_speed,
     speed_slope,
     weighted_slope,
 )
@@ -48,8 +59,6 @@ from connector_tax.read.stats.spread import (
 )
 from connector_tax.read.stats.taxes import LATENCY_METRICS
 
-REFERENCES = ("ref_safe", "ref_load")
-
 
 @dataclass(frozen=True, slots=True)
 class Mean:
@@ -67,13 +76,13 @@ class Mean:
 
 
 def repeats(
-    estimates: dict[tuple[str, str, str], CellEstimates],
-    rates: dict[str, Any] | None,
+    estimates: Estimates,
+    rates: ReferenceRatesFile | None,
     confidence: float,
     no_ttft: frozenset[str] = frozenset(),
-    metrics: Iterable[str] = tuple(LATENCY_METRICS),
+    metrics: Iterable[AnyLatencyMetric] = tuple(LATENCY_METRICS),
     without: frozenset[str] = frozenset(),
-) -> list[dict[str, Any]]:
+) -> list[Repeats]:
     """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks, or where plain failed in one.
 
     Args:
@@ -81,26 +90,24 @@ def repeats(
         metrics: of ``taxes.LATENCIES``.
         without: those of which no latency is.
     """
-    found: list[dict[str, Any]] = []
+    found = []
     for reference, rate in rates_of_blocks(rates):
         for metric in metrics:
             launches = launches_at(estimates, rate, metric)
             no_tax = without | no_ttft if metric.startswith("ttft") else without
             launches = {key: x for key, x in launches.items() if x.config not in no_tax}
-            entry = summarise(launches, confidence)
-            if entry is not None:
-                found.append({"reference": reference, "rate_per_s": rate, "metric": metric, **entry})
+            said = summarise(launches, confidence)
+            if said is not None:
+                found.append(Repeats(reference=reference, rate_per_s=rate, metric=metric, **asdict(said)))
     return found
 
 
-def host_drift(
-    estimates: dict[tuple[str, str, str], CellEstimates], rates: dict[str, Any] | None, confidence: float
-) -> list[dict[str, Any]]:
+def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float) -> list[HostDrift]:
     """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's launches.
 
     They are the launches that the drift of TTFT is taken from.
     """
-    found: list[dict[str, Any]] = []
+    found = []
     for reference, rate in rates_of_blocks(rates):
         launches = launches_at(estimates, rate, "ttft_p90")
         blocks = complete_blocks(launches)
@@ -108,26 +115,23 @@ def host_drift(
             plain = [(x.block, x.start_h, x.host) for x in plains(launches, blocks)]
             sources = host_changes(plain, confidence)
             found.append(
-                {"reference": reference, "rate_per_s": rate, "n_launches": len(plain), "sources": sources}
+                HostDrift(reference=reference, rate_per_s=rate, n_launches=len(plain), sources=sources)
             )
     return found
 
 
-def rates_of_blocks(rates: dict[str, Any] | None) -> list[tuple[str, float]]:
+def rates_of_blocks(rates: ReferenceRatesFile | None) -> list[tuple[Reference, float]]:
     """(reference, its rate); one of them where both are the same."""
-    by_rate: dict[float, str] = {}
-    for reference in REFERENCES if rates is not None else ():
-        by_rate.setdefault(float((rates or {})[f"{reference}_per_s"]), reference)
-    return [(reference, rate) for rate, reference in by_rate.items()]
+    return [] if rates is None else rates.apart()
 
 
 def headline_taxes(
-    estimates: dict[tuple[str, str, str], CellEstimates],
-    rates: dict[str, Any] | None,
-    metric: str,
+    estimates: Estimates,
+    rates: ReferenceRatesFile | None,
+    metric: AnyLatencyMetric,
     draws: int,
     rng: np.random.Generator,
-    reference: str = "ref_safe",
+    reference: Reference = "ref_safe",
     *,
     equal_speed: bool = False,
     without: frozenset[str] = frozenset(),
@@ -140,7 +144,7 @@ def headline_taxes(
     """
     if rates is None:
         return {}
-    launches = launches_at(estimates, float(rates[f"{reference}_per_s"]), metric)
+    launches = launches_at(estimates, rates.per_s(reference), metric)
     launches = {key: x for key, x in launches.items() if x.config not in without}
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
@@ -230,7 +234,7 @@ def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0)
     return Mean(mean.point, low, high, float(log_ratios.std(ddof=1)), log_ratios.size)
 
 
-def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
+def summarise(launches: Launches, confidence: float) -> Blocks | None:
     """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with too few blocks.
 
     None, too, where requests of plain failed in a block: what the others say of plain would flatter it.
@@ -243,61 +247,67 @@ def summarise(launches: Launches, confidence: float) -> dict[str, Any] | None:
     adjusted = _drift_adjusted(launches, own, blocks, confidence)
     slope = speed_slope(launches, blocks, list(own))
     between = between_launches(launches, blocks, confidence)
-    return {
-        "blocks": len(blocks),
-        # What "tax" plain has against itself.
-        "noise_floor": {
-            "point": again.point,
-            "low": again.low,
-            "high": again.high,
-            "half_width": (again.high - again.low) / 2,
-            "found_4_of_5": found_four_times_in_five(launches, blocks, confidence),
-            "at_equal_host_speed": _equal_speed(launches, blocks, PLAIN_AGAIN, slope, confidence),
-        },
-        "host_speed_slope": None if slope is None else slope.to_json(confidence),
-        "between_launch_sd": None if between is None else between["point"],
-        "between_launches": between,
-        "within_launch_sd": within_launches(launches, blocks),
-        "requests": float(np.median([x.requests for x in plains(launches, blocks)])),
-        "drift": drift(launches, blocks, confidence),
-        "taxes": [
-            {
-                "config": c,
-                **_json(mean_over_blocks(log_ratios(launches, known, c), confidence)),
-                "adjusted": adjusted.get(c),
-                "at_equal_host_speed": _equal_speed(launches, known, c, slope, confidence),
-                "by_block": {
-                    b: math.expm1(r) for b, r in zip(known, log_ratios(launches, known, c), strict=True)
-                },
-            }
-            for c, known in own.items()
-        ],
-    }
+
+    def held(config: str, known: list[str]) -> EqualSpeed | None:
+        return (
+            None if slope is None else equal_speed(at_equal_speed(launches, known, config, slope), confidence)
+        )
+
+    return Blocks(
+        blocks=len(blocks),
+        noise_floor=NoiseFloor(
+            point=again.point,
+            low=again.low,
+            high=again.high,
+            half_width=(again.high - again.low) / 2,
+            found_4_of_5=found_four_times_in_five(launches, blocks, confidence),
+            at_equal_host_speed=held(PLAIN_AGAIN, blocks),
+        ),
+        host_speed_slope=None if slope is None else slope.bounds(confidence),
+        between_launch_sd=None if between is None else between.point,
+        between_launches=between,
+        within_launch_sd=within_launches(launches, blocks),
+        requests=float(np.median([x.requests for x in plains(launches, blocks)])),
+        drift=drift(launches, blocks, confidence),
+        taxes=tuple(
+            _tax(config, known, log_ratios(launches, known, config), confidence, adjusted.get(config), held)
+            for config, known in own.items()
+        ),
+    )
 
 
-def _equal_speed(
-    launches: Launches, blocks: list[str], config: str, slope: SpeedSlope | None, confidence: float
-) -> dict[str, Any] | None:
-    if slope is None:
-        return None
-    return equal_speed_json(at_equal_speed(launches, blocks, config, slope), confidence)
-
-
-def _json(mean: Mean) -> dict[str, Any]:
-    return {
-        "kind": f"over {mean.n} blocks",
-        "point": mean.point,
-        "low": mean.low,
-        "high": mean.high,
-        "n": mean.n,
-        "sd": mean.sd,
-        "verdict": told(mean.low, mean.high),
-    }
+def _tax(
+    config: str,
+    known: list[str],
+    ratios: Floats,
+    confidence: float,
+    adjusted: Bounds | None,
+    held: Callable[[str, list[str]], EqualSpeed | None],
+) -> BlockTax:
+    """
+    Args:
+        known: the blocks in which it has a number; ``ratios`` are of those.
+        held: the tax of a configuration at equal speed of the host.
+    """
+    mean = mean_over_blocks(ratios, confidence)
+    return BlockTax(
+        config=config,
+        kind=f"over {mean.n} blocks",
+        point=mean.point,
+        low=mean.low,
+        high=mean.high,
+        n=mean.n,
+        sd=mean.sd,
+        verdict=closed(mean.low, mean.high),
+        adjusted=adjusted,
+        at_equal_host_speed=held(config, known),
+        by_block={b: math.expm1(r) for b, r in zip(known, ratios, strict=True)},
+    )
 
 
 def _drift_adjusted(
     launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
-) -> dict[str, dict[str, float]]:
+) -> dict[str, Bounds]:
     """Taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over blocks, with the drift's own error.
 
     ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one configuration. Each configuration's
@@ -317,5 +327,5 @@ def _drift_adjusted(
         apart = log_ratios(launches, members, config, hours)
         ratios = log_ratios(launches, members, config) - slope.slope * apart
         mean = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
-        out[config] = {"point": mean.point, "low": mean.low, "high": mean.high}
+        out[config] = Bounds(point=mean.point, low=mean.low, high=mean.high)
     return out

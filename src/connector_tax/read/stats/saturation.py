@@ -1,8 +1,8 @@
 """Whether a configuration keeps up at a rate, and which reference rates follow from it."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from connector_tax.base.documents.rates import CriteriaNumbers, Criterion, SaturationOf
 from connector_tax.base.statistics.cell import effective_throughput_per_s, in_window, latencies_ms
 from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
 from connector_tax.base.statistics.percentiles import percentile
@@ -44,24 +44,25 @@ class Saturation:
         non_monotonic: rates above that one at which none fired.
     """
 
-    criteria: dict[float, dict[str, bool | None]]
-    numbers: dict[float, dict[str, float | None]]
+    criteria: dict[float, dict[Criterion, bool | None]]
+    numbers: dict[float, CriteriaNumbers]
     saturation_rate_per_s: float | None
     non_monotonic: tuple[float, ...]
 
     def saturated(self, rate_per_s: float) -> bool:
         return any(self.criteria[rate_per_s].values())
 
-    def fired(self, rate_per_s: float) -> list[str]:
-        return [name for name, outcome in self.criteria[rate_per_s].items() if outcome]
+    def fired(self, rate_per_s: float) -> tuple[Criterion, ...]:
+        return tuple(name for name, outcome in self.criteria[rate_per_s].items() if outcome)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "saturation_rate_per_s": self.saturation_rate_per_s,
-            "fired": {f"{r:g}": self.fired(r) for r in self.criteria},
-            "criteria": {f"{r:g}": self.numbers[r] for r in self.criteria},
-            "non_monotonic": list(self.non_monotonic),
-        }
+    @property
+    def document(self) -> SaturationOf:
+        return SaturationOf(
+            saturation_rate_per_s=self.saturation_rate_per_s,
+            fired={f"{r:g}": self.fired(r) for r in self.criteria},
+            criteria={f"{r:g}": self.numbers[r] for r in self.criteria},
+            non_monotonic=self.non_monotonic,
+        )
 
 
 def rate_point(cell: CellData) -> RatePoint:
@@ -93,7 +94,7 @@ def queued(cell: CellData) -> bool:
     return criteria["throughput"] and (waited is None or rate_point(cell).throughput_ratio < PILING_UP)
 
 
-def overload_criteria(cell: CellData) -> dict[str, bool | None]:
+def overload_criteria(cell: CellData) -> dict[Criterion, bool | None]:
     """The criteria that a cell can be judged by on its own, without one at half its rate."""
     waiting = cell.samples.waiting_p50
     # Requests of conversations and of closed loops have no rate of their own to fall behind.
@@ -114,8 +115,8 @@ def judge_saturation(points: list[RatePoint]) -> Saturation:
     against what was sent, and growth is not judged.
     """
     by_rate = {p.rate_per_s: p for p in sorted(points, key=lambda p: p.rate_per_s)}
-    criteria: dict[float, dict[str, bool | None]] = {}
-    numbers: dict[float, dict[str, float | None]] = {}
+    criteria: dict[float, dict[Criterion, bool | None]] = {}
+    numbers: dict[float, CriteriaNumbers] = {}
     for rate, point in by_rate.items():
         half = by_rate.get(rate / 2)
         growth, grew = _growth(point, half)
@@ -124,11 +125,9 @@ def judge_saturation(points: list[RatePoint]) -> Saturation:
             "waiting": None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
             "ttft_growth": grew,
         }
-        numbers[rate] = {
-            "throughput_ratio": point.throughput_ratio,
-            "waiting_p50": point.waiting_p50,
-            "ttft_growth": growth,
-        }
+        numbers[rate] = CriteriaNumbers(
+            throughput_ratio=point.throughput_ratio, waiting_p50=point.waiting_p50, ttft_growth=growth
+        )
     saturated = [r for r in criteria if any(criteria[r].values())]
     first = min(saturated, default=None)
     later = () if first is None else tuple(r for r in criteria if r > first and r not in saturated)

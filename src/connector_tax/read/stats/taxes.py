@@ -5,31 +5,59 @@ arrivals and steps each by themselves; plain's resamples are the same ones in ev
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.records.cell import CellSpec, phase_word
+from connector_tax.base.documents.aggregate import (
+    OF_ONE_LAUNCH,
+    AnyLatencyMetric,
+    AnyReference,
+    Latency,
+    LatencyMetric,
+    Metric,
+    Side,
+    TaxRow,
+    TaxVerdict,
+    Unit,
+    told,
+)
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import CellSpec, Phase, phase_word
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
-from connector_tax.base.statistics.outcomes import told
 from connector_tax.read.stats.cells import CellEstimates
 from connector_tax.read.stats.saturation import queued
 
 # Name -> (column, percentile). Medians are known several times better than tails from as many requests.
-LATENCIES = {
+LATENCIES: dict[AnyLatencyMetric, tuple[Latency, float]] = {
     "ttft_p50": ("ttft_ms", 50.0),
     "ttft_p90": ("ttft_ms", 90.0),
     "tpot_p50": ("tpot_ms", 50.0),
     "tpot_p90": ("tpot_ms", 90.0),
 }
 # Of them, those that a campaign's taxes are stated in.
-LATENCY_METRICS = {name: LATENCIES[name] for name in ("ttft_p90", "tpot_p90")}
-STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
-METRICS = (*LATENCY_METRICS, *STEP_METRICS)
-NEITHER = "neither"
-# What launches of the same program differ by is not in such an interval.
-OF_ONE_LAUNCH = "of one launch"
+LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
+    "ttft_p90": LATENCIES["ttft_p90"],
+    "tpot_p90": LATENCIES["tpot_p90"],
+}
+STEP_METRICS: tuple[Metric, ...] = ("step_p50_us", "callback_p50_us", "unexplained_us")
+METRICS: tuple[Metric, ...] = (*LATENCY_METRICS, *STEP_METRICS)
+NEITHER: AnyReference = "neither"
+
+
+@dataclass(frozen=True, slots=True)
+class LostCell:
+    """A planned cell of a run that began, without a number in the statistics.
+
+    Attributes:
+        named: whether the problems of reading say so already.
+    """
+
+    config: str
+    phase: str
+    spec: CellSpec
+    reason: str
+    named: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +75,13 @@ class Tax:
     """
 
     config: str
-    reference: str
-    phase: str
-    cell_id: str
-    rate_per_s: float
-    input_tokens: int
-    output_tokens: int
-    metric: str
+    reference: AnyReference
+    phase: Phase
+    spec: CellSpec
+    metric: Metric
     estimate: Estimate
     n_plain: int
-    overloaded: tuple[str, ...] = ()
+    overloaded: tuple[Side, ...] = ()
     holds: str | None = None
     lost: bool = False
 
@@ -64,34 +89,51 @@ class Tax:
     def headline(self) -> bool:
         return self.phase == "a"
 
-    def to_json(self, confidence: float) -> dict[str, Any]:
+    @property
+    def rate_per_s(self) -> float:
+        return self.spec.rate_per_s
+
+    @property
+    def input_tokens(self) -> int:
+        return self.spec.input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        return self.spec.output_tokens
+
+    @property
+    def unit(self) -> Unit:
+        return "ratio" if self.metric in LATENCY_METRICS else "us"
+
+    def row(self, confidence: float) -> TaxRow:
+        """Of ``taxes`` in ``aggregate.json``."""
         low, high = self.estimate.interval(confidence)
-        return {
-            "config": self.config,
-            "reference": self.reference,
-            "phase": self.phase,
-            "cell_id": self.cell_id,
-            "rate_per_s": self.rate_per_s,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "metric": self.metric,
-            "unit": "ratio" if self.metric in LATENCY_METRICS else "us",
-            "headline": self.headline,
-            "kind": OF_ONE_LAUNCH,
-            "point": self.estimate.point,
-            "low": low,
-            "high": high,
-            "n": self.estimate.n,
-            "n_plain": self.n_plain,
-            "available": self.estimate.point is not None,
-            "reason": self.estimate.why_open(confidence),
-            "overloaded": list(self.overloaded),
-            "holds": self.holds,
-            "verdict": verdict(self.estimate, confidence),
-        }
+        return TaxRow(
+            config=self.config,
+            reference=self.reference,
+            phase=self.phase,
+            cell_id=self.spec.cell_id,
+            rate_per_s=self.rate_per_s,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            metric=self.metric,
+            unit=self.unit,
+            headline=self.headline,
+            kind=OF_ONE_LAUNCH,
+            point=self.estimate.point,
+            low=low,
+            high=high,
+            n=self.estimate.n,
+            n_plain=self.n_plain,
+            available=self.estimate.point is not None,
+            reason=self.estimate.why_open(confidence),
+            overloaded=self.overloaded,
+            holds=self.holds,
+            verdict=verdict(self.estimate, confidence),
+        )
 
 
-def verdict(estimate: Estimate, confidence: float) -> str:
+def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
     """Of ``outcomes.told``, or ``unavailable``."""
     return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
 
@@ -109,7 +151,7 @@ def unlike_kinds(needed: Collection[str], over_blocks: Collection[str]) -> str |
     return f"{OF_ONE_LAUNCH}: {once}; over blocks of launches: {', '.join(several)}; the two are not combined"
 
 
-def no_ttft_tax(connectors: list[dict[str, Any]]) -> dict[str, str]:
+def no_ttft_tax(connectors: list[Foreign]) -> dict[str, str]:
     """Configuration -> why its TTFT is no tax, for those that fake cache hits.
 
     Args:
@@ -123,7 +165,7 @@ def no_ttft_tax(connectors: list[dict[str, Any]]) -> dict[str, str]:
 def taxes_of(
     own: CellEstimates,
     plain: CellEstimates | None,
-    reference: str,
+    reference: AnyReference,
     no_ttft: str | None = None,
     no_tax: str | None = None,
 ) -> list[Tax]:
@@ -133,63 +175,54 @@ def taxes_of(
         no_ttft: why its TTFT is none; see ``no_ttft_tax``.
         no_tax: why nothing of it is; see ``outputs.other_computations``.
     """
-    sides = {"own": own.cell, **({"plain": plain.cell} if plain is not None else {})}
-    overloaded = tuple(name for name, side in sides.items() if queued(side))
-    spec, phase = own.cell.spec, own.cell.phase
-    found = {metric: _tax(metric, own, plain, phase) for metric in METRICS}
+    sides: dict[Side, CellEstimates] = {"own": own, **({"plain": plain} if plain is not None else {})}
+    overloaded = tuple(name for name, side in sides.items() if queued(side.cell))
+    found = {metric: _tax(metric, own, plain) for metric in METRICS}
     if no_ttft is not None:
         found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
     if no_tax is not None:
         found = {metric: unavailable(no_tax, estimate.n) for metric, estimate in found.items()}
-    rows = [_row(own.cell.config, phase, spec, reference, m, e, plain, overloaded) for m, e in found.items()]
     return [
-        replace(
-            t,
-            lost=t.estimate.point is None and no_tax is None and (plain is None or t.metric in STEP_METRICS),
+        Tax(
+            config=own.cell.config,
+            reference=reference,
+            phase=own.cell.phase,
+            spec=own.cell.spec,
+            metric=metric,
+            estimate=estimate,
+            n_plain=_n_plain(metric, plain),
+            overloaded=overloaded,
+            lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
         )
-        for t in rows
+        for metric, estimate in found.items()
     ]
 
 
-def lost_taxes(
-    config: str, phase: str, spec: CellSpec, reason: str, plain: CellEstimates | None, reference: str
-) -> list[Tax]:
+def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyReference) -> list[Tax]:
     """The taxes of a cell that was planned and does not count, each with the reason."""
-    rows = [_row(config, phase, spec, reference, m, unavailable(reason), plain, ()) for m in METRICS]
-    return [replace(tax, lost=True) for tax in rows]
+    return [
+        Tax(
+            config=lost.config,
+            reference=reference,
+            phase=lost.phase,
+            spec=lost.spec,
+            metric=metric,
+            estimate=unavailable(lost.reason),
+            n_plain=_n_plain(metric, plain),
+            lost=True,
+        )
+        for metric in METRICS
+    ]
 
 
-def _row(
-    config: str,
-    phase: str,
-    spec: CellSpec,
-    reference: str,
-    metric: str,
-    estimate: Estimate,
-    plain: CellEstimates | None,
-    overloaded: tuple[str, ...],
-) -> Tax:
-    return Tax(
-        config=config,
-        reference=reference,
-        phase=phase,
-        cell_id=spec.cell_id,
-        rate_per_s=spec.rate_per_s,
-        input_tokens=spec.input_tokens,
-        output_tokens=spec.output_tokens,
-        metric=metric,
-        estimate=estimate,
-        n_plain=_n_plain(metric, plain),
-        overloaded=overloaded,
-    )
-
-
-def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None, phase: str) -> Estimate:
+def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Estimate:
     callback = own.step("connector_total_us", 50.0)
     if metric == "callback_p50_us":  # plain has no hooks, so nothing is taken away
         return callback
     if plain is None:
-        return unavailable(f"plain has no usable cell of phase {phase_word(phase)} at this rate and shape")
+        return unavailable(
+            f"plain has no usable cell of phase {phase_word(own.cell.phase)} at this rate and shape"
+        )
     if metric in LATENCY_METRICS:
         name, q = LATENCY_METRICS[metric]
         return relative(own.latency(name, q), plain.latency(name, q))
@@ -197,7 +230,7 @@ def _tax(metric: str, own: CellEstimates, plain: CellEstimates | None, phase: st
     return step if metric == "step_p50_us" else difference(step, callback, of_second="hooks")
 
 
-def _n_plain(metric: str, plain: CellEstimates | None) -> int:
+def _n_plain(metric: Metric, plain: CellEstimates | None) -> int:
     if plain is None or metric == "callback_p50_us":
         return 0
     if metric in LATENCY_METRICS:

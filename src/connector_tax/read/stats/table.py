@@ -1,0 +1,115 @@
+"""``aggregate.csv``: one row per cell, flat; empty where a number is unavailable."""
+
+import csv
+import io
+from collections.abc import Mapping
+
+from connector_tax.base.documents.aggregate import (
+    Aggregate,
+    Cell,
+    DeviceClock,
+    Host,
+    Latency,
+    MainTaxRow,
+    MeasuredCell,
+    Metric,
+    Percentiles,
+    Steps,
+    TaxRow,
+)
+from connector_tax.read.stats.cells import STEP_COLUMNS
+from connector_tax.read.stats.taxes import METRICS
+
+Row = dict[str, str | int | float | bool | None]
+LATENCIES: tuple[Latency, ...] = ("ttft_ms", "tpot_ms", "e2e_ms")
+HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min", "cpu_work_us_mean")
+GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean", "utilisation_mean")
+
+
+def aggregate_csv(aggregate: Aggregate) -> str:
+    """
+    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them.
+    """
+    taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
+    standing = {t.place: t for t in aggregate.main_taxes or ()}
+    rows = []
+    for cell in aggregate.cells:
+        own: dict[Metric, TaxRow | MainTaxRow] = {}
+        for metric in METRICS:
+            tax = taxes.get((cell.config, cell.phase, cell.cell_id, metric))
+            if tax is not None:
+                own[metric] = standing.get(tax.place, tax)
+        rows.append(_cell(cell) | _taxes(own))
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _taxes(taxes: Mapping[Metric, TaxRow | MainTaxRow]) -> Row:
+    row: Row = {}
+    for metric, tax in taxes.items():
+        row |= {
+            f"tax_{metric}": tax.point,
+            f"tax_{metric}_low": tax.low,
+            f"tax_{metric}_high": tax.high,
+            f"tax_{metric}_verdict": tax.verdict,
+            f"tax_{metric}_kind": tax.kind,
+        }
+    return row
+
+
+def _cell(cell: Cell) -> Row:
+    named = {name: getattr(cell, name) for name in cell.__struct_fields__ if name != "host"}
+    row: Row = {k: v for k, v in named.items() if isinstance(v, str | int | float | bool) or v is None}
+    row |= {"flags": ";".join(cell.flags), "reasons": ";".join(cell.reasons)}
+    if not isinstance(cell, MeasuredCell):
+        return row | {"saturation_fired": ""} | _host(None)
+    row["saturation_fired"] = ";".join(cell.saturation_criteria.fired)
+    for name in LATENCIES:
+        row |= _latency(name.removesuffix("_ms"), cell.latency(name))
+    if cell.steps is not None:
+        row |= _steps(cell.steps)
+    if cell.device_clock is not None:
+        row |= _device(cell.device_clock)
+    return row | _host(cell.host)
+
+
+def _latency(name: str, percentiles: Percentiles) -> Row:
+    row: Row = {}
+    for q in percentiles.__struct_fields__:
+        found = getattr(percentiles, q)
+        row |= {
+            f"{name}_{q}_ms": found.point,
+            f"{name}_{q}_low_ms": found.low,
+            f"{name}_{q}_high_ms": found.high,
+        }
+    return row
+
+
+def _steps(steps: Steps) -> Row:
+    row: Row = {}
+    for name in STEP_COLUMNS:
+        found, column = steps.column(name), name.removesuffix("_us")
+        row |= {f"{column}_p50_us": found.p50.point, f"{column}_p90_us": found.p90.point}
+    return row
+
+
+def _device(clock: DeviceClock) -> Row:
+    return {
+        "device_late_share": clock.late_share,
+        "device_busy_share": clock.device_busy_share,
+        "device_lateness_p50_us": clock.lateness_us.p50,
+        "device_lateness_p99_us": clock.lateness_us.p99,
+        "device_slack_p10_us": clock.slack_us.p10,
+        "device_slack_p50_us": clock.slack_us.p50,
+    }
+
+
+def _host(host: Host | None) -> Row:
+    gpu = None if host is None else host.gpu
+    return {f"host_{name}": getattr(host, name, None) for name in HOST_COLUMNS} | {
+        f"gpu_{name}": getattr(gpu, name, None) for name in GPU_COLUMNS
+    }
