@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from connector_tax.base.documents.aggregate import Blocks
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.p_values import p_of
