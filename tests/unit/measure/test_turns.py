@@ -115,7 +115,9 @@ def kill_when_first_awake(
             if engine.request.connector.id == other and woken.count(other) == nth:
                 for process in psutil.Process(engines[victim].supervisor.pid).children(recursive=True):
                     process.send_signal(signum)
-                    with suppress(psutil.NoSuchProcess):  # SIGKILL ends what is stopped, and its supervisor waits for it
+                    with suppress(
+                        psutil.NoSuchProcess
+                    ):  # SIGKILL ends what is stopped, and its supervisor waits for it
                         process.send_signal(signal.SIGCONT)
                 engines[victim].supervisor.wait(20)
             yield
