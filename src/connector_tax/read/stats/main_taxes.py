@@ -23,6 +23,7 @@ from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, OF_ONE_LAUN
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
 REFERENCES = ("ref_safe", "ref_load")
+PARTS_OF_A_STEP = ("callback_p50_us", "unexplained_us")
 Rates = dict[str, Any]
 Cells = dict[tuple[str, str, str], CellEstimates]
 
@@ -112,12 +113,15 @@ def launch_taxes(taxes: list[Tax], rates: Rates | None, shape: tuple[int, int]) 
 def _steps_of_one_launch(
     best: dict[tuple[str, str, float, str], Tax], taxes: list[Tax]
 ) -> dict[tuple[str, str, float, str], Tax]:
-    """``best``, with hooks of the launch whose median step they are a part of: plain has none, so theirs is known without it."""
+    """``best``, with both parts of the launch whose median step they are parts of.
+
+    Each may be known where the step is not, hooks without plain's cell, or be lost where it is known, in a launch that heard no hooks.
+    """
     measured = {(t.config, t.phase, t.cell_id, t.metric): t for t in taxes}
     found = dict(best)
-    for (config, name, rate, metric), hooks in best.items():
+    for (config, name, rate, metric), part in best.items():
         step = best.get((config, name, rate, "step_p50_us"))
-        if metric == "callback_p50_us" and step is not None and not step.lost and step.phase != hooks.phase:
+        if metric in PARTS_OF_A_STEP and step is not None and not step.lost and step.phase != part.phase:
             own = measured[config, step.phase, step.cell_id, metric]
             found[config, name, rate, metric] = replace(own, reference=name)
     return found
