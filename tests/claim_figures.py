@@ -89,10 +89,10 @@ class Figures(LeftOut):
             tax = own if tax["point"] is None and own["point"] is None else tax
             if tax["point"] is not None:
                 found[tax["config"], tax["input_tokens"], tax["output_tokens"]] = tax
-        shapes = {(t["input_tokens"], t["output_tokens"]) for t in measured}
+        places = {tuple(t[k] for k in keys[2:]) for t in measured}
         for tax in self.main("ttft_p90").values():
-            if (at := (tax["input_tokens"], tax["output_tokens"])) in shapes:
-                found.setdefault((tax["config"], *at), tax)
+            if tuple(tax[k] for k in keys[2:]) in places:
+                found.setdefault((tax["config"], tax["input_tokens"], tax["output_tokens"]), tax)
         order = {c: k for k, c in enumerate(self.configs)}
         return {k: found[k] for k in sorted(found, key=lambda k: order.get(k[0], 99))}
 
@@ -149,6 +149,11 @@ class Figures(LeftOut):
         rates = sorted({t["rate_per_s"] for t in grid.values()})
         words = [self.at_rate("ref_safe", ""), *self.carried(), *self.left_out("b", {c for c, *_ in grid})]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
+        safe = self.rates["ref_safe"]
+        if len(rates) == 1 and safe is not None and rates != [safe]:
+            words, values = [*words, "and not at"], the(rates[0], "rate")
+        elif len(rates) > 1 and safe is not None and rates[-1] > safe:
+            words += ["and not at", "in all"]
         several = sorted({k[1:] for k, t in grid.items() if t.get("blocks") is not None})
         if several:
             words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over as many blocks")

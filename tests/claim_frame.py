@@ -48,13 +48,13 @@ FOOTER = _of("footer", TEMPLATE)
 def _heads() -> list[re.Pattern[str]]:
     """Each table's, in their order; a column that not every table of its kind has is optional. That of taxes at a rate has none of its own."""
     found = []
-    for row in re.findall(r"<thead><tr>(.*?)</tr></thead>", TEMPLATE, re.DOTALL):
-        if "{% for" in row:
+    for row in re.findall(r"{% call scrolling\((.*?)\) %}", TEMPLATE):
+        if "table.columns" in row:
             continue
-        row = re.sub(r"{% if .*?%}(.*?){% endif %}", lambda m: m[1].replace("<th>", "<th>\1"), row)
-        pieces = [re.escape(piece) for piece in re.findall(r"<th>(.*?)</th>", row)]
-        text = r" \| ".join(pieces)
-        found.append(re.compile(re.sub(r" \\\| (?:\\\x01|\x01)(.*?)(?= \\\||$)", r"(?: \\| \1)?", text)))
+        # ``(["One"] if ... else [])`` is a column that not every table of its kind has.
+        heads = [(re.escape(name), optional) for name, optional in re.findall(r'"([^"]*)"(\] if )?', row)]
+        text = "".join(rf"(?: \| {name})?" if optional else rf" \| {name}" for name, optional in heads)
+        found.append(re.compile(text.removeprefix(r" \| ")))
     return found
 
 

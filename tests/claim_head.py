@@ -223,9 +223,13 @@ class Head(Told):
             return f"Of the connectors that have a tax{beside} this one has the largest;"
         if sign(tax) > 0:
             return f"No other connector is found to have a tax{beside};"
-        why = ", and of the estimates this is the largest" if len(counted) > 1 else ""
+        why = f", and of the estimates{beside} this is the largest" if len(counted) > 1 else ""
         if sign(tax) < 0:
-            why = ", and of the gains this is the smallest" if alike > 1 else ", and this is the only gain"
+            why = (
+                f", and of the gains{beside} this is the smallest"
+                if alike > 1
+                else f", and this is the only gain{beside}"
+            )
         return f"No connector is found to have a tax{beside}{why};"
 
     def flags_behind(self, tax: Entry) -> list[str]:

@@ -211,6 +211,9 @@ class Lines(Sentences):
                 f"connectors {'saturates' if len(earlier) == 1 else 'saturate'} {when}",
                 f"{first} first at",
             ]
+            lower = {r for r in every if r < lowest}
+            if any(lower - rates[c] for c in earlier if knees[c] == lowest):
+                words.append("as far as measured")
             values += the(len(earlier)) + the(len(connectors)) + the(lowest, "rate")
         elif not unknown:
             words.append(f"and no connector saturates {when}")

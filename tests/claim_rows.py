@@ -25,9 +25,6 @@ from claim_cells import (
 from claim_numbers import estimate, the
 from page_statements import Statement
 
-# A metric's column, where the table has the median step.
-COLUMNS = {metric: column for column, metric in reversed(METRICS.items())}
-
 
 class TaxRows:
     """Of one aggregate: what each row of the tables under *Taxes* says that holds estimates."""
@@ -91,14 +88,14 @@ class TaxRows:
         ]
         return [f"flagged {listed(told)}"] if told else []
 
-    def whose(self, config: str, reference: str, metrics: list[str]) -> list[str]:
-        """Once per row: which launch stands in for Phase A's, and why."""
-        found = dict[str, list[str]]()
-        over_blocks = False
-        for metric in metrics:
-            keys = {"config": config, "metric": metric, "reference": reference}
+    def whose(self, config: str, reference: str, heads: list[str]) -> list[str]:
+        """Once per row: which launch stands in for Phase A's, in which columns where not in all, and why."""
+        found, known = dict[str, list[str]](), list[str]()
+        for head in heads:
+            keys = {"config": config, "metric": METRICS[head], "reference": reference}
             tax = self.standing(**keys)
-            over_blocks |= tax is not None and tax["point"] is not None and tax.get("blocks") is not None
+            if tax is not None and tax["point"] is not None:
+                known.append(head)
             if tax is not None and tax.get("blocks") is None and tax.get("phase") != "a":
                 own = (
                     t
@@ -107,9 +104,11 @@ class TaxRows:
                 )
                 reason = str(next(own, {}).get("reason") or "")
                 note = f"by {launch_of(str(tax['phase']))}"
-                found.setdefault(f"{note}, since {reason}" if reason else note, []).append(COLUMNS[metric])
-        told = {n: c for n, c in found.items() if not any(o.startswith(f"{n}, since ") for o in found)}
-        return [f"{', '.join(columns)} {note}" if over_blocks else note for note, columns in told.items()]
+                found.setdefault(f"{note}, since {reason}" if reason else note, []).append(head)
+        for note in list(found):
+            if longer := next((o for o in found if o.startswith(f"{note}, since ")), None):
+                found[longer] = sorted(found[longer] + found.pop(note), key=heads.index)
+        return [note if own == known else f"{', '.join(own)} {note}" for note, own in found.items()]
 
     def taxes(self, s: Statement) -> Iterator[list[Cell]]:
         reference = s.section.split("/ At ")[1].split(",")[0].split()[0]
@@ -120,7 +119,7 @@ class TaxRows:
                 (
                     self.label(config),
                     config,
-                    *self.whose(config, reference, [METRICS[h] for h in s.heads[1:]]),
+                    *self.whose(config, reference, s.heads[1:]),
                 )
             )
         ]

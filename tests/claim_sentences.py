@@ -187,7 +187,10 @@ class Sentences(Head):
             words.append(
                 f"{'Beside that, launches' if values and sign(floor) else 'Launches'} of plain differ by"
             )
-        if spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
+        if spread and e["between_launches"]["high"] == 0:
+            words[-1] = words[-1].removesuffix(" by") + " by no more than their requests explain"
+            spread = []
+        elif spread and (e["between_launches"]["point"], e["between_launches"]["low"]) == (0, 0):
             # A number that is its own lower end: at most so much, and perhaps none.
             words[-1] += " up to"
             words.append("perhaps by nothing")

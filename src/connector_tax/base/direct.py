@@ -7,10 +7,13 @@ The engine's own environment keeps these variables: it may need them for the mod
 
 import ssl
 from collections.abc import Mapping
+from time import monotonic
 
 import httpx
 
 Headers = Mapping[str, str] | None
+# No list of models and no metrics are longer.
+MOST_ANSWER_BYTES = 16 << 20
 # Engines speak plain HTTP. httpx would otherwise load the system's certificates for each client, which takes 30 to 100 ms.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -36,8 +39,34 @@ class Client(httpx.Client):
 
 
 def get(url: str, *, timeout_s: float) -> httpx.Response:
+    """
+    Raises:
+        httpx.HTTPError: no answer; or none that is whole in that time.
+    """
     with Client(timeout_s=timeout_s) as asking:
-        return asking.get(url)
+        return whole(asking, "GET", url, within_s=timeout_s)
+
+
+def whole(
+    client: httpx.Client, method: str, url: str, *, within_s: float, json: object = None
+) -> httpx.Response:
+    """An answer with all of its body. httpx's own time-out is of each read, so that an answer may trickle, or flow, for ever.
+
+    Raises:
+        httpx.HTTPError: no answer; or one without an end after ``within_s`` or ``MOST_ANSWER_BYTES``.
+    """
+    deadline_s = monotonic() + within_s
+    body = bytearray()
+    with client.stream(method, url, json=json) as answer:
+        for piece in answer.iter_bytes():
+            body += piece
+            if len(body) > MOST_ANSWER_BYTES:
+                raise httpx.ReadError(f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
+            if monotonic() > deadline_s:
+                raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s")
+    # What was compressed is not any more.
+    headers = [(k, v) for k, v in answer.headers.multi_items() if k.lower() != "content-encoding"]
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
 
 
 def served_models(answer: httpx.Response) -> list[str] | None:

@@ -71,6 +71,11 @@ def log_to(path: Path | None) -> None:
     sys.stderr = _Words(sys.stderr, log)
 
 
+def _there(stream: TextIO | None) -> TextIO:
+    """``stream``; what is said goes nowhere where it was closed before this process began (``>&-``)."""
+    return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
+
+
 def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
     """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
 
@@ -78,7 +83,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         interrupted: what is said on Ctrl-C of what is kept.
     """
     # To the end of the process: a traceback is printed after everything else.
-    sys.stdout, sys.stderr = _Words(sys.stdout), _Words(sys.stderr)
+    sys.stdout, sys.stderr = _Words(_there(sys.stdout)), _Words(_there(sys.stderr))
     try:
         main()
     except ConnectorTaxError as error:

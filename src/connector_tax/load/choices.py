@@ -310,7 +310,8 @@ def _sweep(args: argparse.Namespace) -> Sweep | None:
         raise ConfigError(
             f"--find-rate {args.find_rate!r}: give LOW:HIGH in requests per second, such as 0.5:64."
         ) from error
-    if not colon or not LEAST_RATE_PER_S <= first < last <= MOST_RATE_PER_S:
+    # Rates that read alike would share a cell's name and its file.
+    if not colon or not LEAST_RATE_PER_S <= first < last <= MOST_RATE_PER_S or f"{first:g}" == f"{last:g}":
         raise ConfigError(
             f"--find-rate {args.find_rate!r}: give LOW:HIGH with LOW < HIGH, from {LEAST_RATE_PER_S:g} to {MOST_RATE_PER_S:,.0f}, such as 0.5:64."
         )

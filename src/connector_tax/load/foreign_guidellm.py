@@ -126,7 +126,6 @@ def _benchmark(version: str | None, found: _Benchmark) -> ForeignResult:
         },
         requests=SingleRequests(
             ttft_ms=known(r.time_to_first_token_ms for r in singles),
-            tpot_ms=known(r.inter_token_latency_ms for r in singles),
             e2e_ms=milliseconds(known(r.request_latency for r in singles)),
         )
         if singles

@@ -29,7 +29,7 @@ def _result(path: Path, summary: Summary, cell: LoadCell) -> ForeignResult:
         version=summary.version,
         load=cell.cell_id,
         completed=ok,
-        failed=cell.requests["window"] - ok,
+        failed=_window(path, cell) - ok,
         duration_s=cell.throughput.over_s,
         requests_per_s=cell.throughput.requests_per_s,
         output_tokens_per_s=cell.throughput.output_tokens_per_s,
@@ -42,13 +42,36 @@ def _result(path: Path, summary: Summary, cell: LoadCell) -> ForeignResult:
     )
 
 
+def _window(path: Path, cell: LoadCell) -> int:
+    """Requests of the window.
+
+    Raises:
+        ConfigError: the cell does not say.
+    """
+    if "window" not in cell.requests:
+        raise ConfigError(
+            f"{path}: cell {cell.cell_id[:40]!r} does not say how many requests its window has; is the file whole?"
+        )
+    return cell.requests["window"]
+
+
 def _requests(path: Path, cell: LoadCell) -> SingleRequests | None:
     """Of the completed ones alone, as in other tools' results; None where a request failed, since ours count it."""
-    if not path.exists() or cell.requests.get("ok", 0) != cell.requests["window"]:
+    ok = cell.requests.get("ok", 0)
+    # What a batch or a ramp has no interval for has none here either.
+    levels = [level for quantity in cell.latencies.values() for level in quantity.values()]
+    if any(level.point is not None and level.low is level.high is None for level in levels):
+        return None
+    if ok != cell.requests["window"]:
         return None
     try:
+        if not path.exists():
+            return None
         records = [RequestRecord.from_json(json.loads(line)) for line in lines_of(read_whole(path, 1 << 32))]
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(f"{path}: not what connector-tax load writes: {error}.") from error
-    found = latencies_ms(in_window(records, cell.window))
+    counted = in_window(records, cell.window)
+    if len(counted) != ok:
+        return None  # some of them are not in the file, and those that are would pass for all
+    found = latencies_ms(counted)
     return SingleRequests(tuple(found["ttft_ms"]), tuple(found["tpot_ms"]), tuple(found["e2e_ms"]))

@@ -229,8 +229,17 @@ def workers_for(
 
     Args:
         here: the server runs on this host, and is left half of its cores.
+
+    Raises:
+        ConfigError: so many as are asked for cannot share a closed loop.
     """
+    slots = _slots_of_fixed_numbers(cells)
     if load.workers is not None:
+        if slots is not None and slots % load.workers:
+            raise ConfigError(
+                f"--workers {load.workers}: {slots} requests in flight (--concurrency) cannot be divided evenly among them, so a fixed number "
+                "(--num-prompts) would not keep them all in flight. Give a number that divides it."
+            )
         return load.workers
     wanted = max(
         max(_tokens_per_s(s, c) / TOKENS_PER_WORKER_PER_S, in_flight(s) / IN_FLIGHT_PER_WORKER)
@@ -239,7 +248,16 @@ def workers_for(
     if load.sweep is not None:
         wanted = max(wanted, load.sweep.high_per_s * cells[0][1].mean_output_tokens / TOKENS_PER_WORKER_PER_S)
     room = len(cores) // 2 if here else len(cores) - 1
-    return max(1, min(ceil(wanted), room, MOST_WORKERS))
+    n = max(1, min(ceil(wanted), room, MOST_WORKERS))
+    return n if slots is None else next(k for k in range(n, 0, -1) if slots % k == 0)
+
+
+def _slots_of_fixed_numbers(cells: list[tuple[CellSpec, Content]]) -> int | None:
+    """Requests that a closed loop of a fixed number keeps in flight, of which each worker has a share; None for other cells."""
+    spec = cells[0][0]
+    if spec.num_requests is None or spec.arrival not in ("concurrency", "max_throughput"):
+        return None
+    return spec.inflight_cap if spec.concurrency is None else spec.concurrency
 
 
 def _tokens_per_s(spec: CellSpec, content: Content) -> float:

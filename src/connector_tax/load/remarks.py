@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from connector_tax.base.documents.load import Cut
+from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.cell import in_window
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 
@@ -15,13 +17,16 @@ MOST_CHARS = 200
 def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
     """Why the numbers are the client's or nobody's."""
     aborted, given_up = outcome.session.aborted, outcome.session.given_up
-    nothing = not any(r.status == "ok" for r in outcome.requests)
     failed = first_failure(outcome.requests)
     why = f": the first failed as {failed}" if failed is not None else ""
+    nothing = f"no request succeeded{why}" if not any(r.status == "ok" for r in outcome.requests) else None
+    if nothing is None and outcome.requests and not in_window(outcome.requests, outcome.window):
+        nothing = f"no request is counted: all {len(outcome.requests):,} were sent in the warm-up of {spec.warmup_s:g} s (--warmup)"
     return (
         *([f"ended early: {aborted}"] if aborted else []),
-        *([f"given up: {given_up}"] if given_up else []),
-        *([f"no request succeeded{why}"] if nothing else []),
+        # A server that does not keep up is what was measured, and has its flag.
+        *([f"given up: {given_up}"] if given_up and not outcome.window.overloaded else []),
+        *([nothing] if nothing else []),
         *(outcome.health.bottleneck or ()),
     )
 
@@ -45,7 +50,7 @@ def _late(outcome: CellOutcome) -> list[str]:
 def first_failure(requests: Sequence[RequestRecord]) -> str | None:
     """As a status and the text of its error; of what the client itself dropped none."""
     failed = next((r for r in requests if r.status not in ("ok", "dropped")), None)
-    return None if failed is None else f"{failed.status} ({(failed.error or '')[:MOST_CHARS]})"
+    return None if failed is None else f"{failed.status} ({printable(failed.error or '', MOST_CHARS)})"
 
 
 def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool) -> tuple[str, ...]:
@@ -64,7 +69,18 @@ def remarks_of(spec: CellSpec, outcome: CellOutcome, cut: Cut | None) -> tuple[s
     """In words for table and page. A client that was late is a remark, as its flag is in a campaign; one that was the bottleneck is not believed."""
     resent = sum(r.resends > 0 for r in outcome.requests)
     n = outcome.health.resends
+    dropped = sum(r.status == "dropped" for r in outcome.requests)
+    given_up = outcome.session.given_up if outcome.window.overloaded else None
     return (
+        *([f"given up: {given_up}"] if given_up else []),
+        *(
+            [
+                f"{dropped:,} of {len(outcome.requests):,} requests were not sent, since {spec.inflight_cap:,} were in flight, which is "
+                "the client's own cap (--inflight-cap)"
+            ]
+            if dropped
+            else []
+        ),
         *(
             [f"cut short: {cut.sent:,} of {cut.planned:,} requests were sent: {cut.why}"]
             if cut is not None

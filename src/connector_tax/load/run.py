@@ -34,7 +34,7 @@ from connector_tax.load.plan import (
     workers_for,
 )
 from connector_tax.load.server import measure_words, reach
-from connector_tax.load.sweep import find_rate, judge_cell
+from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed
 from connector_tax.load.table import cell_text, columns, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.descriptors import check_limit
@@ -68,8 +68,11 @@ class _Run:
             with self.interrupt.measuring():
                 cell, requests = self._measured(spec)
                 self.cells.append(cell)
-                print(cell_text(cell), flush=True)
-                self._write(spec, cell, requests)
+                try:
+                    print(cell_text(cell), flush=True)
+                finally:
+                    # Also where nobody reads any more.
+                    self._write(spec, cell, requests)
             kept = True
         except KeyboardInterrupt:
             if not kept:
@@ -168,6 +171,8 @@ def run(load: Load) -> int:
             f"a word is {form.tokens_per_word:.3g} prompt tokens at this server, and a prompt {form.template_tokens:.3g} more"
         )
     cells = list(cells_of(load, contents, form))
+    for earlier in load.out.glob("events_*.jsonl"):
+        earlier.unlink()
     here, cores = is_here(target), discover()
     workers = workers_for(load, cells, cores, here=here)
     specs = [replace(spec, workers=workers if workers > 1 else None) for spec, _ in cells]
@@ -199,6 +204,8 @@ def _search(running: _Run, content: Content, form: RequestForm, workers: int) ->
     load = running.load
     assert load.sweep is not None
 
+    judged: list[Judged] = []
+
     def judge(rate_per_s: float) -> Judged | str:
         spec = cell_of(load, content, rate_per_s, form)
         spec = replace(spec, workers=workers if workers > 1 else None)
@@ -206,10 +213,20 @@ def _search(running: _Run, content: Content, form: RequestForm, workers: int) ->
         cell = running.measure(spec)
         if cell.not_believed:
             return "; ".join(cell.not_believed)
-        return judge_cell(cell, rate_per_s, load.slo)
+        if unknown := never_observed(cell, load.slo):
+            return f"no answer has a {unknown}, which a limit is of"
+        judged.append(judge_cell(cell, rate_per_s, load.slo))
+        return judged[-1]
 
     unit = "requests/s" if load.sessions is None else "sessions/s"
-    running.search = find_rate(load.sweep, judge, unit)
+    try:
+        running.search = find_rate(load.sweep, judge, unit)
+    except KeyboardInterrupt:
+        # What is known by now is an answer as well.
+        running.search = found_of(judged, "interrupted", unit)
+        print(f"\n{found_text(running.search)}", flush=True)
+        running.write_summary()
+        raise
     running.write_summary()
 
 
@@ -267,7 +284,11 @@ def check_places(out: Path) -> None:
         ConfigError: a folder stands where a file is to be written.
     """
     names = ("summary.json", "summary.csv", "load.html")
-    for path in (*(out / name for name in names), *sorted(out.glob("requests_*.jsonl"))):
+    for path in (
+        *(out / name for name in names),
+        *sorted(out.glob("requests_*.jsonl")),
+        *sorted(out.glob("events_*.jsonl")),
+    ):
         if path.is_dir():
             raise ConfigError(
                 f"--out {out}: {path.name} is a folder there. Move it away, or give another --out."

@@ -8,6 +8,7 @@ import httpx
 
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import printable
 from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target, target_of
 from connector_tax.base.redaction import excerpt
 from connector_tax.load.arguments import DEFAULT_KEY
@@ -55,7 +56,7 @@ def reach(access: Access) -> Target:
     if access.model is None:
         if len(served) != 1:
             raise ConfigError(
-                f"--model is missing: {access.base_url} serves {', '.join(served) or 'nothing'}."
+                f"--model is missing: {access.base_url} serves {printable(', '.join(served)) or 'nothing'}."
             )
         return _with_model(target, served[0])
     if access.model not in served:
@@ -107,13 +108,14 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
         body["prompt"] = text
     try:
         with _client(target) as client:
-            answer = client.post(f"{target.base_url}{ENDPOINTS[form.api]}", json=body)
+            url = f"{target.base_url}{ENDPOINTS[form.api]}"
+            answer = direct.whole(client, "POST", url, within_s=ASK_WITHIN_S, json=body)
             answer.raise_for_status()
             found = answer.json()["usage"]["prompt_tokens"]
             if type(found) is not int or found < 1:
                 raise ValueError(f"prompt_tokens is {found!r}")
             return found
-    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage ({excerpt(str(error), 200)}). Prompts of a "
             "wanted length cannot be made; give --prompts, or mend the server."
@@ -123,7 +125,7 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
 def _models(target: Target, said: str) -> list[str]:
     try:
         with _client(target) as client:
-            answer = client.get(f"{target.base_url}/v1/models")
+            answer = direct.whole(client, "GET", f"{target.base_url}/v1/models", within_s=ASK_WITHIN_S)
         if answer.status_code in (401, 403):
             raise ConfigError(
                 f"--base-url {said}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "

@@ -46,10 +46,15 @@ def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = 
                 low = rate
             elif answer is not None:
                 high = rate
-    return _found(judged, stopped, unit)
+    return found_of(judged, stopped, unit)
 
 
-def _found(judged: list[Judged], stopped: str | None, unit: str) -> Found:
+def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
+    """What the rates that were judged come to.
+
+    Args:
+        stopped: why the search ended early.
+    """
     failed = [j.rate_per_s for j in judged if not j.holds]
     border = min(failed, default=math.inf)
     held = [j.rate_per_s for j in judged if j.holds]
@@ -61,6 +66,14 @@ def _found(judged: list[Judged], stopped: str | None, unit: str) -> Found:
         stopped=stopped,
         unit=unit,
     )
+
+
+def never_observed(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
+    """A latency that a limit is of and no answer of a served cell has, as one token has no TPOT; None where each was seen."""
+    if "overloaded" in cell.flags or not cell.requests["ok"]:
+        return None
+    names = (m.metric for m in limits if cell.latencies[f"{m.metric}_ms"][percentile_name(m.q)].n == 0)
+    return next((name.upper() for name in names), None)
 
 
 def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...]) -> Judged:

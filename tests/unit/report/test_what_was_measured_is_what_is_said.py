@@ -189,7 +189,8 @@ def test_what_launches_differ_by_has_the_digits_that_tell_it_from_nothing(
 def test_fewer_answers_than_plain_gave_are_no_prompts_without_an_answer() -> None:
     row = {"verdict": "failed", "n_failed": 0, "n_prompts": 1}
     assert (
-        _sentence(row) == "answered 1 prompts of the accuracy pass, and not as many as plain's first launch"
+        _sentence(row)
+        == "its accuracy pass has 1 answers, and that of plain's first launch another number of them"
     )
 
 

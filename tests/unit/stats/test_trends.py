@@ -61,9 +61,9 @@ def test_a_sequence_that_falls_is_not_said_to_go_up_and_down(values: tuple[float
 
 
 def test_one_length_is_no_average() -> None:
-    found = trend_of(grid({(4, 20): "died", (2, 30): "it was not measured"}), queueing_allowed=False)
+    found = trend_of(grid({(4, 20): "died", (2, 30): "it has no cell that counts"}), queueing_allowed=False)
     assert averaged_text(found, "output") == (
-        "at output length 10 alone (20 left out: at 4 tokens died; 30 left out: at 2 tokens it was not measured)"
+        "at output length 10 alone (20 left out: at 4 tokens died; 30 left out: at 2 tokens it has no cell that counts)"
     )
     assert averaged_text(trend_of(grid({}), queueing_allowed=False), "input") == (
         "averaged over input lengths 10, 20, 30"
@@ -81,7 +81,7 @@ def test_a_length_that_shares_nothing_with_the_others_is_lost() -> None:
     lost = {(1, 10): "x", (1, 20): "x", (2, 30): "y", (4, 30): "y"}
     found = trend_of(grid(lost), queueing_allowed=False)
     assert found.averaged_over == (10, 20)
-    assert found.lost == {1: "its taxes are at 30 tokens, where the other lengths lack theirs"}
+    assert found.lost == {1: "its taxes are at 30 tokens, where not every other length has one"}
 
 
 def test_a_shape_that_did_not_keep_up_counts_where_a_length_would_else_be_lost() -> None:

@@ -151,9 +151,11 @@ def _of_connectors(
     if earlier:
         lowest = min(knees[c] for c in earlier)
         first = [clean(c.label, 40) for c in earlier if knees[c] == lowest]
+        below = {r for rates in measured.values() for r in rates if r < lowest}
+        gaps = any(below - measured[c] for c in earlier if knees[c] == lowest)
         parts.append(
             f"{len(earlier)} of {len(connectors)} connectors {'saturates' if len(earlier) == 1 else 'saturate'} {when}, "
-            f"{listing(first, len(first))} first at {rate(lowest)}"
+            f"{listing(first, len(first))} first at {rate(lowest)}{', as far as measured' if gaps else ''}"
         )
     if not unknown:
         return f"; {parts[0]}" if parts else f", and no connector saturates {when}"

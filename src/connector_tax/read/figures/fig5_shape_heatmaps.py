@@ -106,9 +106,10 @@ def _grids(aggregate: Aggregate) -> dict[str, Grid]:
         row = standing_tax(aggregate, measured)
         if interval(row) is not None:
             grids.setdefault(str(row.get("config")), {})[shape] = row
+    there = {(shape, number(row.get("rate_per_s"))) for shape, row in own}
     for config, row in main_taxes(aggregate, **keys).items():
         at = _shape(row)
-        if at is not None and at in {shape for shape, _ in own}:
+        if at is not None and (at, number(row.get("rate_per_s"))) in there:
             grids.setdefault(config, {}).setdefault(at, row)
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {c: grids[c] for c in sorted(grids, key=lambda c: place.get(c, len(place)))}
@@ -291,6 +292,8 @@ def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
         # Phase B ran at the rates of its day; where they were worked out anew since, ref_safe may be another.
         other = rates and at is not None and rates != [at]
         return f"at {rate(rates[0])}, and not at {safe}" if other else f"at {safe}"
+    if at is not None and rates[-1] > at:
+        return f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}, and not at {safe} in all"
     return (
         f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}: {safe} where every configuration holds the shape, else a lower "
         "one, the same for all configurations"

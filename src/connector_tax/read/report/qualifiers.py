@@ -117,9 +117,13 @@ def last_look(cell: Mapping[str, Any]) -> list[str]:
     return [f"ended at the look of {looks[-1].get('n_planned')}: {', '.join(widths)}"]
 
 
-def knee_text(knee: float, above: list[float]) -> str:
-    """Not monotonic: what fired at the lower rate may have been chance."""
-    return rate(knee) + (f"; not at {listing([rate(r) for r in above], 9)}" if above else "")
+def knee_text(knee: float, above: list[float], gaps: str = "") -> str:
+    """Not monotonic: what fired at the lower rate may have been chance.
+
+    Args:
+        gaps: of ``as_far_as_measured``.
+    """
+    return rate(knee) + gaps + (f"; not at {listing([rate(r) for r in above], 9)}" if above else "")
 
 
 def outputs_view(aggregate: Aggregate) -> list[Text]:

@@ -49,6 +49,8 @@ def _spread_words(spread: Interval) -> str:
     texts = digits_apart(known, lambda _: 1, no_zero=(spread.low or 0.0) > 0)
     point, low, high = (f"{text}%" for text in texts)
     beyond = "(standard deviation) beyond what their requests explain"
+    if spread.high == 0:
+        return "no more than their requests explain."
     if low == point:
         return f"up to {high} {beyond}, perhaps by nothing."
     return f"{point} [{low}, {high}] {beyond}."

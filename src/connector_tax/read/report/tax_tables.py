@@ -78,6 +78,7 @@ def reference_table(aggregate: Aggregate, reference: str) -> Text | None:
                 "label": label_of(aggregate, c),
                 "id": c,
                 "note": _whose(
+                    [n for n, found in zip(names, columns.values(), strict=True) if c in found],
                     [found[c] for found in columns.values() if c in found],
                     [told.get((c, m), {}) for m, found in columns.items() if c in found],
                 ),
@@ -96,28 +97,27 @@ def _column_names(columns: Mapping[str, Any]) -> list[str]:
     return [apart.get(m, TAX_COLUMNS[m]) for m in columns]
 
 
-def _whose(own: list[Mapping[str, Any]], told: list[Mapping[str, Any]]) -> str:
-    """Once per row: whose launch stands in for Phase A's, and why.
+def _whose(names: list[str], own: list[Mapping[str, Any]], told: list[Mapping[str, Any]]) -> str:
+    """Once per row: whose launch stands in for Phase A's, in which columns where not in all, and why.
 
     Args:
-        own: the taxes of one configuration that have a number.
+        names: of the columns in which it has a number.
+        own: the taxes of one configuration there.
         told: of each, what Phase A's cell says.
     """
     found: dict[str, list[str]] = {}
-    for row, of_phase_a in zip(own, told, strict=True):
+    for name, row, of_phase_a in zip(names, own, told, strict=True):
         if row.get("blocks") is None and (instead := stands_in(row)):
             reason = str(of_phase_a.get("reason") or "")
-            columns = found.setdefault(f"{instead}, since {reason}" if reason else instead, [])
-            columns.append(TAX_COLUMNS[str(row.get("metric"))])
+            found.setdefault(f"{instead}, since {reason}" if reason else instead, []).append(name)
     # What goes without a reason, as hooks that plain has none of do, follows the others of its row.
-    kept = {
-        note: columns
+    for note in list(found):
+        if others := [o for o in found if o.startswith(f"{note}, since ")]:
+            found[others[0]] += found.pop(note)
+    return "; ".join(
+        note if len(columns) == len(own) else f"{', '.join(sorted(columns, key=names.index))} {note}"
         for note, columns in found.items()
-        if not any(other.startswith(f"{note}, since ") for other in found)
-    }
-    # Beside columns over blocks the note is of the others alone.
-    mixed = any(row.get("blocks") is not None for row in own)
-    return "; ".join(f"{', '.join(columns)} {note}" if mixed else note for note, columns in kept.items())
+    )
 
 
 def about_taxes(aggregate: Aggregate, tables: list[Text]) -> list[str]:

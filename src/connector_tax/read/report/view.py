@@ -160,8 +160,9 @@ def _configs(aggregate: Aggregate) -> list[Text]:
                 "reason": config.reason,
                 "install": str(mapping(raw.get(config.id)).get("install") or ""),
                 "cells": f"{sum(map(usable, cells))} of {len(cells)} usable" if cells else "none",
-                "saturation": knee_text(knee, non_monotonic(aggregate, config.id))
-                + as_far_as_measured(aggregate, config.id, knee)
+                "saturation": knee_text(
+                    knee, non_monotonic(aggregate, config.id), as_far_as_measured(aggregate, config.id, knee)
+                )
                 if knee is not None
                 else _without_knee(aggregate, config.id, measured),
             }

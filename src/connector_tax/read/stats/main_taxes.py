@@ -34,6 +34,7 @@ from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
+PARTS_OF_A_STEP = ("callback_p50_us", "unexplained_us")
 Key = tuple[str, AnyReference, float, Metric]
 
 
@@ -119,12 +120,15 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
 
 
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
-    """``best``, with hooks of the launch whose median step they are a part of: plain has none, so theirs is known without it."""
+    """``best``, with both parts of the launch whose median step they are parts of.
+
+    Each may be known where the step is not, hooks without plain's cell, or be lost where it is known, in a launch that heard no hooks.
+    """
     measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
     found = dict(best)
-    for (config, name, rate, metric), hooks in best.items():
+    for (config, name, rate, metric), part in best.items():
         step = best.get((config, name, rate, "step_p50_us"))
-        if metric == "callback_p50_us" and step is not None and not step.lost and step.phase != hooks.phase:
+        if metric in PARTS_OF_A_STEP and step is not None and not step.lost and step.phase != part.phase:
             own = measured[config, step.phase, step.spec.cell_id, metric]
             found[config, name, rate, metric] = replace(own, reference=name)
     return found

@@ -99,7 +99,7 @@ def _position(reference: Output, other: Output) -> int | None:
 def _sentence(row: Outputs) -> str:
     if row.verdict == "failed" or row.first_difference is None:
         if not row.n_failed:
-            return f"answered {row.n_prompts} prompts of the accuracy pass, and not as many as plain's first launch"
+            return f"its accuracy pass has {row.n_prompts} answers, and that of plain's first launch another number of them"
         return f"{row.n_failed} of {row.n_prompts} prompts of the accuracy pass were not answered"
     first = row.first_difference
     where = f"prompt {first.prompt}" + (f", token {first.token}" if first.token is not None else "")

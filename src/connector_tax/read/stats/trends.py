@@ -160,7 +160,7 @@ def _why_lost(
     grid: Mapping[tuple[int, int], ShapeTax], length: int, others: list[int], there: set[int]
 ) -> str:
     if there:
-        return f"its taxes are at {_listed(sorted(there))} tokens, where the other lengths lack theirs"
+        return f"its taxes are at {_listed(sorted(there))} tokens, where not every other length has one"
     reasons = dict.fromkeys(_reason(grid.get((length, o))) for o in others)
     return "; ".join(reasons)
 
@@ -182,7 +182,7 @@ def _why_left_out(
 
 def _reason(shape: ShapeTax | None) -> str:
     if shape is None:
-        return "it was not measured"
+        return "it has no cell that counts"
     return shape.why_not or "plain or the connector did not keep up"
 
 
@@ -217,7 +217,7 @@ def _rates(rates_per_s: tuple[float, ...]) -> str:
 
 
 def averaged_text(trend: Trend, length_name: str) -> str:
-    """``averaged over output lengths 64, 256 (1024 left out: at 32768 prompt tokens it was not measured)``, ``at output length 64 alone``.
+    """``averaged over output lengths 64, 256 (1024 left out: at 32768 prompt tokens it has no cell that counts)``, ``at output length 64 alone``.
 
     Args:
         length_name: of the lengths that were averaged over: ``input`` or ``output``.

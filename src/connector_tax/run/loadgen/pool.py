@@ -21,6 +21,8 @@ STOP_WAIT_S = 2.0
 # From a worker's start to its first word: an interpreter and its imports.
 UP_WITHIN_S = 60.0
 POLL_MS = 50
+# Beside it a socket's path has ``/ct-xxxxxxxx/`` and the numbers of worker and generation.
+MOST_FOLDER_BYTES = 80
 
 
 @dataclass(slots=True)
@@ -145,8 +147,9 @@ def _environment() -> dict[str, str]:
 @contextmanager
 def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPool]:
     """Workers for the time of the body; their sockets lie in a folder that only this user may enter."""
-    # mkdtemp makes it 0700. The path of a socket may have 107 bytes, so it is not under results/.
-    with tempfile.TemporaryDirectory(prefix="ct-") as folder:
+    # mkdtemp makes it 0700. The path of a socket may have 107 bytes, so it is not under results/, and under no TMPDIR that is as long.
+    short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
+    with tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp") as folder:  # nosec B108  # made by mkdtemp
         pool = WorkerPool(n, Path(folder), placement)
         try:
             yield pool

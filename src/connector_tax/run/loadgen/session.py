@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic_ns, thread_time_ns
 
 from connector_tax.base.errors import EngineError
+from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.target import Target
 from connector_tax.base.units import s_to_ns
@@ -281,6 +282,9 @@ class _Cell:
             return self._living() <= self._heard.finished.keys()
 
         deadline_ns = t_stop_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
+        if self._spec.num_requests is not None and self._given_up is None:
+            # All of a batch is sent at T0: what bounds a fixed number is the time of its cell.
+            deadline_ns = max(deadline_ns, self._protocol.give_up_ns)
         while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
             self._poll_abort(monotonic_ns())
             self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
@@ -291,7 +295,7 @@ class _Cell:
         elif self._given_up is not None:
             self._tell(Abandon("aborted", f"given up: {self._given_up}"))
         else:
-            reason = f"unfinished {self._spec.drain_timeout_s:g} s after the last send"
+            reason = f"unfinished {(deadline_ns - t_stop_ns) / 1e9:.3g} s after the last send"
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.finished)
@@ -318,7 +322,7 @@ class _Cell:
                         self._protocol.dropped(ended.t_sched_ns)
                     else:
                         ok = ended.status == "ok"
-                        failure = "" if ok else f"{ended.status} ({(ended.error or '')[:200]})"
+                        failure = "" if ok else f"{ended.status} ({printable(ended.error or '', 200)})"
                         self._protocol.ended(ended.t_sched_ns, ok, end_ns, failure)
             elif isinstance(message, Ready):
                 self._heard.ready.add(index)

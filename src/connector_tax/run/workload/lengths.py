@@ -27,6 +27,8 @@ from connector_tax.base.units import is_number
 # Drawn so many at a time, always whole blocks, so that a longer cell draws the same first lengths.
 BLOCK = 1024
 MOST_TOKENS = 10_000_000
+# Of such a number; Python refuses to read one of thousands of digits.
+MOST_DIGITS = 12
 # Prompts so long are megabytes each; whoever asks for a distribution without an end means less.
 WITHOUT_END = 1_000_000
 
@@ -134,7 +136,9 @@ def _of_file(text: str, path: Path) -> Distribution:
         lines = read_whole(path).decode().split()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"lengths {text!r}: {path} cannot be read ({error}).") from error
-    wrong = next((line for line in lines if not is_number(line) or not 1 <= int(line) <= MOST_TOKENS), None)
+    wrong = next(
+        (x for x in lines if len(x) > MOST_DIGITS or not is_number(x) or not 1 <= int(x) <= MOST_TOKENS), None
+    )
     if wrong is not None or not lines:
         found = "holds nothing" if wrong is None else f"has {wrong[:40]!r}"
         raise ConfigError(f"lengths {text!r}: {path} {found}; one whole number of tokens per line is wanted.")

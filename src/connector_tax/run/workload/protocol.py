@@ -149,11 +149,14 @@ class CellProtocol:
     def gives_up(self, now_ns: int) -> str | None:
         """Why the cell ends now and leaves what is in flight; None where it does not."""
         if self.overloaded(now_ns):
-            return "the cell ended behind a growing queue"
+            return self._queue.words(self.spec.inflight_cap)
         if self.refused():
             last = f", the last as {self._last_failure}" if self._last_failure else ""
             return f"{self._failed_in_a_row} requests failed in a row{last}"
         silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
+        if self._finite:
+            # It has no window to go by; how long a request may take is said.
+            silent_s = max(silent_s, self.spec.asked.timeout_s or self.spec.max_cell_s)
         if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
             return f"no request ended in {self.spec.warmup_s + silent_s:g} s"
         return None
@@ -235,6 +238,12 @@ class _Queue:
         # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
         waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
         return self._behind(sent) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
+
+    def words(self, inflight_cap: int) -> str:
+        """What an overloaded cell is given up for. A queue that nobody saw grow is not said to."""
+        if self.dropped and not queue_grows(self.waiting):
+            return f"{self.dropped} arrivals found {inflight_cap} requests in flight, the client's cap, and were dropped"
+        return "the cell ended behind a growing queue"
 
     def unjudged(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
         """Fewer completions than were sent, something that waits, and a window too short to say whether it grows."""
