@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, Change, _step_lines, campaign_config, fail
 from cache_levels import measure_levels
 from virtual_gpus import IDENTITY
@@ -21,7 +22,6 @@ from connector_tax.base.plan import cells_of
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.steptime.writer import HOOKS
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 
 STACK = "multi_mooncake_lmcache"
 CONNECTORS = ["plain", "noop_connector", "mooncake_both", "nixl_both", "lmcache_only", STACK]
@@ -74,7 +74,7 @@ class Mutation:
         campaign.measure_everything()
         if self.then is not None:
             self.then(campaign)
-        found: dict[str, Any] = json.loads(json.dumps(aggregate(read_campaign(root))))
+        found: dict[str, Any] = aggregate_json(read_campaign(root))
         if self.told is not None:
             self.told(found)
         return found

@@ -17,9 +17,9 @@ from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.page import build_report
-from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from analysed import aggregate_json
 from builders import DATE, Campaign, campaign_config
 from hostile import COMMANDS, DOCUMENTS, IRREGULAR, KINDS, PATHS, put, watched
 
@@ -147,7 +147,7 @@ def test_a_hostile_document_is_a_problem_or_a_message(copied: Path, tmp_path: Pa
         try:
             data = read_campaign(copied)
             fleet_settings(data, "noop_connector")
-            found = aggregate(data)
+            found = aggregate_json(data)
             text = json.dumps(found, allow_nan=False)
             usable = [c for c in found["cells"] if c["usable"]]
             assert len(usable) == 2 or found["problems"]
@@ -166,7 +166,7 @@ def test_a_receipt_of_a_cell_elsewhere_costs_itself(copied: Path, cell_id: str) 
     receipt = json.loads(path.read_text())
     receipt["cells"].append({"cell_id": cell_id, "files": {}})
     path.write_text(json.dumps(receipt))
-    found = aggregate(read_campaign(copied))
+    found = aggregate_json(read_campaign(copied))
     assert [c["usable"] for c in found["cells"]] == [True, True]
     said = {p["what"] for p in found["problems"] if p["where"] == f"{RUN}/receipt.json"}
     remedy = "Remove it and start again; cells are kept."

@@ -94,9 +94,9 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(project: Project, t
         for found in pool.map(partial(rehearsed_day, config, tmp_path), range(30)):
             for metric in held:
                 tax = found["mooncake_both", metric]
-                held[metric] += tax["low"] <= truth[metric] <= tax["high"]
-                missed += tax["verdict"] != "tax"
-                false_alarms += found["noop_connector", metric]["verdict"] != "no_tax_found"
+                held[metric] += tax.low <= truth[metric] <= tax.high
+                missed += tax.verdict != "tax"
+                false_alarms += found["noop_connector", metric].verdict != "no_tax_found"
     # Binomial(30, 0.95) lies below 25 once in 1,800 times.
     assert min(held.values()) >= 25, held
     assert missed == 0, missed

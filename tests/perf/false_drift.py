@@ -37,7 +37,7 @@ def false_share(blocks: int, block_sd: float, campaigns: int, confidence: float)
     for _ in range(campaigns):
         line = drift(campaign(blocks, block_sd, rng), [f"r{b}" for b in range(blocks)], confidence)
         assert line is not None, "every block has both plains"
-        false += not line["change"]["low"] <= 0 <= line["change"]["high"]
+        false += not line.change.low <= 0 <= line.change.high
     return false / campaigns
 
 

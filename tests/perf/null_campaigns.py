@@ -28,6 +28,7 @@ from scipy import optimize
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.aggregate import Aggregate, BlockTax
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
 from connector_tax.base.records.cell import CellSpec, Phase
@@ -118,7 +119,7 @@ class Rehearsed:
             yield spec, replace(cell, steps=[])
 
 
-def analysed(root: Path, design: Design, seed: int) -> dict[str, Any]:
+def analysed(root: Path, design: Design, seed: int) -> Aggregate:
     config = configured(seed, design.changes)
     campaign = Rehearsed(root, config, seed, design)
     rates: ReferenceRates | None = None
@@ -128,23 +129,24 @@ def analysed(root: Path, design: Design, seed: int) -> dict[str, Any]:
         if phase == "a":
             document = select_reference_rates(read_campaign(root, phases=("a",), steps=False))
             write_json(campaign.folder.reference_rates, document)
-            rates = ReferenceRates.of_document(document)
+            rates = document.rates
     value = aggregate(read_campaign(root, steps=False))
-    assert value["problems"] == [], value["problems"]
+    assert not value.problems, value.problems
     return value
 
 
-def one_campaign(design: Design, seed: int) -> tuple[float, dict[tuple[str, str], dict[str, Any]]]:
+def one_campaign(design: Design, seed: int) -> tuple[float, dict[tuple[str, str], BlockTax]]:
     """ref_safe, and (connector, metric) -> its tax over blocks."""
     with tempfile.TemporaryDirectory() as folder:
         value = analysed(Path(folder), design, seed)
     taxes = {
-        (tax["config"], entry["metric"]): tax
-        for entry in value["repeats"]
-        if entry["reference"] == "ref_safe"
-        for tax in entry["taxes"]
+        (tax.config, entry.metric): tax
+        for entry in value.repeats
+        if entry.reference == "ref_safe"
+        for tax in entry.taxes
     }
-    return value["reference_rates"]["ref_safe_per_s"], taxes
+    assert value.reference_rates is not None
+    return value.reference_rates.ref_safe_per_s, taxes
 
 
 def mean_log_p90(specs: tuple[CellSpec, ...], connector: ConnectorCosts, launches: int) -> Any:
@@ -212,9 +214,9 @@ def main() -> None:
         f"{n} campaigns of config/config.yaml{f' with {changes}' if changes else ''}, launches differ by {COSTS.launch_cv:.0%}; ref_safe (req/s): "
         + ", ".join(f"{r:g} in {sum(rate == r for rate, _ in found)}" for r in safe)
     )
-    blocks = sorted({tax["n"] for _, taxes in found for tax in taxes.values()})
+    blocks = sorted({tax.n for _, taxes in found for tax in taxes.values()})
     print(f"blocks behind a tax: {', '.join(map(str, blocks))}")
-    wrong = {m: [taxes[FREE, m]["verdict"] != "no_tax_found" for _, taxes in found] for m in METRICS}
+    wrong = {m: [taxes[FREE, m].verdict != "no_tax_found" for _, taxes in found] for m in METRICS}
     for metric, verdicts in wrong.items():
         print(f"no cost:            a tax or gain of {metric}: {share(verdicts)}")
     print(
@@ -223,8 +225,8 @@ def main() -> None:
     for connector, truth in truths.items():
         for metric, value in truth.items():
             taxes = [t[connector, metric] for _, t in found]
-            held = [t["low"] <= value <= t["high"] for t in taxes]
-            widths = np.median([np.log1p(t["high"]) - np.log1p(t["low"]) for t in taxes]) / 2
+            held = [t.low <= value <= t.high for t in taxes]
+            widths = np.median([np.log1p(t.high) - np.log1p(t.low) for t in taxes]) / 2
             print(
                 f"step x {factors[connector]:.4f}: true tax of {metric} {value:6.2%}: held {share(held)}, "
                 f"found {share([t['verdict'] == 'tax' for t in taxes])}, median half-width {widths:.1%}"

@@ -1,6 +1,5 @@
 """A thinned campaign gives the numbers of the whole one, says what is not in it, and is read by everything that reads a campaign."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_json
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import Campaign
 
 
@@ -33,7 +32,7 @@ def thinned(whole: Campaign, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _aggregate(root: Path) -> dict[str, Any]:
-    return dict(json.loads(json.dumps(aggregate(read_campaign(root)))))
+    return dict(aggregate_json(read_campaign(root)))
 
 
 def test_every_latency_and_verdict_is_that_of_the_whole_campaign(whole: Campaign, thinned: Path) -> None:

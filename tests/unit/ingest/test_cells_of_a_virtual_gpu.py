@@ -12,12 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.documents.cell import cell_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import ENGINE, ROOT, Campaign, reseal
 from virtual_gpus import CLOCK, IDENTITY, clocked_campaign, model_in
 
@@ -49,12 +51,12 @@ def test_cells_are_usable_and_belong_to_the_campaign(campaign: Campaign) -> None
 
 
 def test_what_the_clock_went_by_is_in_the_aggregate(campaign: Campaign) -> None:
-    found = json.loads(json.dumps(aggregate(read_campaign(campaign.root))))
+    found = aggregate_json(read_campaign(campaign.root))
     assert found["provenance"]["virtual_gpu"] == IDENTITY
     assert found["provenance"]["engine_kind"] == "virtual_gpu"
     assert {c["health"]["device_clock"]["late_share"] for c in found["cells"]} == {0.0051}
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
-    table = list(csv.DictReader(io.StringIO(aggregate_csv(found))))
+    table = list(csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(found)))))
     assert {row["device_slack_p10_us"] for row in table} == {"7000.0"}
     assert {row["device_late_share"] for row in table} == {"0.0051"}
 

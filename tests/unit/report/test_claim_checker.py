@@ -14,11 +14,11 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import read_json
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate as aggregated
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from alterations import SHARES_OF, alterations, shares
+from analysed import aggregate_json
 from claim_numbers import estimate, misread
 from claim_verdicts import disagreements
 from claims import ONE_LAUNCH, PageReader, faults
@@ -49,7 +49,7 @@ def test_the_page_of_the_rehearsed_demo(tmp_path: Path) -> None:
 def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("published") / "virtual-h200"
     shutil.copytree(PUBLISHED, root)
-    return aggregated(read_campaign(root))
+    return aggregate_json(read_campaign(root))
 
 
 def test_the_page_of_the_published_campaign(published: dict[str, Any]) -> None:

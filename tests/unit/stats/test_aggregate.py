@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import to_json
 from connector_tax.read.ingest import CellData, read_campaign
-from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
 from connector_tax.read.stats.cells import estimate_cells, no_kinds
+from connector_tax.read.stats.table import aggregate_csv
 from connector_tax.read.stats.taxes import taxes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config, fail
 
 CONFIG = campaign_config(**SMALL)
@@ -33,7 +35,7 @@ TAXED = {
 
 
 def analysed(campaign: Campaign) -> dict[str, Any]:
-    value = aggregate(read_campaign(campaign.root))
+    value = aggregate_json(read_campaign(campaign.root))
     to_json(value)  # refuses NaN and infinity
     return value
 
@@ -141,7 +143,7 @@ def test_a_sound_campaign_passes_the_checklist(whole: tuple[Campaign, dict[str, 
 
 def test_the_csv_has_a_row_for_each_cell(whole: tuple[Campaign, dict[str, Any]]) -> None:
     value = whole[1]
-    rows = list(csv.DictReader(io.StringIO(aggregate_csv(value))))
+    rows = list(csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(value)))))
     assert len(rows) == len(value["cells"])
     row = next(r for r in rows if (r["config"], r["phase"], r["rate_per_s"]) == ("mooncake_both", "a", "8.0"))
     (tax,) = taxes(value, config="mooncake_both", metric="ttft_p90", phase="a", reference="ref_safe")
@@ -157,7 +159,8 @@ def test_the_csv_has_steps_hooks_and_what_fired(tmp_path: Path) -> None:
     campaign.measure("nixl_both", "a")
     value = analysed(campaign)
     rows = {
-        (r["config"], float(r["rate_per_s"])): r for r in csv.DictReader(io.StringIO(aggregate_csv(value)))
+        (r["config"], float(r["rate_per_s"])): r
+        for r in csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(value))))
     }
     own, cell = (
         rows["nixl_both", 4.0],
@@ -219,7 +222,7 @@ def test_a_campaign_with_nothing_in_it_is_analysed_too(tmp_path: Path) -> None:
     assert (value["cells"], value["taxes"], value["reference_rates"]) == ([], [], None)
     assert {h["outcome"] for h in value["hypotheses"]} == {"not testable"}
     assert "plain has no usable Phase A cell" in value["problems"][0]["what"]
-    assert aggregate_csv(value).strip() == ""
+    assert aggregate_csv(aggregate_of(value)).strip() == ""
 
 
 @pytest.fixture
@@ -321,7 +324,7 @@ def test_intervals_hold_the_truth_about_as_often_as_promised(tmp_path: Path) -> 
                     low, high = tax.estimate.interval(0.95)
                     assert low is not None and high is not None
                     missed[tax.metric] += not low <= truths[config] <= high
-                    called += config == "nixl_both" and tax.to_json(0.95)["verdict"] != "no_tax_found"
+                    called += config == "nixl_both" and tax.row(0.95).verdict != "no_tax_found"
     assert max(missed.values()) < 9, missed
     assert called < 6
 

@@ -12,14 +12,15 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from connector_tax.base.config.model import PhaseCConfig, SessionFile
+from connector_tax.base.documents.aggregate import SCHEMA_VERSION
 from connector_tax.base.files import to_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.figures.draw_all import AGGREGATE_SCHEMA
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import SCHEMA_VERSION, aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config, fail
 from cache_levels import measure_levels
 
@@ -130,7 +131,7 @@ def half(root: Path) -> Campaign:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    value = aggregate(read_campaign(everything(tmp_path_factory.mktemp("everything")).root))
+    value = aggregate_json(read_campaign(everything(tmp_path_factory.mktemp("everything")).root))
     assert all(
         value[k]
         for k in ("repeats", "host_drift", "power", "observer_effect", "growth", "attribution", "outputs")
@@ -154,7 +155,7 @@ def test_it_is_true_of_a_campaign_with_everything_in_it(whole: dict[str, Any]) -
 )
 def test_it_is_true_of_a_campaign_that_is(build: Callable[[Path], Campaign], tmp_path: Path) -> None:
     """``campaign``: with nothing measured in it."""
-    assert complaints(aggregate(read_campaign(build(tmp_path).root))) == []
+    assert complaints(aggregate_json(read_campaign(build(tmp_path).root))) == []
 
 
 def test_it_is_true_of_what_the_door_writes(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ OWN = table(
 
 
 def found(own: StepTable = OWN, plain: StepTable = PLAIN) -> dict[str, Any]:
-    entry = attribute(own, plain, seed=1, name="x", confidence=0.95)
+    entry = attribute(own, plain, seed=1, name="x", cell_id="r1", confidence=0.95)
     assert entry is not None
     return entry
 
@@ -64,7 +64,7 @@ def found(own: StepTable = OWN, plain: StepTable = PLAIN) -> dict[str, Any]:
 def test_the_parts_add_up_to_the_difference() -> None:
     """schedule(): 50 - 4 against 40; update: 45 - 6 against 30; between: 1005 - 28 against 930."""
     entry = found()
-    parts = {p["part"]: p["point"] for p in entry["parts"]}
+    parts = {p.part: p.point for p in entry.parts}
     assert parts == {
         "scheduler_hooks": 10.0,
         "worker_hooks": 28.0,
@@ -72,30 +72,30 @@ def test_the_parts_add_up_to_the_difference() -> None:
         "update": 9.0,
         "round_trip": 47.0,
     }
-    assert sum(parts.values()) == entry["difference_us"]["point"] == 100.0
-    assert entry["in_hooks_share"]["point"] == pytest.approx(0.38)
-    assert entry["in_hooks_share"]["low"] <= 0.38 <= entry["in_hooks_share"]["high"]
+    assert sum(parts.values()) == entry.difference_us.point == 100.0
+    assert entry.in_hooks_share.point == pytest.approx(0.38)
+    assert entry.in_hooks_share.low <= 0.38 <= entry.in_hooks_share.high
 
 
 def test_a_difference_that_may_be_nothing_has_no_share() -> None:
     """+75 [-55, +194] us is no whole of which hooks could take 78 %."""
-    assert found(PLAIN, PLAIN)["in_hooks_share"] is None
-    assert found(PLAIN, OWN)["in_hooks_share"] is None
+    assert found(PLAIN, PLAIN).in_hooks_share is None
+    assert found(PLAIN, OWN).in_hooks_share is None
 
 
 @pytest.mark.parametrize("hook", ["on_new_request", "has_pending_push_work"])
 def test_a_hook_between_two_steps_is_listed_and_in_no_part_of_a_step(hook: str) -> None:
     """add_request() and has_requests() call it, before schedule() begins: the step does not hold it."""
     entry = found(table(step=1000, schedule=40, update=30, hooks={f"scheduler/{hook}": (300.0, 1.0)}))
-    assert {p["part"]: p["point"] for p in entry["parts"]} == dict.fromkeys(
+    assert {p.part: p.point for p in entry.parts} == dict.fromkeys(
         ("scheduler_hooks", "worker_hooks", "schedule", "update", "round_trip"), 0.0
     )
-    assert entry["hooks"][0]["us_per_step"] == 300.0
+    assert entry.hooks[0].us_per_step == 300.0
 
 
 def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
-    hooks = found()["hooks"]
-    assert [h["hook"] for h in hooks] == [
+    hooks = found().hooks
+    assert [h.hook for h in hooks] == [
         *("worker/get_finished", "worker/wait_for_layer_load"),
         *("scheduler/update_connector_output", "scheduler/build_connector_meta"),
     ]
@@ -113,9 +113,9 @@ def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
 def test_each_part_has_the_steps_of_the_side_with_fewer_and_its_kind() -> None:
     few = np.where(np.arange(N) < 60, DECODE_ONLY, MIXED).astype(np.int8)
     entry = found(OWN, table(step=1000, schedule=40, update=30, hooks={}, kind=few))
-    numbers = [entry["difference_us"], entry["in_hooks_share"], *entry["parts"]]
-    assert {(v["n"], v["kind"]) for v in numbers if v is not None} == {(60, "of one launch")}
-    assert (entry["n_steps"], entry["n_plain_steps"]) == (N, 60)
+    numbers = [entry.difference_us, entry.in_hooks_share, *entry.parts]
+    assert {(v.n, v.kind) for v in numbers if v is not None} == {(60, "of one launch")}
+    assert (entry.n_steps, entry.n_plain_steps) == (N, 60)
 
 
 def test_the_interval_holds_a_difference_in_noise() -> None:
@@ -123,9 +123,9 @@ def test_the_interval_holds_a_difference_in_noise() -> None:
     noisy = [rng.normal(mean, 50, N) for mean in (1100, 1000)]
     own = table(step=1100, schedule=50, update=45, hooks={}, step_duration_us=noisy[0])
     plain = table(step=1000, schedule=40, update=30, hooks={}, step_duration_us=noisy[1])
-    difference = found(own, plain)["difference_us"]
-    assert difference["low"] < 100 < difference["high"]
-    assert 8 < difference["high"] - difference["low"] < 25, "2 * 1.96 * 50 * sqrt(2 / 400) is 13.9"
+    difference = found(own, plain).difference_us
+    assert difference.low < 100 < difference.high
+    assert 8 < difference.high - difference.low < 25, "2 * 1.96 * 50 * sqrt(2 / 400) is 13.9"
 
 
 def test_only_steps_that_decode_count() -> None:
@@ -138,7 +138,7 @@ def test_only_steps_that_decode_count() -> None:
         == 1100
     )
     none = table(step=1, schedule=1, update=0, hooks={}, kind=np.full(N, MIXED, dtype=np.int8))
-    assert attribute(none, PLAIN, seed=1, name="x", confidence=0.95) is None
+    assert attribute(none, PLAIN, seed=1, name="x", cell_id="r1", confidence=0.95) is None
 
 
 def test_a_hook_that_was_called_in_no_step_that_measured_cpu_time_has_none() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.launches import PLAINS, Launch, blocks_that_failed, complete_blocks, own_blocks
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config, fail
 from made_pages import page_of
 
@@ -59,7 +59,7 @@ def campaign_with(root: Path, failing: Places, lost: Places, **sections: Any) ->
     campaign.measure_everything()
     for connector, phase in lost:
         campaign.run(connector, phase).cell(SAFE).requests.unlink()  # type: ignore[arg-type]
-    return aggregate(read_campaign(campaign.root))
+    return aggregate_json(read_campaign(campaign.root))
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def test_a_handful_of_steps_has_no_interval_and_no_parts(n: int) -> None:
     by_kind = _steps(Recorded(few), rng, _Wide(factor=1.0, confidence=0.95)).by_kind  # type: ignore[arg-type]
     assert by_kind["decode_only", 50.0].point is None
     assert "too few for an interval" in (by_kind["decode_only", 50.0].reason or "")
-    assert attribute(few, many, seed=1, name="x", confidence=0.95) is None
+    assert attribute(few, many, seed=1, name="x", cell_id="r1", confidence=0.95) is None
     us = {"worker/get_finished": rng.normal(10.0, 1.0, n)}
     assert hook_costs(CellSteps("x", us, us, us, np.zeros((n, 5))), seed=1) == []
 

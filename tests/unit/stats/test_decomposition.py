@@ -1,12 +1,16 @@
 """A tax in three parts that add up, worked out by hand."""
 
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import Decomposition, QuantityOfKind
+from connector_tax.base.documents.reading import as_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.read.report.parts import decomposition_view
@@ -14,24 +18,25 @@ from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.taxes import Tax
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from specs import spec_of
+
 CHANGED = {"scheduler_config.disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}
 FEWER_BLOCKS = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
 NOOP, OWN, MATCHED = 0.04, 0.30, 0.10
 
 
-def parts(points: dict[str, float | None], diff: dict[str, Any]) -> dict[str, Any]:
+def parts(points: dict[str, float | None], diff: dict[str, Any]) -> Decomposition:
     """Every resample of a tax is its point; None is a tax without a number."""
     chosen = [_main(config, point) for config, point in points.items()]
-    row = next(r for r in decompose(chosen, diff, 0.95) if r["metric"] == "ttft_p90")
-    assert row["config"] == "x"
+    row = next(r for r in decompose(chosen, diff, 0.95) if r.metric == "ttft_p90")
+    assert row.config == "x"
     return row
 
 
 def _main(config: str, point: float | None) -> MainTax:
     estimate = unavailable("its cell died") if point is None else Estimate(point, np.full(50, point), 200)
-    return MainTax(
-        Tax(config, "ref_safe", "a", "r2_4096x256", 2.0, 4096, 256, "ttft_p90", estimate, 200), 200
-    )
+    return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), "ttft_p90", estimate, 200), 200)
 
 
 def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() -> None:
@@ -40,11 +45,11 @@ def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() ->
     for noop, why in ((None, "its cell died"), (NOOP, "of one launch, x's over 5 blocks: the two are not")):
         chosen = [whole, _main("noop_connector", noop)]
         (row,) = [
-            r for r in decompose(chosen, {"x": {}, "noop_connector": {}}, 0.95) if r["metric"] == "ttft_p90"
+            r for r in decompose(chosen, {"x": {}, "noop_connector": {}}, 0.95) if r.metric == "ttft_p90"
         ]
-        assert (row["kind"], row["parts"]) == ("over 5 blocks", 0)
-        assert why in row["framework"]["reason"] and why in row["implementation"]["reason"]
-        assert row["framework"]["kind"] is row["implementation"]["kind"] is None
+        assert (row.kind, row.parts) == ("over 5 blocks", 0)
+        assert why in row.framework.reason and why in row.implementation.reason
+        assert row.framework.kind is row.implementation.kind is None
 
 
 def over(config: str, point: float, blocks: int) -> MainTax:
@@ -62,20 +67,20 @@ def test_each_part_has_the_blocks_that_entered_it() -> None:
     """The no-op connector lost one block of five, matched plain two."""
     chosen = [over("x", OWN, 5), over("noop_connector", NOOP, 4), over("plain_matched_x", MATCHED, 3)]
     (row,) = decompose(chosen, {"x": CHANGED, "noop_connector": {}}, 0.95)
-    assert {p: (row[p]["kind"], row[p]["n"]) for p in points_of(row)} == {
+    assert {p: (getattr(row, p).kind, getattr(row, p).n) for p in points_of(row)} == {
         "total": ("over 5 blocks", 5),
         "flags": ("over 3 blocks", 3),
         "framework": ("over 4 blocks", 4),
         "implementation": ("over 3 blocks", 3),
     }
     (row,) = decompose(chosen[:2], {"x": CHANGED, "noop_connector": {}}, 0.95)
-    assert {p: row[p]["kind"] for p in points_of(row)} == {
+    assert {p: getattr(row, p).kind for p in points_of(row)} == {
         "total": "over 5 blocks",
         "flags": None,
         "framework": "over 4 blocks",
         "implementation": "over 4 blocks",
     }
-    (page,) = decomposition_view({"decomposition": [row]})
+    (page,) = decomposition_view({"decomposition": [as_json(row)]})
     assert (page["kind"], [p["range"].endswith(", over 4 blocks") for p in page["parts"]]) == (
         "over 5 blocks",
         [False, False, True, True],
@@ -86,16 +91,14 @@ def test_a_framework_without_flags_is_the_no_op_connectors_tax_to_the_last_digit
     """One tax has one interval; what nobody switches costs nothing, which nobody had to measure."""
     noop = over("noop_connector", NOOP, 4)
     (row,) = decompose([over("x", OWN, 5), noop], {"x": {}, "noop_connector": {}}, 0.95)
-    main = noop.to_json(0.95)
-    assert {k: row["framework"][k] for k in ("point", "low", "high", "kind")} == {
-        k: main[k] for k in ("point", "low", "high", "kind")
-    }
-    assert row["flags"] == {"point": 0.0, "low": 0.0, "high": 0.0, "n": 0, "kind": None}
-    assert row["parts"] == 3
+    main, framework = noop.row(0.95), row.framework
+    assert (framework.interval, framework.kind) == (main.interval, main.kind)
+    assert row.flags == QuantityOfKind(point=0.0, low=0.0, high=0.0, n=0, kind=None)
+    assert row.parts == 3
 
 
-def points_of(row: dict[str, Any]) -> dict[str, float]:
-    return {name: row[name]["point"] for name in ("total", "flags", "framework", "implementation")}
+def points_of(row: Decomposition) -> dict[str, float | None]:
+    return {name: getattr(row, name).point for name in ("total", "flags", "framework", "implementation")}
 
 
 def test_flags_framework_and_implementation_add_up() -> None:
@@ -105,21 +108,21 @@ def test_flags_framework_and_implementation_add_up() -> None:
     assert points_of(found) == pytest.approx(
         {"total": 0.3, "flags": 0.1, "framework": 0.04, "implementation": 0.16}
     )
-    assert found["implementation"]["low"] == pytest.approx(0.16)
-    assert (found["parts"], found["settings"]) == (3, list(CHANGED))
+    assert found.implementation.low == pytest.approx(0.16)
+    assert (found.parts, found.settings) == (3, tuple(CHANGED))
 
 
 def test_a_connector_that_changes_no_setting_has_no_flags_part() -> None:
     found = parts({"noop_connector": NOOP, "x": OWN}, {"x": {}, "noop_connector": {}})
-    assert found["flags"]["point"] == 0
-    assert found["implementation"]["point"] == pytest.approx(0.26)
+    assert found.flags.point == 0
+    assert found.implementation.point == pytest.approx(0.26)
 
 
 def test_another_number_of_kv_blocks_is_no_changed_setting() -> None:
     """Also where an older preflight wrote it down as one."""
     found = parts({"noop_connector": NOOP, "x": OWN}, {"x": FEWER_BLOCKS, "noop_connector": FEWER_BLOCKS})
-    assert (found["parts"], found["settings"]) == (3, [])
-    assert found["flags"]["point"] == 0
+    assert (found.parts, found.settings) == (3, ())
+    assert found.flags.point == 0
 
 
 @pytest.mark.parametrize(
@@ -135,11 +138,11 @@ def test_without_a_matched_baseline_there_are_the_two_parts_of_the_published_exp
 ) -> None:
     """4 % by the no-op connector and 26 % beside it, with the settings in either."""
     found = parts({"noop_connector": NOOP, "x": OWN}, diff)
-    assert found["parts"] == 2
-    assert (found["framework"]["point"], found["implementation"]["point"]) == pytest.approx((0.04, 0.26))
+    assert found.parts == 2
+    assert (found.framework.point, found.implementation.point) == pytest.approx((0.04, 0.26))
     if reason is not None:
-        assert found["flags"]["point"] is None
-        assert reason in found["flags"]["reason"]
+        assert found.flags.point is None
+        assert reason in found.flags.reason
 
 
 @pytest.mark.parametrize(
@@ -152,19 +155,19 @@ def test_without_a_matched_baseline_there_are_the_two_parts_of_the_published_exp
 )
 def test_a_part_that_cannot_be_had_says_why(taxes: dict[str, float | None], part: str, reason: str) -> None:
     found = parts(taxes, {"x": CHANGED, "noop_connector": {}})
-    assert found["parts"] == 0
-    assert found[part]["point"] is None
-    assert reason in found[part]["reason"]
-    assert found["total"]["point"] == taxes["x"]
+    assert found.parts == 0
+    assert getattr(found, part).point is None
+    assert reason in getattr(found, part).reason
+    assert found.total.point == taxes["x"]
 
 
 def test_parts_that_are_two_have_no_flags_beside_them() -> None:
     """The no-op connector's settings are not known, so its tax holds what they cost; the flags' own number would be counted twice."""
     taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
     found = parts(taxes, {"x": CHANGED, "noop_connector": None})
-    assert found["parts"] == 2
-    assert found["flags"]["point"] is None and "lies in the other parts" in found["flags"]["reason"]
-    assert found["framework"]["point"] + found["implementation"]["point"] == pytest.approx(0.30)
+    assert found.parts == 2
+    assert found.flags.point is None and "lies in the other parts" in found.flags.reason
+    assert found.framework.point + found.implementation.point == pytest.approx(0.30)
 
 
 def test_flags_that_were_measured_stand_where_the_no_op_connector_has_no_tax() -> None:
@@ -174,19 +177,19 @@ def test_flags_that_were_measured_stand_where_the_no_op_connector_has_no_tax() -
         {"x": 0.30, "plain_matched_x": 0.10, "noop_connector": None},
     ):
         found = parts(points, {"x": CHANGED})
-        assert (found["parts"], found["flags"]["point"], found["flags"]["kind"]) == (0, 0.10, "of one launch")
-        assert "settings" not in found["framework"]["reason"]
-        assert found["implementation"]["reason"].endswith(found["framework"]["reason"])
+        assert (found.parts, found.flags.point, found.flags.kind) == (0, 0.10, "of one launch")
+        assert "settings" not in found.framework.reason
+        assert found.implementation.reason.endswith(found.framework.reason)
 
 
 def test_why_flags_lie_in_the_other_parts_is_what_is_missing() -> None:
     """The no-op connector's settings are known, and nobody launched plain with them."""
     taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
     found = parts(taxes, {"x": CHANGED, "noop_connector": CHANGED})
-    assert "plain_matched_noop_connector was not measured" in found["flags"]["reason"]
-    assert "not known (it changes engine settings" in found["flags"]["reason"]
+    assert "plain_matched_noop_connector was not measured" in found.flags.reason
+    assert "not known (it changes engine settings" in found.flags.reason
     found = parts(taxes, {"x": CHANGED, "noop_connector": None})
-    assert "not known (its engine settings are not known)" in found["flags"]["reason"]
+    assert "not known (its engine settings are not known)" in found.flags.reason
 
 
 @pytest.mark.parametrize(
@@ -201,4 +204,4 @@ def test_why_flags_lie_in_the_other_parts_is_what_is_missing() -> None:
 )
 def test_without_the_no_op_connector_its_own_reason_stands_once(why: str, reason: str) -> None:
     for row in decompose([_main("x", OWN)], {"x": CHANGED}, 0.95, why):
-        assert [row[p]["reason"] for p in ("framework", "implementation")] == [reason, reason]
+        assert [getattr(row, p).reason for p in ("framework", "implementation")] == [reason, reason]

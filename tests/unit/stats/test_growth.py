@@ -19,10 +19,10 @@ from connector_tax.base.records.cell import Shape
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.growth import before_in_launch, cached_blocks, fit_plane
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config, reseal
 from cache_levels import measure_levels
 
@@ -65,7 +65,7 @@ def _disturbed(behaviour: Behaviour, rng: np.random.Generator) -> Behaviour:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    value = aggregate(read_campaign(measured(tmp_path_factory.mktemp("levels")).root))
+    value = aggregate_json(read_campaign(measured(tmp_path_factory.mktemp("levels")).root))
     return {entry["config"]: entry for entry in json.loads(json.dumps(value["growth"]))}
 
 
@@ -110,7 +110,7 @@ def test_each_cell_has_its_taxes_of_medians_and_plain_has_none(found: dict[str, 
 
 
 def test_taxes_at_reference_rates_hold_no_closed_loop(tmp_path: Path) -> None:
-    value = aggregate(read_campaign(measured(tmp_path).root))
+    value = aggregate_json(read_campaign(measured(tmp_path).root))
     assert {t["phase"] for t in value["taxes"]} <= {"a", "b", "b_prime", "c"}
     cell = next(c for c in value["cells"] if c["phase"] == "d")
     assert cell["saturation_criteria"]["throughput"] is None
@@ -149,7 +149,7 @@ def test_an_engine_that_does_not_tell_its_block_size_leaves_no_slope_and_says_wh
         write_json(folder.cell_json, document)
         reseal(folder)
     campaign.receipt("mooncake_both", "d")
-    value = aggregate(read_campaign(campaign.root))
+    value = aggregate_json(read_campaign(campaign.root))
     entry = next(e for e in value["growth"] if e["config"] == "mooncake_both")
     told = slope(entry, "build_meta_us")["per_1000_cached_blocks"]
     assert told["point"] is None
@@ -176,7 +176,7 @@ def test_a_cell_whose_priming_prompts_are_no_number_costs_itself(tmp_path: Path)
 def test_a_campaign_without_phase_d_has_no_growth(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, campaign_config(**SMALL))
     campaign.measure("plain", "a")
-    assert aggregate(read_campaign(campaign.root))["growth"] == []
+    assert aggregate_json(read_campaign(campaign.root))["growth"] == []
 
 
 def test_a_plane_is_what_least_squares_makes_of_it() -> None:

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.statistics.drift import line_through_blocks, straight_line
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.ingest.host import GpuState, HostState
-from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
 from connector_tax.read.stats.host import host_changes, host_flags
+from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config
 
 GPU = GpuState(1980.0, 2619.0, 60.0, 400.0, 0.9, {}, 0, ())
@@ -109,10 +111,10 @@ def test_sources_that_too_few_launches_know_are_absent() -> None:
     ]
     (found,) = host_changes([*launches, ("r4", 4.0, None)], 0.95)
     by_scipy = stats.linregress([0, 1, 2, 3], steal)
-    assert (found["source"], found["unit"], found["n"]) == ("steal_share", "ratio", 4)
-    assert found["mean"] == pytest.approx(0.0025)
-    assert found["change"]["point"] == pytest.approx(3 * by_scipy.slope)
-    assert found["p_value"] == pytest.approx(by_scipy.pvalue)
+    assert (found.source, found.unit, found.n) == ("steal_share", "ratio", 4)
+    assert found.mean == pytest.approx(0.0025)
+    assert found.change.point == pytest.approx(3 * by_scipy.slope)
+    assert found.p_value == pytest.approx(by_scipy.pvalue)
 
 
 def measured(root: Path, host: Callable[[int, int], dict[str, Any]] | None, **sections: Any) -> Campaign:
@@ -133,7 +135,7 @@ def test_a_campaign_on_a_host_that_warms_up(tmp_path: Path) -> None:
         beat = t_ns // S
         return {"cpu_ticks": beat * 200, "steal_ticks": beat * 4, "gpu": gpu}
 
-    found = aggregate(read_campaign(measured(tmp_path, host, repeats=1).root))
+    found = aggregate_json(read_campaign(measured(tmp_path, host, repeats=1).root))
     for cell in found["cells"]:
         assert (cell["verdict"], cell["usable"]) == ("valid", True)
         assert cell["flags"] == ["cpu_stolen", "gpu_throttled"]
@@ -153,17 +155,17 @@ def test_a_campaign_on_a_host_that_warms_up(tmp_path: Path) -> None:
     assert clock["p_value"] < 0.05
     assert sources["gpu_temperature_c_max"]["change"] == {"point": 0, "low": 0, "high": 0}
     assert sources["gpu_temperature_c_max"]["p_value"] == 1
-    row = next(csv.DictReader(io.StringIO(aggregate_csv(found))))
+    row = next(csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(found)))))
     assert float(row["host_steal_share"]) == pytest.approx(0.02)
     assert (row["gpu_temperature_c_max"], row["gpu_power_w_mean"]) == ("50.0", "")
 
 
 def test_artifacts_of_older_versions_have_no_host_and_no_flag(tmp_path: Path) -> None:
-    found = aggregate(read_campaign(measured(tmp_path, None, repeats=1).root))
+    found = aggregate_json(read_campaign(measured(tmp_path, None, repeats=1).root))
     assert {c["host"] for c in found["cells"]} == {None}
     assert not any(c["flags"] for c in found["cells"])
     assert [e["sources"] for e in found["host_drift"]] == [[]]
-    assert "host" not in next(csv.DictReader(io.StringIO(aggregate_csv(found))))
+    assert "host" not in next(csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(found)))))
 
 
 def test_a_cell_that_is_left_out_says_what_the_host_did_to_it(tmp_path: Path) -> None:
@@ -173,5 +175,5 @@ def test_a_cell_that_is_left_out_says_what_the_host_did_to_it(tmp_path: Path) ->
     config = campaign_config(**SMALL)
     campaign = Campaign(tmp_path, config, host=host)
     campaign.measure("plain", "a", verdict="invalid", reasons=["client fell behind"])
-    (cell, *_) = aggregate(read_campaign(campaign.root))["cells"]
+    (cell, *_) = aggregate_json(read_campaign(campaign.root))["cells"]
     assert (cell["usable"], cell["flags"]) == (False, ["cpu_stolen"])

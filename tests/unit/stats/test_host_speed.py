@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import Blocks, BlockTax
 from connector_tax.read.ingest.host import HostState
-from connector_tax.read.stats.evidence import hypotheses_json
+from connector_tax.read.stats.evidence import hypotheses_of
 from connector_tax.read.stats.host_speed import speed_slope
 from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
 from connector_tax.read.stats.launches import Launch, own_blocks
@@ -46,18 +46,18 @@ def campaign(
     return found
 
 
-def row(entry: dict[str, Any] | None, config: str) -> dict[str, Any]:
+def row(entry: Blocks | None, config: str) -> BlockTax:
     assert entry is not None
-    return next(dict(t) for t in entry["taxes"] if t["config"] == config)
+    return next(t for t in entry.taxes if t.config == config)
 
 
 def test_without_noise_slope_and_taxes_are_exact() -> None:
     entry = summarise(campaign(np.random.default_rng(1), taxes={"a": 0.1, "heavy": 0.8}), 0.95)
-    assert entry is not None and entry["host_speed_slope"]["point"] == pytest.approx(SLOPE)
+    assert entry is not None and entry.host_speed_slope.point == pytest.approx(SLOPE)
     for config, truth in (("a", 0.1), ("b", 0.0), ("heavy", 0.8)):
-        found = row(entry, config)["at_equal_host_speed"]
+        found = row(entry, config).at_equal_host_speed
         assert [found[k] for k in ("point", "low", "high")] == pytest.approx([truth] * 3)
-    assert entry["noise_floor"]["at_equal_host_speed"]["point"] == pytest.approx(0.0)
+    assert entry.noise_floor.at_equal_host_speed.point == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("heavy_sd", [0.01, 0.1])
@@ -69,13 +69,13 @@ def test_intervals_hold_the_truth_and_are_shorter(heavy_sd: float) -> None:
             np.random.default_rng(seed), taxes={"a": 0.02, "heavy": 0.8}, own_sd=0.01, heavy_sd=heavy_sd
         )
         entry = summarise(found, 0.95)
-        tax, heavy = row(entry, "a"), row(entry, "heavy")["at_equal_host_speed"]
-        own = tax["at_equal_host_speed"]
-        held += own["low"] <= 0.02 <= own["high"]
-        held_heavy += heavy["low"] <= 0.8 <= heavy["high"]
+        tax, heavy = row(entry, "a"), row(entry, "heavy").at_equal_host_speed
+        own = tax.at_equal_host_speed
+        held += own.low <= 0.02 <= own.high
+        held_heavy += heavy.low <= 0.8 <= heavy.high
         assert entry is not None
-        slopes += entry["host_speed_slope"]["low"] <= SLOPE <= entry["host_speed_slope"]["high"]
-        shorter.append((own["high"] - own["low"]) / (tax["high"] - tax["low"]))
+        slopes += entry.host_speed_slope.low <= SLOPE <= entry.host_speed_slope.high
+        shorter.append((own.high - own.low) / (tax.high - tax.low))
     # Three standard errors of a share of 600 are 2.7 %.
     assert held / n > 0.923 and held_heavy / n > 0.923 and slopes / n > 0.923
     assert float(np.median(shorter)) < 0.5
@@ -85,9 +85,9 @@ def test_a_connector_that_slows_the_cores_itself_is_told_by_the_work() -> None:
     """Its tax through the cores is gone at equal speed, so the tax itself must stay what decides."""
     rng = np.random.default_rng(3)
     tax = row(summarise(campaign(rng, own_sd=0.002, slow_share=0.0, slows={"a": 0.2}), 0.95), "a")
-    assert tax["verdict"] == "tax" and tax["point"] == pytest.approx(math.expm1(0.2 * SLOPE), abs=0.015)
-    assert tax["at_equal_host_speed"]["point"] == pytest.approx(0.0, abs=0.015)
-    assert tax["at_equal_host_speed"]["work"]["low"] > 0.1
+    assert tax.verdict == "tax" and tax.point == pytest.approx(math.expm1(0.2 * SLOPE), abs=0.015)
+    assert tax.at_equal_host_speed.point == pytest.approx(0.0, abs=0.015)
+    assert tax.at_equal_host_speed.work.low > 0.1
 
 
 @pytest.mark.parametrize("lacks", ["no host", "no work"])
@@ -96,9 +96,9 @@ def test_nothing_is_said_where_one_launch_does_not_tell_its_speed(lacks: str) ->
     some = found["r2", "b"]
     found["r2", "b"] = replace(some, host=None if lacks == "no host" else host(None))
     entry = summarise(found, 0.95)
-    assert entry is not None and entry["host_speed_slope"] is None
-    assert entry["noise_floor"]["at_equal_host_speed"] is None
-    assert all(t["at_equal_host_speed"] is None for t in entry["taxes"])
+    assert entry is not None and entry.host_speed_slope is None
+    assert entry.noise_floor.at_equal_host_speed is None
+    assert all(t.at_equal_host_speed is None for t in entry.taxes)
 
 
 @pytest.mark.parametrize("work_us", [0.0, -3.0, 1e-290, 1e12])
@@ -107,7 +107,7 @@ def test_work_that_cannot_have_been_is_none(work_us: float) -> None:
     found = campaign(np.random.default_rng(5), own_sd=0.01)
     found["r2", "b"] = replace(found["r2", "b"], host=host(work_us))
     entry = summarise(found, 0.95)
-    assert entry is not None and entry["host_speed_slope"] is None
+    assert entry is not None and entry.host_speed_slope is None
 
 
 def test_one_launch_on_a_slow_host_is_evidence() -> None:
@@ -125,9 +125,9 @@ def test_one_launch_on_a_slow_host_is_evidence() -> None:
             found[key] = replace(x, log_latency=level + SLOPE * math.log(work / 210.0), host=host(work))
         entry = summarise(found, 0.95)
         assert entry is not None
-        slope = entry["host_speed_slope"]
-        held += slope["low"] <= SLOPE <= slope["high"]
-        widths.append(slope["high"] - slope["low"])
+        slope = entry.host_speed_slope
+        held += slope.low <= SLOPE <= slope.high
+        widths.append(slope.high - slope.low)
     assert held / 300 > 0.86 and float(np.median(widths)) < 0.4
 
 
@@ -139,7 +139,7 @@ def test_a_host_whose_speed_hardly_differs_has_no_slope() -> None:
         for k, x in campaign(rng, own_sd=0.01, slow_share=0.0).items()
     }
     entry = summarise(found, 0.95)
-    assert entry is not None and entry["host_speed_slope"] is None
+    assert entry is not None and entry.host_speed_slope is None
 
 
 def test_a_host_of_one_speed_has_no_slope() -> None:
@@ -164,9 +164,7 @@ def test_a_verdict_keeps_its_own_answer_and_has_the_other_beside_it() -> None:
     wide = _drawn_jointly(rng.normal(0.05, 0.06, (4, 1)), ["mooncake_both"], 4000, rng)
     narrow = _drawn_jointly(rng.normal(0.02, 0.01, (4, 1)), ["mooncake_both"], 4000, rng)
     evidence = Evidence(wide, {}, {}, {}, {}, 0.95, over_blocks=frozenset(wide))
-    h1, h2 = hypotheses_json(judge_hypotheses(evidence), evidence, narrow)[:2]
-    assert (h1["outcome"], h1["at_equal_host_speed"]["outcome"]) == ("undetermined", "refuted")
-    assert h2["at_equal_host_speed"] is None, "NIXL has no number either way"
-    assert all(
-        v["at_equal_host_speed"] is None for v in hypotheses_json(judge_hypotheses(evidence), evidence, {})
-    )
+    h1, h2 = hypotheses_of(judge_hypotheses(evidence), evidence, narrow)[:2]
+    assert (h1.outcome, h1.at_equal_host_speed.outcome) == ("undetermined", "refuted")
+    assert h2.at_equal_host_speed is None, "NIXL has no number either way"
+    assert all(v.at_equal_host_speed is None for v in hypotheses_of(judge_hypotheses(evidence), evidence, {}))

@@ -102,7 +102,7 @@ def test_the_label_of_h3_does_not_decide_what_its_outcome_leaves_open() -> None:
     found = verdicts({"mooncake_both": normal(0.021, 0.01), "noop_connector": normal(0.001, 1e-6)})["H3"]
     assert (found.outcome, found.label) == ("undetermined", None)
     # 2.5 % of the resamples of the tax lie below 0.0014, of which 0.001 is 71 %.
-    assert found.numbers["share"]["high"] is None or found.numbers["share"]["high"] > 0.5
+    assert found.numbers.share.high is None or found.numbers.share.high > 0.5
 
 
 def test_a_share_of_a_tax_that_is_none_is_beyond_all_bounds_on_the_parts_side() -> None:
@@ -112,8 +112,8 @@ def test_a_share_of_a_tax_that_is_none_is_beyond_all_bounds_on_the_parts_side() 
 
 def test_a_share_without_an_end_says_why() -> None:
     found = verdicts({"mooncake_both": normal(0.02, 0.0105), "noop_connector": normal(0.001, 1e-6)})["H3"]
-    assert found.numbers["share"]["high"] is None
-    assert found.numbers["share"]["reason"] == "the tax that it is a share of may be nothing"
+    assert found.numbers.share.high is None
+    assert found.numbers.share.reason == "the tax that it is a share of may be nothing"
 
 
 def test_h3_has_nothing_to_split_without_a_tax() -> None:
@@ -149,7 +149,7 @@ def test_h5_is_the_slope_over_doublings() -> None:
     found = verdicts({"mooncake_both": tax(0.2)}, by_input=trend(lengths))["H5"]
     assert found.outcome == "supported"
     assert found.label == "monotonic"
-    assert found.numbers["slope_per_doubling"]["point"] == pytest.approx(0.1)
+    assert found.numbers.slope_per_doubling.point == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_tax_grows_only_in_order_and_with_every_length(
         for k, p in zip((512, 4096, 32768), points, strict=True)
     }
     found = verdicts({"mooncake_both": tax(0.2)}, by_input=trend(lengths))["H5"]
-    low, high = found.numbers["slope_per_doubling"]["low"], found.numbers["slope_per_doubling"]["high"]
+    low, high = found.numbers.slope_per_doubling.low, found.numbers.slope_per_doubling.high
     assert low > 0 or high < 0
     assert (found.outcome, found.label) == (outcome, label)
     assert "growing: undetermined (" in found.sentence or outcome == "refuted"
@@ -188,7 +188,7 @@ def test_each_length_is_printed_with_its_rate_where_rates_differ() -> None:
         found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5" if allowed else "H6"]
         values = r"\(512: 3.1% \[3.0%, 3.2%\] \(2 req/s\), 4096: 3.5% \[3.4%, 3.6%\] \(2 req/s\), 32768: 4.0% \[3.9%, 4.1%\] \(0.25 req/s\)\)"
         assert re.search(values, found.sentence)
-        assert found.numbers["rates_per_s"] == {"512": [2.0], "4096": [2.0], "32768": [0.25]}
+        assert found.numbers.rates_per_s == {"512": (2.0,), "4096": (2.0,), "32768": (0.25,)}
     same = [replace(s, rate_per_s=2.0) for s in shapes]
     given = {"by_input": {"mooncake_both": trend_of(same, queueing_allowed=True)}}
     assert "req/s" not in verdicts({"mooncake_both": tax(0.2)}, **given)["H5"].sentence
@@ -212,11 +212,11 @@ def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
     ]
     given = {"by_output": {"mooncake_both": trend_of(shapes, queueing_allowed=False)}}
     found = verdicts({"mooncake_both": tax(0.2)}, **given)["H6"]
-    assert (found.outcome, found.numbers["averaged_over"]) == ("supported", [512, 4096])
-    assert [n["point"] for n in found.numbers["by_length"].values()] == pytest.approx([0.01, 0.02, 0.03])
+    assert (found.outcome, found.numbers.averaged_over) == ("supported", (512, 4096))
+    assert [n.point for n in found.numbers.by_length.values()] == pytest.approx([0.01, 0.02, 0.03])
     assert "averaged over input lengths 512, 4096 (32768 left out: " in found.sentence
     assert "the TPOT p90 tax of mooncake_both by phase B's launches changes by " in found.sentence
-    assert "at 1024 tokens plain or the connector did not keep up" in found.numbers["left_out"]["32768"]
+    assert "at 1024 tokens plain or the connector did not keep up" in found.numbers.left_out["32768"]
 
 
 def test_a_trend_over_cells_that_did_not_keep_up_says_so() -> None:

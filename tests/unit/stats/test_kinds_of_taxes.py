@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import to_json
 from connector_tax.read.figures import fig5_shape_heatmaps, fig7_decomposition
 from connector_tax.read.figures.style import Drawn
@@ -20,9 +21,10 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.headline import headline
 from connector_tax.read.report.tax_table import tax_table
 from connector_tax.read.report.view import page_view
-from connector_tax.read.stats.aggregate import aggregate, aggregate_csv
+from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config
 
 PLAIN = Behaviour(noise=0.05)
@@ -53,7 +55,7 @@ def lose(tmp_path_factory: pytest.TempPathFactory) -> Lose:
             shutil.copytree(whole.root, root)
             for phase in phases:
                 CampaignFolder(root).run(DATE, config, phase).cell(SAFE).requests.unlink()
-        return aggregate(read_campaign(root))
+        return aggregate_json(read_campaign(root))
 
     return lost
 
@@ -138,7 +140,7 @@ def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> 
     value = lose("mooncake_both", ("a",))
     main = one(value["main_taxes"], config="mooncake_both", metric="ttft_p90", reference="ref_safe")
     assert main["kind"] == "over 3 blocks"
-    rows = list(csv.DictReader(io.StringIO(aggregate_csv(value))))
+    rows = list(csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(value)))))
     own = [r for r in rows if (r["config"], r["cell_id"]) == ("mooncake_both", SAFE)]
     taxed = {r["phase"]: (r["tax_ttft_p90"], r["tax_ttft_p90_kind"]) for r in own if r["tax_ttft_p90"]}
     assert taxed == {p: (str(main["point"]), "over 3 blocks") for p in "ab"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config, fail
 from made_pages import page_of
 
@@ -28,7 +28,7 @@ TAXED = {
 
 
 def analysed(campaign: Campaign) -> dict[str, Any]:
-    return aggregate(read_campaign(campaign.root))
+    return aggregate_json(read_campaign(campaign.root))
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config
 
 PLAIN = Behaviour(noise=0.05)
@@ -27,7 +27,7 @@ def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     config = campaign_config(**SMALL, observer_effect=True)
     campaign = Campaign(tmp_path_factory.mktemp("observed"), config, BEHAVIOURS)
     campaign.measure_everything()
-    return aggregate(read_campaign(campaign.root))
+    return aggregate_json(read_campaign(campaign.root))
 
 
 def row(value: dict[str, Any], config: str, metric: str) -> dict[str, Any]:
@@ -60,4 +60,4 @@ def test_cells_without_the_recorder_enter_no_other_number(value: dict[str, Any])
 def test_a_campaign_that_did_not_ask_has_none(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, campaign_config(**SMALL), BEHAVIOURS)
     campaign.measure_everything()
-    assert aggregate(read_campaign(campaign.root))["observer_effect"] == []
+    assert aggregate_json(read_campaign(campaign.root))["observer_effect"] == []

@@ -52,7 +52,7 @@ def test_near_a_border_table_verdict_p_and_hypothesis_say_the_same(confidence: f
             )
             assert (h1.outcome, h1.p_value is None) == (outcome, outcome == "undetermined")
             assert h1.p_value is None or h1.p_value <= 1 - confidence
-            assert h1.numbers["tax_ttft_p90"]["low"] == row.low
+            assert h1.numbers.tax_ttft_p90.low == row.low
 
 
 def test_p_is_that_of_the_t_test_whose_interval_decides() -> None:

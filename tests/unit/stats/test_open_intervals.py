@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import against, grows, inside, told
 from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
 from connector_tax.read.stats.labels import dominated, interval_text, prior_words
-from connector_tax.read.stats.taxes import OF_ONE_LAUNCH, Tax, relative, verdict
+from connector_tax.read.stats.taxes import Tax, relative, verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from specs import spec_of
 
 # Ends -> what they say of zero, of a threshold of 0.1 and of the range from 0.05 to 0.1, whether it grows, the label of a share and of the prior.
 OPEN = {
@@ -109,11 +111,11 @@ def test_plains_failed_requests_leave_no_lower_end() -> None:
 
 
 def test_the_row_of_an_open_tax_has_its_reason() -> None:
-    place = ("nixl_both", "ref_safe", "a", "r1", 1.0, 8, 8, "ttft_p90")
-    row = Tax(*place, estimate(0.3, 0.01, lost=0.1), 200).to_json(0.95)
-    assert (row["verdict"], row["available"], row["kind"]) == ("tax", True, OF_ONE_LAUNCH)
-    assert row["reason"] == "the interval reaches requests that failed or did not finish"
-    assert Tax(*place, estimate(0.3, 0.01), 200).to_json(0.95)["reason"] is None
+    place = ("nixl_both", "ref_safe", "a", spec_of(1.0, 8, 8), "ttft_p90")
+    row = Tax(*place, estimate(0.3, 0.01, lost=0.1), 200).row(0.95)
+    assert (row.verdict, row.available, row.kind) == ("tax", True, OF_ONE_LAUNCH)
+    assert row.reason == "the interval reaches requests that failed or did not finish"
+    assert Tax(*place, estimate(0.3, 0.01), 200).row(0.95).reason is None
 
 
 def test_numbers_of_verdicts_have_no_signed_zero_and_read_apart() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import VerdictNumbers
 from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import _holds, aggregate
+from connector_tax.read.stats.aggregate import _holds
 from connector_tax.read.stats.attribution import _share
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import decompose
@@ -27,8 +28,10 @@ from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.time_spent import TimeSpent
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config
 from mutations import gone, lost, without_rates
+from specs import spec_of
 
 QUICK: dict[str, Any] = {**SMALL, "analysis": {"bootstrap_draws": 200}}
 TAXED = {c: Behaviour().taxed(0.3) for c in ("noop_connector", "mooncake_both", "nixl_both")}
@@ -53,7 +56,7 @@ def campaign(whole: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def analysed(campaign: Campaign) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(aggregate(read_campaign(campaign.root))))
+    found: dict[str, Any] = aggregate_json(read_campaign(campaign.root))
     return found
 
 
@@ -80,16 +83,16 @@ def estimate(point: float) -> Estimate:
 
 def test_the_no_op_connectors_reason_is_not_taken_for_the_connectors() -> None:
     def main(config: str, found: Estimate) -> MainTax:
-        return MainTax(Tax(config, "ref_safe", "a", "r", 2.0, 256, 16, "ttft_p90", found, 50), 50)
+        return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50), 50)
 
     lost_one = unavailable("its cell of phase A is lost: gone")
     chosen = [main("mooncake_both", estimate(0.3)), main("noop_connector", lost_one)]
     (row,) = decompose(chosen, {"mooncake_both": {}, "noop_connector": {}}, 0.95)
-    assert row["framework"]["reason"] == "noop_connector: its cell of phase A is lost: gone"
-    assert row["implementation"]["reason"] == "noop_connector: its cell of phase A is lost: gone"
+    assert row.framework.reason == "noop_connector: its cell of phase A is lost: gone"
+    assert row.implementation.reason == "noop_connector: its cell of phase A is lost: gone"
     matched = [*chosen, main("plain_matched_mooncake_both", lost_one)]
     (row,) = decompose(matched, {"mooncake_both": {"x": {}}, "noop_connector": {}}, 0.95)
-    assert row["flags"]["reason"].startswith("plain_matched_mooncake_both: its cell of phase A is lost")
+    assert row.flags.reason.startswith("plain_matched_mooncake_both: its cell of phase A is lost")
 
 
 # Reference rates.
@@ -189,23 +192,23 @@ def test_copies_on_a_virtual_gpu_are_said_to_be_clocked() -> None:
 # Criteria.
 def criteria(skipped: tuple[str, ...] = (), lengths: int = 2, **outcomes: str) -> dict[int, str]:
     verdicts = [
-        Verdict(f"H{k}", "mooncake_both", outcomes.get(f"h{k}", UNDETERMINED), None, {}, "")
+        Verdict(f"H{k}", "mooncake_both", outcomes.get(f"h{k}", UNDETERMINED), None, VerdictNumbers(), "")
         for k in range(1, 7)
     ]
     ids = ("plain", "noop_connector", "mooncake_both", "nixl_both")
-    document = {
-        "config": {
+    document = SimpleNamespace(
+        config={
             "connectors": [{"id": i} for i in ids],
             "phase_b_input_tokens": [64, 256][:lengths],
             "phase_b_output_tokens": [8, 16],
             "analysis": {"time_budget_h": 1},
         }
-    }
+    )
     decisions = {i: Decision("skip") for i in skipped}
     data: Any = SimpleNamespace(
         document=document, decisions=decisions, preflight=None, runs=[], reference_rates=None
     )
-    return {c["number"]: c["outcome"] for c in judge_criteria(data, verdicts)}
+    return {c.number: c.outcome for c in judge_criteria(data, verdicts)}
 
 
 def test_a_criterion_whose_data_were_lost_fails() -> None:
@@ -241,8 +244,8 @@ def test_the_ends_of_a_share_are_those_of_the_difference() -> None:
     low, high = whole.interval(0.95)
     found = _share(whole, 100.0, np.full(4000, 100.0), 0.95)
     assert low is not None and high is not None and low > 0 and found is not None
-    assert found["point"] == pytest.approx(100 / 222.6)
-    assert (found["low"], found["high"]) == pytest.approx((100 / high, 100 / low), rel=1e-6)
+    assert found.point == pytest.approx(100 / 222.6)
+    assert (found.low, found.high) == pytest.approx((100 / high, 100 / low), rel=1e-6)
 
 
 def test_of_nothing_there_is_no_share() -> None:

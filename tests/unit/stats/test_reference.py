@@ -4,10 +4,10 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.request import RequestRecord
@@ -20,7 +20,7 @@ from builders import SMALL, Behaviour, Campaign, campaign_config, fail
 CONFIG = campaign_config(**SMALL)
 
 
-def rates_of(root: Path, **behaviours: Behaviour) -> dict[str, Any]:
+def rates_of(root: Path, **behaviours: Behaviour) -> ReferenceRatesFile:
     campaign = Campaign(root, CONFIG, behaviours, step_timing=False)
     for connector in behaviours:
         campaign.measure(connector, "a")
@@ -29,9 +29,9 @@ def rates_of(root: Path, **behaviours: Behaviour) -> dict[str, Any]:
 
 def test_nothing_saturated_means_the_highest_rate(tmp_path: Path) -> None:
     found = rates_of(tmp_path, plain=Behaviour(), nixl_both=Behaviour())
-    assert (found["ref_safe_per_s"], found["ref_load_per_s"], found["b_prime_needed"]) == (8, 8, False)
-    assert found["flags"] == []
-    assert found["participating"] == ["plain", "nixl_both"]
+    assert (found.ref_safe_per_s, found.ref_load_per_s, found.b_prime_needed) == (8, 8, False)
+    assert found.flags == ()
+    assert found.participating == ("plain", "nixl_both")
 
 
 def test_the_first_to_saturate_sets_safe_and_plain_sets_load(tmp_path: Path) -> None:
@@ -42,32 +42,32 @@ def test_the_first_to_saturate_sets_safe_and_plain_sets_load(tmp_path: Path) -> 
         mooncake_both=Behaviour(capacity_per_s=7),
         nixl_both=Behaviour(capacity_per_s=3),
     )
-    assert (found["ref_safe_per_s"], found["ref_load_per_s"], found["b_prime_needed"]) == (2, 8, True)
-    assert found["saturation"]["nixl_both"]["saturation_rate_per_s"] == 4
-    assert found["saturation"]["nixl_both"]["fired"]["4"] == ["throughput", "waiting", "ttft_growth"]
-    assert found["saturation"]["plain"]["saturation_rate_per_s"] is None
-    assert found["saturation"]["plain"]["criteria"]["2"]["ttft_growth"] is None
+    assert (found.ref_safe_per_s, found.ref_load_per_s, found.b_prime_needed) == (2, 8, True)
+    assert found.saturation["nixl_both"]["saturation_rate_per_s"] == 4
+    assert found.saturation["nixl_both"]["fired"]["4"] == ("throughput", "waiting", "ttft_growth")
+    assert found.saturation["plain"]["saturation_rate_per_s"] is None
+    assert found.saturation["plain"]["criteria"]["2"]["ttft_growth"] is None
 
 
 def test_all_saturated_falls_back_to_the_lowest_rate_and_says_so(tmp_path: Path) -> None:
     found = rates_of(tmp_path, plain=Behaviour(capacity_per_s=1))
-    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (2, 2)
-    assert "fallback_lowest_rate" in found["flags"]
+    assert (found.ref_safe_per_s, found.ref_load_per_s) == (2, 2)
+    assert "fallback_lowest_rate" in found.flags
 
 
 def test_a_slow_but_healthy_server_is_not_saturated(tmp_path: Path) -> None:
     """3 s to the first token and 3 s of decode, at every rate alike: a long drain, no queue."""
     found = rates_of(tmp_path, plain=Behaviour(ttft_ms=2000, tpot_ms=100, noise=0.02))
-    assert found["saturation"]["plain"]["saturation_rate_per_s"] is None
-    assert found["saturation"]["plain"]["criteria"]["8"]["throughput_ratio"] > 0.95
+    assert found.saturation["plain"]["saturation_rate_per_s"] is None
+    assert found.saturation["plain"]["criteria"]["8"]["throughput_ratio"] > 0.95
 
 
 def test_a_rate_at_which_nothing_completes_is_saturated(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, CONFIG, step_timing=False)
     campaign.measure("plain", "a", change=fail(every=1))
     found = select_reference_rates(read_campaign(tmp_path))
-    assert found["saturation"]["plain"]["saturation_rate_per_s"] == 2
-    assert "fallback_lowest_rate" in found["flags"]
+    assert found.saturation["plain"]["saturation_rate_per_s"] == 2
+    assert "fallback_lowest_rate" in found.flags
 
 
 def test_a_configuration_without_usable_cells_has_no_say(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_configuration_without_usable_cells_has_no_say(tmp_path: Path) -> None
     campaign.measure("plain", "a")
     campaign.measure("nixl_both", "a", verdict="invalid", reasons=["engine died"])
     found = select_reference_rates(read_campaign(tmp_path))
-    assert found["participating"] == ["plain"]
-    assert found["ref_safe_per_s"] == 8
+    assert found.participating == ("plain",)
+    assert found.ref_safe_per_s == 8
 
 
 def test_a_rate_that_one_configuration_lacks_is_not_safe(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_rate_that_one_configuration_lacks_is_not_safe(tmp_path: Path) -> None
     campaign.measure("nixl_both", "a")
     campaign.run("nixl_both", "a").cell("r8_256x16").requests.unlink()
     found = select_reference_rates(read_campaign(tmp_path))
-    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (4, 8)
+    assert (found.ref_safe_per_s, found.ref_load_per_s) == (4, 8)
 
 
 def test_without_plain_there_is_no_baseline(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_one_criterion_by_chance_at_a_low_rate_leaves_ref_load_where_plain_keeps
     campaign.cell("plain", spec, change=_slow_to_start)
     campaign.receipt("plain")
     found = select_reference_rates(read_campaign(tmp_path, phases=("a",), steps=False))
-    assert found["saturation"]["plain"]["fired"] == {"2": [], "4": ["ttft_growth"], "8": []}
-    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (2, 8)
-    assert found["saturation"]["plain"]["non_monotonic"] == [8]
-    assert found["flags"] == ["non_monotonic_load"]
+    assert found.saturation["plain"]["fired"] == {"2": (), "4": ("ttft_growth",), "8": ()}
+    assert (found.ref_safe_per_s, found.ref_load_per_s) == (2, 8)
+    assert found.saturation["plain"]["non_monotonic"] == [8]
+    assert found.flags == ("non_monotonic_load",)
 
 
 def test_a_configuration_that_serves_nothing_sets_nobodys_rates(tmp_path: Path) -> None:
@@ -129,11 +129,11 @@ def test_a_configuration_that_serves_nothing_sets_nobodys_rates(tmp_path: Path) 
     found = rates_of(
         tmp_path, plain=Behaviour(), nixl_both=Behaviour(), mooncake_both=Behaviour(capacity_per_s=0.5)
     )
-    assert (found["ref_safe_per_s"], found["flags"]) == (8, [])
-    assert found["participating"] == ["plain", "nixl_both"]
+    assert (found.ref_safe_per_s, found.flags) == (8, ())
+    assert found.participating == ("plain", "nixl_both")
 
 
-def lost(root: Path, capacity_per_s: float, rates: tuple[float, ...]) -> dict[str, Any]:
+def lost(root: Path, capacity_per_s: float, rates: tuple[float, ...]) -> ReferenceRatesFile:
     """Plain holds 5 req/s; of Mooncake's Phase A the cells at ``rates`` are invalid."""
     config = campaign_config(**{**SMALL, "phase_a": {**SMALL["phase_a"], "rates_per_s": [0.5, 1, 2, 4, 8]}})
     behaviours = {
@@ -156,6 +156,6 @@ def test_lost_cells_never_raise_the_reference_rate_to_a_saturated_one(
 ) -> None:
     """The lowest rate that all have in common may be the highest of all."""
     found = lost(tmp_path, 3.5, rates)
-    assert (found["ref_safe_per_s"], found["ref_load_per_s"]) == (0.5, 4)
-    assert "fallback_lowest_rate" in found["flags"]
-    assert "mooncake_both" in found["participating"], "it serves 3.5 req/s, seven times the lowest rate"
+    assert (found.ref_safe_per_s, found.ref_load_per_s) == (0.5, 4)
+    assert "fallback_lowest_rate" in found.flags
+    assert "mooncake_both" in found.participating, "it serves 3.5 req/s, seven times the lowest rate"

@@ -4,12 +4,12 @@ import math
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from connector_tax.base.documents.aggregate import Aggregate, Blocks, BlockTax
 from connector_tax.base.plan import cells_of, run_order
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.ingest import read_campaign
@@ -19,6 +19,7 @@ from connector_tax.read.stats.power import found_by_blocks, smallest_detectable
 from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import SMALL, Behaviour, Campaign, campaign_config
 
 CONFIGS = ("plain", "plain_again", "x", "y")
@@ -46,9 +47,9 @@ def launches(
     return found
 
 
-def tax(entry: dict[str, Any] | None, config: str) -> dict[str, Any]:
+def tax(entry: Blocks | None, config: str) -> BlockTax:
     assert entry is not None
-    return next(dict(t) for t in entry["taxes"] if t["config"] == config)
+    return next(t for t in entry.taxes if t.config == config)
 
 
 def test_without_noise_the_tax_is_exact() -> None:
@@ -56,8 +57,8 @@ def test_without_noise_the_tax_is_exact() -> None:
     entry = summarise(launches(4, np.random.default_rng(1), taxes={"x": 0.3, "y": -0.1}, block_sd=0.5), 0.95)
     for config, truth in (("x", 0.3), ("y", -0.1)):
         found = tax(entry, config)
-        assert (found["low"], found["point"], found["high"]) == pytest.approx((truth, truth, truth))
-        assert list(found["by_block"].values()) == pytest.approx([truth] * 4)
+        assert (found.low, found.point, found.high) == pytest.approx((truth, truth, truth))
+        assert list(found.by_block.values()) == pytest.approx([truth] * 4)
 
 
 def test_the_interval_is_that_of_a_t_test() -> None:
@@ -73,10 +74,10 @@ def test_a_straight_drift_is_found_and_taken_out() -> None:
     """2 % an hour: the adjusted tax is exact, the raw one is off by where the connector happened to stand."""
     entry = summarise(launches(5, np.random.default_rng(3), taxes={"x": 0.2}, drift_per_h=0.02), 0.95)
     assert entry is not None
-    assert entry["drift"]["change"]["point"] == pytest.approx(math.expm1(0.02 * entry["drift"]["hours"]))
-    assert entry["drift"]["p_value"] < 1e-4
-    assert tax(entry, "x")["adjusted"]["point"] == pytest.approx(0.2)
-    assert tax(entry, "x")["point"] != pytest.approx(0.2)
+    assert entry.drift.change.point == pytest.approx(math.expm1(0.02 * entry.drift.hours))
+    assert entry.drift.p_value < 1e-4
+    assert tax(entry, "x").adjusted.point == pytest.approx(0.2)
+    assert tax(entry, "x").point != pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("block_sd", [0.0, 0.01, 0.03])
@@ -87,7 +88,7 @@ def test_what_blocks_differ_by_is_no_drift(blocks: int, block_sd: float) -> None
     found = [
         summarise(launches(blocks, chance, launch_sd=0.01, block_sd=block_sd), 0.95) for _ in range(1000)
     ]
-    false = np.mean([e["drift"]["p_value"] < 0.05 for e in found if e is not None])
+    false = np.mean([e.drift.p_value < 0.05 for e in found if e is not None])
     # Three standard errors of a share of 1,000 are 2.1 %.
     assert false < 0.071
 
@@ -98,9 +99,9 @@ def test_the_deviation_between_launches_has_an_interval_that_holds_it() -> None:
     for _ in range(400):
         entry = summarise(launches(5, chance, launch_sd=0.02, within_sd=0.02), 0.95)
         assert entry is not None
-        found = entry["between_launches"]
-        held += found["low"] <= 0.02 <= found["high"]
-        assert found["point"] == entry["between_launch_sd"]
+        found = entry.between_launches
+        held += found.low <= 0.02 <= found.high
+        assert found.point == entry.between_launch_sd
     assert held / 400 > 0.917
 
 
@@ -113,13 +114,13 @@ def test_the_tax_that_is_found_four_times_in_five_lies_in_the_interval_that_is_p
     found = stats.ttest_1samp(seen, 0.0, axis=1)
     assert ((found.pvalue < 0.05) & (found.statistic > 0)).mean() == pytest.approx(0.8, abs=0.01)
     printed = [
-        summarise(launches(blocks, chance, launch_sd=0.02), 0.95)["noise_floor"]["found_4_of_5"]  # type: ignore[index]
+        summarise(launches(blocks, chance, launch_sd=0.02), 0.95).noise_floor.found_4_of_5  # type: ignore[index]
         for _ in range(1500)
     ]
     size = math.expm1(true)
     # Four standard errors of these shares are 2.3 % and 5.2 %.
-    assert np.mean([p["low"] <= size <= p["high"] for p in printed]) == pytest.approx(0.95, abs=0.023)
-    assert np.mean([p["point"] < size for p in printed]) == pytest.approx(0.5, abs=0.052)
+    assert np.mean([p.low <= size <= p.high for p in printed]) == pytest.approx(0.95, abs=0.023)
+    assert np.mean([p.point < size for p in printed]) == pytest.approx(0.5, abs=0.052)
 
 
 def test_a_deviation_that_nobody_could_use_has_no_tax_that_is_found() -> None:
@@ -129,12 +130,12 @@ def test_a_deviation_that_nobody_could_use_has_no_tax_that_is_found() -> None:
 def test_what_launches_differ_by_is_told_from_what_requests_leave_open() -> None:
     chance = np.random.default_rng(4)
     found = [
-        summarise(launches(40, chance, launch_sd=0.05, within_sd=0.03), 0.95)["between_launch_sd"]  # type: ignore[index]
+        summarise(launches(40, chance, launch_sd=0.05, within_sd=0.03), 0.95).between_launch_sd  # type: ignore[index]
         for _ in range(30)
     ]
     assert np.mean(found) == pytest.approx(0.05, rel=0.1)
     quiet = summarise(launches(40, chance, launch_sd=0.0, within_sd=0.05), 0.95)
-    assert quiet is not None and quiet["between_launch_sd"] < 0.03
+    assert quiet is not None and quiet.between_launch_sd < 0.03
 
 
 @pytest.mark.parametrize("blocks", [3, 5, 10])
@@ -217,26 +218,27 @@ def test_a_block_without_both_plains_does_not_count() -> None:
     lost = found["r2", "plain_again"]
     found["r2", "plain_again"] = Launch(lost.block, lost.config, lost.start_h, math.nan, math.nan)
     entry = summarise(found, 0.95)
-    assert entry is not None and entry["blocks"] == 3
+    assert entry is not None and entry.blocks == 3
     del found["r3", "x"]
-    assert [t["config"] for t in (summarise(found, 0.95) or {"taxes": []})["taxes"]] == ["y"]
+    left = summarise(found, 0.95)
+    assert left is not None and [t.config for t in left.taxes] == ["y"]
 
 
 def test_a_configuration_that_lost_a_block_keeps_the_others() -> None:
     found = launches(5, np.random.default_rng(6), taxes={"x": 0.1})
-    before = tax(summarise(found, 0.95) or {}, "y")
+    before = tax(summarise(found, 0.95), "y")
     del found["r3", "x"]
     entry = summarise(found, 0.95)
-    assert entry is not None and entry["blocks"] == 5
-    assert sorted(tax(entry, "x")["by_block"]) == ["r1", "r2", "r4", "r5"]
-    assert tax(entry, "x")["n"] == 4
+    assert entry is not None and entry.blocks == 5
+    assert sorted(tax(entry, "x").by_block) == ["r1", "r2", "r4", "r5"]
+    assert tax(entry, "x").n == 4
     assert {k: v for k, v in tax(entry, "y").items() if k != "adjusted"} == {
         k: v for k, v in before.items() if k != "adjusted"
     }
 
 
 @pytest.fixture(scope="module")
-def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def value(tmp_path_factory: pytest.TempPathFactory) -> Aggregate:
     plain = Behaviour(noise=0.05)
     config = campaign_config(**SMALL, repeats=2)
     behaviours = {
@@ -251,40 +253,36 @@ def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return aggregate(read_campaign(campaign.root))
 
 
-def test_a_campaign_with_repeats_has_taxes_over_blocks(value: dict[str, Any]) -> None:
-    safe = next(e for e in value["repeats"] if (e["reference"], e["metric"]) == ("ref_safe", "tpot_p90"))
-    assert safe["blocks"] == 4
-    assert tax(safe, "mooncake_both")["point"] == pytest.approx(0.3, abs=0.03)
-    assert abs(tax(safe, "noop_connector")["point"]) < 0.03
-    assert abs(safe["noise_floor"]["point"]) < 0.05
-    assert safe["drift"]["hours"] > 0
+def test_a_campaign_with_repeats_has_taxes_over_blocks(value: Aggregate) -> None:
+    safe = next(e for e in value.repeats if (e.reference, e.metric) == ("ref_safe", "tpot_p90"))
+    assert safe.blocks == 4
+    assert tax(safe, "mooncake_both").point == pytest.approx(0.3, abs=0.03)
+    assert abs(tax(safe, "noop_connector").point) < 0.03
+    assert abs(safe.noise_floor.point) < 0.05
+    assert safe.drift.hours > 0
 
 
-def test_hypotheses_are_decided_over_blocks_where_there_are_enough(value: dict[str, Any]) -> None:
+def test_hypotheses_are_decided_over_blocks_where_there_are_enough(value: Aggregate) -> None:
     """A difference between two configurations keeps what they have in common, plain."""
-    (h1,) = [h for h in value["hypotheses"] if (h["id"], h["subject"]) == ("H1", "mooncake_both")]
-    assert h1["numbers"]["tax_ttft_p90"]["n"] == 4
-    (safe,) = [e for e in value["repeats"] if (e["reference"], e["metric"]) == ("ref_safe", "ttft_p90")]
+    (h1,) = [h for h in value.hypotheses if (h.id, h.subject) == ("H1", "mooncake_both")]
+    assert h1.numbers.tax_ttft_p90.n == 4
+    (safe,) = [e for e in value.repeats if (e.reference, e.metric) == ("ref_safe", "ttft_p90")]
     own = tax(safe, "mooncake_both")
-    numbers = h1["numbers"]["tax_ttft_p90"]
-    ends = ("point", "low", "high")
-    assert [numbers[k] for k in ends] == [own[k] for k in ends]
+    assert h1.numbers.tax_ttft_p90.interval == own.interval
     (main,) = [
         m
-        for m in value["main_taxes"]
-        if (m["config"], m["metric"], m["reference"]) == ("mooncake_both", "ttft_p90", "ref_safe")
+        for m in value.main_taxes
+        if (m.config, m.metric, m.reference) == ("mooncake_both", "ttft_p90", "ref_safe")
     ]
-    (h3,) = [h for h in value["hypotheses"] if (h["id"], h["subject"]) == ("H3", "mooncake_both")]
-    for same in (main, h3["numbers"]["tax_connector"]):
-        assert [same[k] for k in ends] == [own[k] for k in ends]
-    (split,) = [
-        d for d in value["decomposition"] if (d["config"], d["metric"]) == ("mooncake_both", "ttft_p90")
-    ]
-    assert [split["total"][k] for k in ends] == [own[k] for k in ends]
+    (h3,) = [h for h in value.hypotheses if (h.id, h.subject) == ("H3", "mooncake_both")]
+    for same in (main, h3.numbers.tax_connector):
+        assert same.interval == own.interval
+    (split,) = [d for d in value.decomposition if (d.config, d.metric) == ("mooncake_both", "ttft_p90")]
+    assert split.total.interval == own.interval
 
 
-def test_blocks_enter_no_other_tax(value: dict[str, Any]) -> None:
-    assert {t["phase"] for t in value["taxes"]} <= {"a", "b", "b_prime"}
+def test_blocks_enter_no_other_tax(value: Aggregate) -> None:
+    assert {t.phase for t in value.taxes} <= {"a", "b", "b_prime"}
 
 
 def test_every_block_has_an_order_and_a_load_of_its_own() -> None:
@@ -308,7 +306,7 @@ def test_blocks_that_are_not_whole_are_named(tmp_path: Path) -> None:
     campaign.measure_everything()
     shutil.rmtree(campaign.run("plain_again", "r2").path)
     shutil.rmtree(campaign.run("plain_again", "b").path)
-    found = aggregate(read_campaign(campaign.root))
+    found = aggregate_json(read_campaign(campaign.root))
     assert found["repeats"] == []
     said = [p["what"] for p in found["problems"]]
     lost = [p["where"] for p in found["problems"] if p["what"] == "no usable cell of plain_again"]

@@ -69,7 +69,7 @@ def test_growth_is_not_judged_where_arrivals_are_random() -> None:
     """At random twice the load is far more than half as long again in the queue, and the engine keeps up."""
     points = [RatePoint(r, 1.0, 0.0, ttft, random_arrivals=True) for r, ttft in ((2, 100.0), (4, 900.0))]
     found = judge_saturation(points)
-    assert (found.criteria[4]["ttft_growth"], found.numbers[4]["ttft_growth"]) == (None, None)
+    assert (found.criteria[4]["ttft_growth"], found.numbers[4].ttft_growth) == (None, None)
     assert found.saturation_rate_per_s is None
     lost = [points[0], RatePoint(4, 1.0, 0.0, None, random_arrivals=True)]
     assert judge_saturation(lost).criteria[4]["ttft_growth"] is None
@@ -117,7 +117,7 @@ def test_the_saturation_rate_is_the_first_beyond_what_the_engine_can_do(
         found = sweep([16, 32, 64, 128], output_tokens=10, at_once=at_once, warmup_s=1.0, seed=seed)
         assert found.saturation_rate_per_s == true_rate
         if true_rate is not None:
-            assert found.numbers[true_rate]["throughput_ratio"] == pytest.approx(
+            assert found.numbers[true_rate].throughput_ratio == pytest.approx(
                 10 * at_once / true_rate, rel=0.05
             )
 
@@ -127,7 +127,7 @@ def test_an_engine_that_takes_three_times_the_warm_up_for_a_request_is_healthy()
     for seed in range(3):
         found = sweep([2, 4, 8], output_tokens=300, at_once=64, warmup_s=1.0, seed=seed)
         assert found.saturation_rate_per_s is None
-        assert all(n["waiting_p50"] == 0 for n in found.numbers.values())
+        assert all(n.waiting_p50 == 0 for n in found.numbers.values())
 
 
 @pytest.mark.parametrize("arrival", ["poisson", "gamma"])
@@ -137,7 +137,7 @@ def test_random_arrivals_are_held_against_what_was_sent(arrival: str) -> None:
     for seed in range(20):
         found = sweep([4, 8], output_tokens=10, at_once=32, warmup_s=1.0, seed=seed, arrival=arrival)
         assert found.saturation_rate_per_s is None
-        ratios += [n["throughput_ratio"] for n in found.numbers.values()]
+        ratios += [n.throughput_ratio for n in found.numbers.values()]
     assert all(r is not None and r > 0.95 for r in ratios)
 
 

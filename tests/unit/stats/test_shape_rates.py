@@ -23,7 +23,7 @@ def test_what_a_request_takes_is_its_prompt_and_its_share_of_steps() -> None:
 
 def test_long_prompts_are_asked_at_a_rate_that_uses_no_more_than_phase_a_does() -> None:
     found = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": PLAIN})
-    assert [found[str(s)]["rate_per_s"] for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.25]
+    assert [found[str(s)].rate_per_s for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.25]
     allowed = 2.0 / (PLAIN.per_s(OWN) or 0)
     assert found["32768x256"]["plain_use"] <= allowed < 2 * found["32768x256"]["plain_use"]
     assert found["32768x256"]["plain_use_at_reference"] > 1
@@ -36,7 +36,7 @@ def test_one_configuration_that_does_not_hold_a_shape_lowers_it_for_all() -> Non
     assert shape_rates([shape], OWN, 1.0, {"plain": PLAIN})["4096x512"]["rate_per_s"] == 1.0
     slow = replace(PLAIN, costs=replace(COSTS, per_prefill_token_us=130.0, per_decode_seq_us=400.0))
     found = shape_rates([shape], OWN, 1.0, {"plain": PLAIN, "slow": slow})["4096x512"]
-    assert (found["rate_per_s"], found["not_held_by"]) == (0.5, ["slow"])
+    assert (found.rate_per_s, found.not_held_by) == (0.5, ("slow",))
 
 
 def test_a_prompt_that_was_timed_counts_where_attention_makes_it_longer_than_its_tokens_say() -> None:
@@ -51,7 +51,7 @@ def test_without_step_records_prompts_that_were_timed_and_the_throughput_seen_sa
     )
     assert probed.per_s(OWN) == pytest.approx(2.8)
     found = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": probed})
-    assert [found[str(s)]["rate_per_s"] for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.125]
+    assert [found[str(s)].rate_per_s for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.125]
     assert found["512x64"]["known_from"] == "probe"
 
 
@@ -72,19 +72,19 @@ def test_a_shape_that_only_one_does_not_hold_is_lowered_until_it_does() -> None:
     shape = Shape(512, 1024)
     heavy = replace(PLAIN, costs=replace(COSTS, per_decode_seq_us=800.0))
     entry = shape_rates([shape], OWN, 2.0, {"plain": PLAIN, "heavy": heavy})["512x1024"]
-    assert entry["not_held_by"] == ["heavy"]
-    assert entry["rate_per_s"] < 2.0
-    assert entry["rate_per_s"] / (heavy.per_s(shape) or 0) <= 0.85
+    assert entry.not_held_by == ("heavy",)
+    assert entry.rate_per_s < 2.0
+    assert entry.rate_per_s / (heavy.per_s(shape) or 0) <= 0.85
 
 
 def test_where_plain_is_unknown_the_others_lower_a_shape() -> None:
     nothing = Capacity("nothing", LIMITS, OWN, {})
     entry = shape_rates([LONG], OWN, 2.0, {"plain": nothing, "known": PLAIN})["32768x256"]
-    assert (entry["rate_per_s"], entry["not_held_by"]) == (0.25, ["known"])
+    assert (entry.rate_per_s, entry.not_held_by) == (0.25, ("known",))
 
 
 def test_random_arrivals_queue_at_two_thirds_of_the_capacity() -> None:
     fixed, random = (
         shape_rates([LONG], OWN, 2.0, {"plain": PLAIN}, most)["32768x256"] for most in (0.85, 0.5)
     )
-    assert (fixed["rate_per_s"], random["rate_per_s"]) == (0.25, 0.125)
+    assert (fixed.rate_per_s, random.rate_per_s) == (0.25, 0.125)

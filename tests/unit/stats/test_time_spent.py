@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
+from connector_tax.base.documents.aggregate import CriterionOutcome, VerdictNumbers
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.base.units import exact_duration
@@ -45,10 +46,9 @@ def preflight(campaign: Campaign, elapsed_s: float) -> None:
     write_json(path, read_json(path) | {"elapsed_s": elapsed_s})
 
 
-def seventh(campaign: Campaign) -> dict[str, Any]:
-    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, None, {}, "") for k in range(1, 7)]
-    found: dict[str, Any] = judge_criteria(read_campaign(campaign.root, steps=False), verdicts)[6]
-    return found
+def seventh(campaign: Campaign) -> CriterionOutcome:
+    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, None, VerdictNumbers(), "") for k in range(1, 7)]
+    return judge_criteria(read_campaign(campaign.root, steps=False), verdicts)[6]
 
 
 def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path)
     for block in ("r1", "r2"):
         measure(campaign, "plain", block, 3600)
     found = seventh(campaign)
-    assert found["outcome"] == "pass"
-    assert found["evidence"] == (
+    assert found.outcome == "pass"
+    assert found.evidence == (
         "4 h 50 min 00 s without what lay between launches: preflight 20 min 00 s, Phase A 2 h 00 min 00 s, Phase B 2 h 30 min 00 s. "
         "With 2 blocks of repeated launches, which took 2 h 00 min 00 s, it is 6 h 50 min 00 s."
     )
     preflight(campaign, 1200 + 4260)
-    assert seventh(campaign)["outcome"] == "fail"
+    assert seventh(campaign).outcome == "fail"
 
 
 def test_an_interruption_between_two_launches_is_not_time_spent(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_an_interruption_between_two_launches_is_not_time_spent(tmp_path: Path) 
     campaign._now_ns += 7 * 24 * 3600 * 10**9
     measure(campaign, "plain", "b", 600)
     found = seventh(campaign)
-    assert found["outcome"] == "pass"
-    assert found["evidence"].startswith("20 min 00 s without what lay between launches")
-    assert "Preflight was not timed." in found["evidence"]
+    assert found.outcome == "pass"
+    assert found.evidence.startswith("20 min 00 s without what lay between launches")
+    assert "Preflight was not timed." in found.evidence
 
 
 def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: Path) -> None:
@@ -91,23 +91,23 @@ def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: P
         del receipt["launches"]
         write_json(path, receipt)
     found = seventh(campaign)
-    assert found["outcome"] == "pass"
-    assert "2 of 2 runs have a launch that was not timed, and only its cells count." in found["evidence"]
+    assert found.outcome == "pass"
+    assert "2 of 2 runs have a launch that was not timed, and only its cells count." in found.evidence
     cells = [c.window for c in read_campaign(campaign.root, steps=False).runs[0].cells]
     one_run_s = (max(w.drained_ns for w in cells) - min(w.t0_ns for w in cells)) / 1e9
-    assert f"Phase A {exact_duration(round(2 * one_run_s))}" in found["evidence"]
+    assert f"Phase A {exact_duration(round(2 * one_run_s))}" in found.evidence
 
 
 def test_a_launch_that_was_killed_counts_by_its_cells_and_the_next_by_its_clock(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, CONFIG, step_timing=False)
     measure(campaign, "plain", "a", None, 3600, receipt=False)
     found = seventh(campaign)
-    assert "Phase A 1 h 00 min" in found["evidence"]
-    assert "1 of 1 runs have a launch that was not timed" in found["evidence"]
+    assert "Phase A 1 h 00 min" in found.evidence
+    assert "1 of 1 runs have a launch that was not timed" in found.evidence
 
 
 def test_nothing_launched_is_not_judged(tmp_path: Path) -> None:
-    assert seventh(Campaign(tmp_path, CONFIG))["outcome"] == "not applicable"
+    assert seventh(Campaign(tmp_path, CONFIG)).outcome == "not applicable"
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
@@ -136,4 +136,4 @@ def test_damaged_launches_are_named_and_taken_as_not_timed(tmp_path: Path) -> No
     (problem,) = data.problems
     assert problem.where.endswith("phase_a/launches.json")
     assert "Expected `float | null`, got `str` - at `$.launches[0].elapsed_s`" in problem.what
-    assert "1 of 1 runs have a launch that was not timed" in seventh(campaign)["evidence"]
+    assert "1 of 1 runs have a launch that was not timed" in seventh(campaign).evidence

@@ -1,51 +1,56 @@
 """The no-op connector's tax and the rest, worked out by hand."""
 
 import math
+import sys
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import t
 
+from connector_tax.base.documents.aggregate import Metric, TwoParts
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.two_parts import two_parts
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from specs import spec_of
+
 SPREAD = np.linspace(-0.02, 0.02, 201)
 
 
 def main(
-    config: str, point: float | None, metric: str = "ttft_p90", blocks: int | None = None, n: int = 200
+    config: str, point: float | None, metric: Metric = "ttft_p90", blocks: int | None = None, n: int = 200
 ) -> MainTax:
     """Over blocks with a standard error of 0.02 of the log ratio."""
     estimate = unavailable("its cell died") if point is None else Estimate(point, point + SPREAD, 200)
     if blocks is not None and point is not None:
         estimate = replace(estimate, over_blocks=LogMean(math.log1p(point), 0.02, blocks - 1))
-    tax = Tax(config, "ref_safe", "a", "r2_4096x256", 2.0, 4096, 256, metric, estimate, 210)
+    tax = Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), metric, estimate, 210)
     return MainTax(tax, n, blocks)
 
 
-def rows(*chosen: MainTax) -> list[dict[str, Any]]:
+def rows(*chosen: MainTax) -> list[TwoParts]:
     return two_parts(list(chosen), 0.95)
 
 
 def test_the_rest_has_an_interval_and_a_number_of_observations() -> None:
     (row,) = rows(main("noop_connector", 0.04), main("x", 0.30))
-    assert (row["total"]["point"], row["framework"]["point"]) == (0.30, 0.04)
-    assert row["rest"]["point"] == pytest.approx(0.26)
-    assert row["rest"]["low"] <= row["rest"]["point"] <= row["rest"]["high"]
-    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200] * 3
-    assert row["total"]["low"] == pytest.approx(0.281, abs=0.001)
+    assert (row.total.point, row.framework.point) == (0.30, 0.04)
+    assert row.rest.point == pytest.approx(0.26)
+    assert row.rest.low <= row.rest.point <= row.rest.high
+    assert [getattr(row, k).n for k in ("total", "framework", "rest")] == [200] * 3
+    assert row.total.low == pytest.approx(0.281, abs=0.001)
 
 
 def test_over_blocks_their_own_intervals_stand_and_the_rest_is_of_the_fewer() -> None:
     (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
-    assert row["total"]["low"] == pytest.approx(1.30 * math.exp(-0.02 * t.isf(0.025, 2)) - 1)
-    assert row["framework"]["high"] == pytest.approx(1.04 * math.exp(0.02 * t.isf(0.025, 3)) - 1)
-    assert [row[k]["kind"] for k in ("total", "framework", "rest")] == [
+    assert row.total.low == pytest.approx(1.30 * math.exp(-0.02 * t.isf(0.025, 2)) - 1)
+    assert row.framework.high == pytest.approx(1.04 * math.exp(0.02 * t.isf(0.025, 3)) - 1)
+    assert [getattr(row, k).kind for k in ("total", "framework", "rest")] == [
         "over 3 blocks",
         "over 4 blocks",
         "over 3 blocks",
@@ -54,9 +59,9 @@ def test_over_blocks_their_own_intervals_stand_and_the_rest_is_of_the_fewer() ->
 
 def test_one_launch_and_blocks_are_not_subtracted() -> None:
     (row,) = rows(main("noop_connector", 0.04), main("x", 0.30, blocks=3))
-    assert row["rest"]["point"] is None
-    assert row["rest"]["reason"] == "this tax is over 3 blocks, the no-op connector's of one launch"
-    assert row["rest"]["kind"] is None
+    assert row.rest.point is None
+    assert row.rest.reason == "this tax is over 3 blocks, the no-op connector's of one launch"
+    assert row.rest.kind is None
 
 
 def test_without_either_tax_there_is_no_row() -> None:
@@ -68,4 +73,4 @@ def test_without_either_tax_there_is_no_row() -> None:
 
 def test_n_counts_requests_of_every_part_and_the_rest_has_the_fewer() -> None:
     (row,) = rows(main("noop_connector", 0.04, blocks=4, n=150), main("x", 0.30, blocks=5))
-    assert [row[k]["n"] for k in ("total", "framework", "rest")] == [200, 150, 150]
+    assert [getattr(row, k).n for k in ("total", "framework", "rest")] == [200, 150, 150]

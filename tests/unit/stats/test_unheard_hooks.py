@@ -15,13 +15,13 @@ from connector_tax.base.steptime import count_steps, cut, unheard_in
 from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.run.emulator.steplog import StepLog
 from connector_tax.run.rehearsal import artifacts
 from connector_tax.run.rehearsal.cell import simulate_cell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import builders
+from analysed import aggregate_json
 from builders import Behaviour, Campaign, campaign_config
 from cell_specs import cell_spec
 
@@ -55,8 +55,8 @@ def value(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("c") / "c"
     campaign = Campaign(root, campaign_config(**SECTIONS), behaviours, step_lines=lines)
     campaign.measure_everything()
-    aggregate(read_campaign(root))
-    return aggregate(read_campaign(root))  # from its tables
+    aggregate_json(read_campaign(root))
+    return aggregate_json(read_campaign(root))  # from its tables
 
 
 def taxes(value: dict[str, Any], config: str, metric: str) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from connector_tax.base.documents.aggregate.words import (
     Block,
     BlockVerdict,
     Count,
+    Digits,
     LatencyMetric,
     Rate,
 )
@@ -71,7 +72,7 @@ class BlockTax(Bounds, frozen=True, kw_only=True):
     config: str
     kind: Kind
     n: Count
-    sd: float
+    sd: Annotated[float, msgspec.Meta(ge=0)]
     verdict: BlockVerdict
     adjusted: Bounds | None
     at_equal_host_speed: EqualSpeed | None = None
@@ -144,6 +145,6 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
 
     config: str
     metric: LatencyMetric
-    power: float
+    power: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     one_launch: float | None
-    by_blocks: dict[str, Bounds | None] | None
+    by_blocks: dict[Digits, Bounds | None] | None

@@ -62,7 +62,7 @@ class ByKind(msgspec.Struct, frozen=True, kw_only=True):
 class Cdf(msgspec.Struct, frozen=True, kw_only=True):
     """200 quantiles from 0 to 1, evenly spaced."""
 
-    step_duration_us: tuple[float, ...]
+    step_duration_us: Annotated[tuple[float, ...], msgspec.Meta(min_length=200, max_length=200)]
 
 
 class StepRecords(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,9 +146,9 @@ class Stopping(msgspec.Struct, frozen=True, kw_only=True):
         reached: whether the rule ended it.
     """
 
-    half_width: float
-    planned: tuple[int, ...]
-    wider: float
+    half_width: Annotated[float, msgspec.Meta(gt=0)]
+    planned: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1)]
+    wider: Annotated[float, msgspec.Meta(ge=1)]
     looks: tuple[Look, ...]
     reached: bool
 

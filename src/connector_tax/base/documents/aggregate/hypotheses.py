@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from connector_tax.base.documents.aggregate.intervals import Quantity
-from connector_tax.base.documents.aggregate.words import Count, HypothesisId, Outcome
+from connector_tax.base.documents.aggregate.words import Count, Digits, HypothesisId, Outcome, Rate
 
 HypothesisKind = Literal["of one launch", "over blocks"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -39,10 +39,10 @@ class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     parts: dict[str, Quantity] | None = None
     tolerance: float | None = None
     slope_per_doubling: Quantity | None = None
-    by_length: dict[str, Quantity] | None = None
-    rates_per_s: dict[str, tuple[float, ...]] | None = None
+    by_length: dict[Digits, Quantity] | None = None
+    rates_per_s: dict[Digits, tuple[Rate, ...]] | None = None
     averaged_over: tuple[Count, ...] | None = None
-    left_out: dict[str, str] | None = None
+    left_out: dict[Digits, str] | None = None
 
     def quantities(self) -> Iterator[Quantity]:
         """Its own intervals, without those by part or by length."""

@@ -85,7 +85,7 @@ class Quantity(Ends, frozen=True, kw_only=True, omit_defaults=True):
         reason: why there is no number, or no end of its interval; absent where all are there.
     """
 
-    n: int
+    n: Annotated[int, msgspec.Meta(ge=0)]
     reason: str | None = None
 
 
@@ -98,6 +98,6 @@ class QuantityOfKind(Ends, frozen=True, kw_only=True, omit_defaults=True):
             where nothing was measured.
     """
 
-    n: int
+    n: Annotated[int, msgspec.Meta(ge=0)]
     reason: str | None = None
     kind: Kind | None

@@ -29,5 +29,7 @@ Block = Annotated[str, msgspec.Meta(pattern=r"^(a|b|r[1-9][0-9]*)$")]
 # Of a tax of a cell, and of the one that stands.
 TaxPhase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|c)$")]
 MainPhase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime)$")]
+# A number as a key.
+Digits = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
 # What JSON holds beside lists and objects.
 Scalar = str | int | float | bool | None
