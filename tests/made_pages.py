@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import TITLE_LIMIT, clean
@@ -19,7 +20,7 @@ def page_of(aggregate: Mapping[str, Any]) -> str:
 
 def _figure(name: str, aggregate: Mapping[str, Any]) -> dict[str, Any]:
     with drawing_style(name):
-        found = FIGURES[name](aggregate)
+        found = FIGURES[name](aggregate_of(aggregate))
     entry: dict[str, Any] = {
         "name": name,
         "number": int(name[3]),

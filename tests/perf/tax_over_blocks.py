@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Blocks
+from connector_tax.base.documents.aggregate import Blocks, Bounds
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.p_values import p_of
@@ -47,8 +47,8 @@ def campaign(blocks: int, sd: float, rng: np.random.Generator, tax: float = TRUE
 def held(blocks: int, sd: float, campaigns: int, confidence: float) -> float:
     rng, holds = stream(blocks, "tax over blocks", f"{sd:g}"), 0
     for _ in range(campaigns):
-        (tax,) = _entry(campaign(blocks, sd, rng), confidence)["taxes"]
-        holds += tax["low"] - ROUNDING <= TRUE_TAX <= tax["high"] + ROUNDING
+        (tax,) = _entry(campaign(blocks, sd, rng), confidence).taxes
+        holds += tax.low - ROUNDING <= TRUE_TAX <= tax.high + ROUNDING
     return holds / campaigns
 
 
@@ -86,12 +86,13 @@ def four_of_five(
     true = math.expm1(smallest_detectable(error, freedom=blocks - 1, confidence=confidence))
     holds, above, found = 0, 0, [0, 0, 0]
     for _ in range(campaigns):
-        told = _entry(campaign(blocks, sd, rng), confidence)["noise_floor"]["found_4_of_5"]
-        holds += told["low"] <= true <= told["high"]
-        above += told["point"] > true
+        told = _entry(campaign(blocks, sd, rng), confidence).noise_floor.found_4_of_5
+        assert isinstance(told, Bounds)
+        holds += told.low <= true <= told.high
+        above += told.point > true
         for k, name in enumerate(("low", "point", "high")):
-            (tax,) = _entry(campaign(blocks, sd, rng, told[name]), confidence)["taxes"]
-            found[k] += tax["low"] > 0
+            (tax,) = _entry(campaign(blocks, sd, rng, getattr(told, name)), confidence).taxes
+            found[k] += tax.low > 0
     return holds / campaigns, above / campaigns, [f / campaigns for f in found]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from connector_tax.base.command import Command
 from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_json_text, comparison_text
-from connector_tax.read.figures.foreign import reading
 
 
 def _limit(text: str) -> float:
@@ -37,15 +36,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     a, b = read_side("A", args.a), read_side("B", args.b)
-    with reading(a.aggregate, a.path), reading(b.aggregate, b.path):
-        found = compare(
-            a,
-            b,
-            fail_above=args.fail_above,
-            deciding=(args.metric,) if args.metric else tuple(LATENCIES),
-            allow_missing=args.allow_missing,
-        )
-        text = comparison_json_text(found) if args.json else comparison_text(found)
+    found = compare(
+        a,
+        b,
+        fail_above=args.fail_above,
+        deciding=(args.metric,) if args.metric else LATENCIES,
+        allow_missing=args.allow_missing,
+    )
+    text = comparison_json_text(found) if args.json else comparison_text(found)
     print(text)
     return found.exit_code
 

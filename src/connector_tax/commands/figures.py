@@ -13,8 +13,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     for entry in draw_figures(args.root):
-        text = entry["title"] if entry["drawn"] else f"left out: {entry['reason']}"
-        print(f"Figure {entry['number']}: {text}")
+        text = entry.title if entry.drawn else f"left out: {entry.reason}"
+        print(f"Figure {entry.number}: {text}")
     return 0
 
 

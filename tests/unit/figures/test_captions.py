@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 
@@ -19,7 +20,7 @@ def test_a_caption_gives_the_campaigns_own_confidence(name: str) -> None:
     other = copy.deepcopy(example)
     other["provenance"]["confidence"] = 0.8
     with drawing_style(name):
-        usual, changed = FIGURES[name](example), FIGURES[name](other)
+        usual, changed = FIGURES[name](aggregate_of(example)), FIGURES[name](aggregate_of(other))
     assert isinstance(usual, Drawn)
     assert isinstance(changed, Drawn)
     assert "95 % interval" not in changed.caption

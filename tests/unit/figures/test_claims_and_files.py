@@ -3,19 +3,21 @@
 import copy
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import Interval, aggregate_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
 from connector_tax.read.figures.fleet import _note as fleet_note
-from connector_tax.read.figures.lookup import Interval
 from connector_tax.read.figures.style import Drawn, drawing_style, look_of
 from connector_tax.read.figures.words import clean, levels, listing, microseconds, percent, with_interval
 
-EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import EXAMPLE, number
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def example() -> dict[str, Any]:
 
 def title(name: str, aggregate: dict[str, Any]) -> str:
     with drawing_style(name):
-        result = FIGURES[name](aggregate)
+        result = FIGURES[name](aggregate_of(aggregate))
     assert isinstance(result, Drawn)
     return result.title
 
@@ -104,7 +106,7 @@ def test_figure_8_says_whether_taxes_add_up(example: dict[str, Any]) -> None:
     ]:
         aggregate = main(example, **parts, **{stack: (whole, 0.02)})
         h4 = next(h for h in aggregate["hypotheses"] if h["id"] == "H4")
-        h4 |= {"outcome": outcome, "numbers": {"sum_of_parts": {"point": 0.3, "low": 0.28, "high": 0.33}}}
+        h4 |= {"outcome": outcome, "numbers": {"sum_of_parts": number(0.3, 0.28, 0.33)}}
         assert f"{words}+30 % [+28 %, +33 %] as a sum, " in title("fig8_additivity", aggregate)
     assert "cannot be held against 30 % of the stack's tax" in title(
         "fig8_additivity", main(example, **parts, **{stack: (0.01, 0.02)})
@@ -121,8 +123,8 @@ def test_figure_7_names_every_part_that_is_told_apart_from_zero(example: dict[st
         f"{whole}+42 % [+37 %, +47 %] is its own code; not told apart from zero: vLLM's connector framework{others}"
     )
     for row in aggregate["decomposition"]:
-        row["flags"] = {"point": 0.3, "low": 0.2, "high": 0.4}
-        row["implementation"] = {"point": 0.12, "low": 0.1, "high": 0.2}
+        row["flags"] = number(0.3, 0.2, 0.4)
+        row["implementation"] = number(0.12, 0.1, 0.2)
     assert title("fig7_decomposition", aggregate) == (
         f"{whole}+30 % [+20 %, +40 %] is engine settings that it switches and +12 % [+10 %, +20 %] is its own code; "
         f"not told apart from zero: vLLM's connector framework{others}"
@@ -136,15 +138,15 @@ def test_figure_7_calls_no_part_of_the_whole_what_is_more_than_it(example: dict[
     """The settings gain, and the connector's own code costs more than the whole tax."""
     aggregate = copy.deepcopy(example)
     for row in aggregate["decomposition"]:
-        row["flags"] = {"point": -0.1, "low": -0.15, "high": -0.05}
-        row["implementation"] = {"point": 0.52, "low": 0.45, "high": 0.6}
-        row["framework"] = {"point": 0.02, "low": -0.01, "high": 0.05}
+        row["flags"] = number(-0.1, -0.15, -0.05)
+        row["implementation"] = number(0.52, 0.45, 0.6)
+        row["framework"] = number(0.02, -0.01, 0.05)
     assert title("fig7_decomposition", aggregate).startswith(
         "Mooncake + LMCache adds +44 % [+40 %, +48 %] to TTFT p90: +52 % [+45 %, +60 %] is its own code and −10 % [−15 %, −5.0 %] is engine "
         "settings that it switches; not told apart from zero: vLLM's connector framework; a tax is found for"
     )
     for row in aggregate["decomposition"]:
-        row["flags"] = {"point": -0.1, "low": -0.25, "high": 0.05}
+        row["flags"] = number(-0.1, -0.25, 0.05)
     assert not title("fig7_decomposition", aggregate).startswith("Of ")
 
 
@@ -242,7 +244,7 @@ def test_figures_1_and_2_give_levels_with_their_intervals(example: dict[str, Any
 def test_captions_count_requests_and_exclusions(example: dict[str, Any]) -> None:
     """n and what was left out stand below every picture."""
     with drawing_style("x"):
-        result = FIGURES["fig5_shape_heatmaps"](example)
+        result = FIGURES["fig5_shape_heatmaps"](aggregate_of(example))
     assert isinstance(result, Drawn)
     assert "n = 200 requests per cell" in result.caption
     assert "mooncake_consumer (skipped)" in result.caption
@@ -261,7 +263,7 @@ def test_the_largest_shape_tax_says_if_it_holds_queueing(example: dict[str, Any]
     for tax in own:
         tax["overloaded"] = ["own"] if tax is largest else []
     with drawing_style("x"):
-        result = FIGURES["fig5_shape_heatmaps"](aggregate)
+        result = FIGURES["fig5_shape_heatmaps"](aggregate_of(aggregate))
     assert isinstance(result, Drawn)
     assert result.title.endswith("where a side did not keep up")
     assert "In 1 of " in result.caption and "those taxes hold queueing" in result.caption
@@ -272,7 +274,7 @@ def test_a_picture_of_the_embedded_engine_says_so(example: dict[str, Any]) -> No
     aggregate = copy.deepcopy(example)
     aggregate["provenance"]["versions"] = {"python": "3.11.9", "emulator": True}
     with drawing_style("x"):
-        result = FIGURES["fig4_tax_bars"](aggregate)
+        result = FIGURES["fig4_tax_bars"](aggregate_of(aggregate))
     assert isinstance(result, Drawn)
     assert any(t.get_text().startswith("Embedded engine") for t in result.figure.texts)
 
@@ -312,7 +314,7 @@ def test_a_figure_that_is_left_out_leaves_no_old_picture(example: dict[str, Any]
     poor |= {"cells": [], "taxes": [], "main_taxes": [], "decomposition": []}
     (tmp_path / "aggregate.json").write_text(json.dumps(poor))
     entries = draw_figures(tmp_path)
-    assert not any(e["drawn"] for e in entries)
+    assert not any(e.drawn for e in entries)
     assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["index.json", "omitted.json"]
     assert set(json.loads((tmp_path / "figures" / "omitted.json").read_text())) == set(FIGURES)
 

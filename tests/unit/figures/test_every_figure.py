@@ -2,17 +2,21 @@
 
 import copy
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.lookup import usable
+from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.errors import ArtifactError
+from connector_tax.read.figures.draw_all import FIGURES, draw_figures
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 
-EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import EXAMPLE, no_number, number
+
 NOTHING = {"point": None, "low": None, "high": None}
 Mutilation = Callable[[dict[str, Any]], None]
 
@@ -24,7 +28,7 @@ def example() -> dict[str, Any]:
 
 def drawn(name: str, aggregate: dict[str, Any], render: bool = False) -> Drawn | Omitted:
     with drawing_style(name):
-        result = FIGURES[name](aggregate)
+        result = FIGURES[name](aggregate_of(aggregate))
         if isinstance(result, Drawn) and render:
             result.figure.set_dpi(40)
             result.figure.canvas.draw()
@@ -57,18 +61,19 @@ def _drop_config(config: str) -> Mutilation:
         if config == "noop_connector":
             for row in a["decomposition"]:
                 row["parts"] = 0
-                row["framework"] = row["implementation"] = {
-                    **NOTHING,
-                    "reason": "noop_connector has no usable cell here",
-                }
+                row["framework"] = row["implementation"] = no_number("noop_connector has no usable cell here")
 
     return apply
 
 
+def _measured(a: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cell for cell in a["cells"] if cell["usable"]]
+
+
 def _null_percentiles(a: dict[str, Any]) -> None:
-    for cell in filter(usable, a["cells"]):
+    for cell in _measured(a):
         for key in ("ttft_ms", "tpot_ms", "e2e_ms"):
-            cell[key] = {q: {"point": None, "low": None, "high": None, "reason": "failed"} for q in cell[key]}
+            cell[key] = {q: no_number("failed") for q in cell[key]}
     _null_taxes(a)
 
 
@@ -76,7 +81,7 @@ def _null_taxes(a: dict[str, Any]) -> None:
     for tax in (*a["taxes"], *a["main_taxes"]):
         tax |= {**NOTHING, "available": False, "reason": "no percentile"}
     for row in a["decomposition"]:
-        row["total"] = NOTHING
+        row["total"] = no_number("no percentile")
 
 
 def _no_steps(a: dict[str, Any]) -> None:
@@ -134,8 +139,8 @@ def _parts(a: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _in_two(row: dict[str, Any], reason: str) -> None:
     rest = row["total"]["point"] - row["framework"]["point"]
-    row |= {"parts": 2, "flags": {**NOTHING, "reason": reason}}
-    row["implementation"] = {"point": rest, "low": rest - 0.01, "high": rest + 0.01, "n": 200}
+    row |= {"parts": 2, "flags": no_number(reason)}
+    row["implementation"] = number(rest, rest - 0.01, rest + 0.01)
 
 
 def _settings_not_seen(a: dict[str, Any]) -> None:
@@ -152,7 +157,7 @@ def _one_matched_baseline_missing(a: dict[str, Any]) -> None:
 def _open_intervals(a: dict[str, Any]) -> None:
     for value in _parts(a):
         value["high"] = None
-    for cell in filter(usable, a["cells"]):
+    for cell in _measured(a):
         for key in ("ttft_ms", "tpot_ms"):
             for value in cell[key].values():
                 value["high"] = None
@@ -240,9 +245,12 @@ MUTILATIONS: dict[str, Mutilation] = {
     "zero taxes": _zero,
     "one enormous tax": _enormous,
     "one cell": _one_cell,
-    "bare cells": _bare_cells,
     "hostile names": _hostile_names,
     "unknown ids": _unknown_ids,
+}
+# Of another form than any release wrote.
+OTHER_FORMS: dict[str, Mutilation] = {
+    "bare cells": _bare_cells,
     "stripped": _stripped,
     "wrong types": _wrong_types,
 }
@@ -264,8 +272,21 @@ def test_a_poor_aggregate_gives_a_figure_or_a_reason(what: str, example: dict[st
             assert_not_empty(result)
 
 
+@pytest.mark.parametrize("what", OTHER_FORMS)
+def test_an_aggregate_of_another_form_is_refused(what: str, example: dict[str, Any], tmp_path: Path) -> None:
+    """With its file, the place, and what would do; no figure is made of half of it."""
+    aggregate = copy.deepcopy(example)
+    OTHER_FORMS[what](aggregate)
+    (tmp_path / "aggregate.json").write_text(json.dumps(aggregate))
+    with pytest.raises(
+        ArtifactError, match=r"aggregate\.json: .*`.*Make it again with connector-tax analyze"
+    ):
+        draw_figures(tmp_path)
+    assert not (tmp_path / "figures").exists()
+
+
 def omitted(name: str, aggregate: dict[str, Any]) -> str:
-    result = FIGURES[name](aggregate)
+    result = FIGURES[name](aggregate_of(aggregate))
     assert isinstance(result, Omitted)
     return result.reason
 
@@ -320,7 +341,7 @@ def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[
     assert {r["part"] for r in result.data_rows} == {"framework", "implementation", "total"}
     assert "is what it adds to the no-op connector (settings that it switches among it)" in result.title
     for row in aggregate["decomposition"]:
-        row |= {"parts": 0, "implementation": {**NOTHING, "reason": "noop_connector: its cell died"}}
+        row |= {"parts": 0, "implementation": no_number("noop_connector: its cell died")}
     for row in aggregate["decomposition"]:
         row["implementation"]["reason"] = f"noop_connector: its {row['metric']} has no value"
     why = omitted("fig7_decomposition", aggregate)

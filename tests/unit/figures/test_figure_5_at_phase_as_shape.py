@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 
@@ -26,7 +27,7 @@ def aggregate() -> dict[str, Any]:
 
 def drawn(aggregate: dict[str, Any]) -> Drawn:
     with drawing_style(NAME):
-        found = FIGURES[NAME](aggregate)
+        found = FIGURES[NAME](aggregate_of(aggregate))
     assert isinstance(found, Drawn)
     return found
 

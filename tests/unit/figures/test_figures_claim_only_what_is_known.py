@@ -1,22 +1,21 @@
 """Titles, captions and reasons of figures where a cell is lost, a rate has no value, or a side did not keep up."""
 
 import copy
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import Interval, aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.lookup import Interval
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.read.figures.words import levels
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
+from whole_aggregate import example, knee, no_number, number
 
-EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
+EXAMPLE = example()
 CONNECTORS = ("noop_connector", "mooncake_both", "nixl_both", "lmcache_only")
 
 
@@ -27,7 +26,7 @@ def aggregate() -> dict[str, Any]:
 
 def drawn(name: str, aggregate: dict[str, Any]) -> Drawn | Omitted:
     with drawing_style(name):
-        return FIGURES[next(n for n in FIGURES if n.startswith(name))](aggregate)
+        return FIGURES[next(n for n in FIGURES if n.startswith(name))](aggregate_of(aggregate))
 
 
 def title(name: str, aggregate: dict[str, Any]) -> str:
@@ -61,9 +60,7 @@ def swept(
         for r in (2.0, 4.0, 8.0)
         if (c, r) not in lost
     ]
-    aggregate["saturation"] = {
-        c: {"saturation_rate_per_s": knees.get(c, 8.0), "non_monotonic": []} for c in aggregate["configs"]
-    }
+    aggregate["saturation"] = {c: knee(knees.get(c, 8.0)) for c in aggregate["configs"]}
 
 
 # Figure 3.
@@ -106,9 +103,13 @@ def test_plains_own_gap_is_said(aggregate: dict[str, Any]) -> None:
 def test_plain_with_a_connectors_settings_does_not_count(aggregate: dict[str, Any]) -> None:
     swept(aggregate, {})
     one = next(c for c in aggregate["cells"] if c["config"] == "plain" and c["rate_per_s"] == 2.0)
-    aggregate["configs"]["plain_matched_nixl_both"] = {"label": "plain, NIXL's", "status": "measured"}
+    aggregate["configs"]["plain_matched_nixl_both"] = {
+        "label": "plain, NIXL's",
+        "status": "measured",
+        "reason": None,
+    }
     aggregate["cells"].append({**one, "config": "plain_matched_nixl_both"})
-    aggregate["saturation"]["plain_matched_nixl_both"] = {"saturation_rate_per_s": 2.0}
+    aggregate["saturation"]["plain_matched_nixl_both"] = knee(2.0)
     assert title("fig3", aggregate) == "Plain saturates at 8 req/s, and no connector saturates earlier"
 
 
@@ -119,8 +120,7 @@ def test_a_range_is_over_the_rates_that_have_a_value(name: str, aggregate: dict[
     quantity = {"fig1": "ttft_ms", "fig2": "tpot_ms"}[name]
     for cell in aggregate["cells"]:
         if cell["rate_per_s"] == 8.0 or (cell["config"], cell["rate_per_s"]) == ("plain", 2.0):
-            nothing = {"point": None, "low": None, "high": None, "reason": "overloaded"}
-            cell[quantity] = {**cell[quantity], "p90": nothing}
+            cell[quantity] = {**cell[quantity], "p90": no_number("overloaded")}
     assert title(name, aggregate).endswith("] at 2 and 4 req/s; at 8 req/s no configuration has one")
     assert "over the measured rates" not in title(name, aggregate)
 
@@ -131,7 +131,7 @@ def test_a_connector_that_skips_prefill_is_not_counted_among_ttfts(aggregate: di
     aggregate["configs"]["nixl_both"]["ttft_is_no_tax"] = "prefill is skipped"
     for cell in aggregate["cells"]:
         if cell["config"] == "nixl_both":
-            cell["ttft_ms"] = {"p90": {"point": 1.0, "low": 0.9, "high": 1.1}}
+            cell["ttft_ms"] = {**cell["ttft_ms"], "p90": number(1.0, 0.9, 1.1)}
     assert "with one of 3 from " in title("fig1", aggregate) and "NIXL" not in title("fig1", aggregate)
     assert "The title does not count nixl_both: its TTFT is no tax, prefill is skipped." in caption(
         "fig1", aggregate
@@ -187,9 +187,9 @@ def test_figure_9_says_whose_steps_are_missing(
     aggregate["attribution"] = []
     for cell in aggregate["cells"]:
         if cell["config"] in lost:
-            cell["step"] = {"available": False}
+            cell["step"] = {"available": False, "reason": "no records"}
         elif (cell.get("step") or {}).get("available"):
-            cell["step"]["by_kind"] = {"decode_only": {"n": 9}}
+            cell["step"]["by_kind"]["decode_only"]["n"] = 9
     assert reason("fig9", aggregate) == words
 
 

@@ -9,22 +9,23 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
+from whole_aggregate import EXAMPLE, no_number
 
 
 @pytest.fixture(scope="module")
 def example() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
+    found: dict[str, Any] = json.loads(EXAMPLE.read_text())
     return found
 
 
 def drawn(name: str, aggregate: dict[str, Any]) -> Drawn | Omitted:
     with drawing_style("x"):
-        return FIGURES[name](aggregate)
+        return FIGURES[name](aggregate_of(aggregate))
 
 
 def test_figures_4_7_and_8_say_which_launches_are_behind_their_bars(example: dict[str, Any]) -> None:
@@ -125,7 +126,7 @@ def test_parts_over_more_blocks_are_not_said_to_be_over_fewer(example: dict[str,
 def test_taxes_without_a_number_are_not_said_to_be_none(example: dict[str, Any]) -> None:
     aggregate = copy.deepcopy(example)
     for row in aggregate["decomposition"]:
-        row["total"] = {"point": None, "low": None, "high": None, "n": 0, "reason": "requests failed"}
+        row["total"] = no_number("requests failed")
     result = drawn("fig7_decomposition", aggregate)
     assert isinstance(result, Omitted)
     assert result.reason == (

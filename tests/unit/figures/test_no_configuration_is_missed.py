@@ -2,19 +2,21 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from mutations import MUTATIONS
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 
 
-def caption(name: str, aggregate: dict[str, object]) -> str:
+def caption(name: str, aggregate: dict[str, Any]) -> str:
     with drawing_style(name):
-        drawn = FIGURES[name](aggregate)
+        drawn = FIGURES[name](aggregate_of(aggregate))
     assert isinstance(drawn, Drawn), name
     return drawn.caption
 

@@ -1,11 +1,15 @@
 """The sentence on how many connectors have a tax: what it counts, whom it names, and in which order."""
 
-from typing import Any
+import sys
+from pathlib import Path
 
 import pytest
 
+from connector_tax.base.documents.aggregate import Interval, aggregate_of
 from connector_tax.read.figures.claims import told_apart
-from connector_tax.read.figures.lookup import Interval
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import example
 
 LABELS = {
     "noop_connector": "No-op",
@@ -14,7 +18,8 @@ LABELS = {
     "lmcache_only": "L",
     "multi": "M + L",
 }
-AGGREGATE: dict[str, Any] = {"configs": {c: {"label": label} for c, label in LABELS.items()}}
+STATES = {c: {"label": label, "status": "measured", "reason": None} for c, label in LABELS.items()}
+AGGREGATE = aggregate_of({**example(), "configs": STATES})
 TAX, GAIN, NEITHER = Interval(0.3, 0.2, 0.4), Interval(-0.3, -0.4, -0.2), Interval(0.1, -0.1, 0.3)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from two_campaigns import BOTH, EXAMPLE, Aggregate, change_of, compared, lose, r
 
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError, NotComparable
 from connector_tax.base.files import to_json
-from connector_tax.read.compare.text import comparison_json, comparison_text, sentence
+from connector_tax.read.compare.comparison import compare, read_side
+from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +159,7 @@ def test_where_nothing_can_be_compared_there_is_no_verdict(
     last = comparison_text(found).splitlines()[-1]
     assert last.startswith("No verdict: no tax of TTFT p90 or TPOT p90 could be compared (")
     assert reason in last
-    assert comparison_json(found)["verdict"] == "not comparable"
+    assert comparison_document(found).verdict == "not comparable"
 
 
 def test_a_configuration_in_one_of_the_two_is_listed_with_the_others_reason(
@@ -177,7 +179,7 @@ def test_a_configuration_in_one_of_the_two_is_listed_with_the_others_reason(
     text = comparison_text(found)
     assert "nixl_both (in A): nixl_both was skipped: no module named nixl" in text
     assert "; nixl_both is in A only and lmcache_only is in B only (--allow-missing" in text.splitlines()[-1]
-    assert comparison_json(found)["only_in"][0]["side"] == "A"
+    assert comparison_document(found).only_in[0].side == "A"
     assert not [c for c in found.changes if c.config in ("nixl_both", "lmcache_only")]
 
 
@@ -200,8 +202,8 @@ def test_a_tax_that_is_unavailable_is_shown_and_counted(pair: tuple[Aggregate, A
     allowed = replace(found, allow_missing=True)
     assert allowed.exit_code == 0
     assert f"{named}. Intervals are of one launch each" in comparison_text(allowed).splitlines()[-1]
-    (row,) = [c for c in comparison_json(found)["changes"] if c["word"] == "not available"]
-    assert (row["change"], row["b"]["reason"]) == (None, "p90 falls on requests that failed")
+    (row,) = [c for c in comparison_document(found).changes if c.word == "not available"]
+    assert (row.change, row.b.reason) == (None, "p90 falls on requests that failed")
 
 
 def test_a_connector_that_only_b_has_withholds_no_verdict(pair: tuple[Aggregate, Aggregate]) -> None:
@@ -335,16 +337,11 @@ def _another_confidence(b: Aggregate) -> None:
     b["provenance"]["confidence"] = 0.9
 
 
-def _no_confidence(b: Aggregate) -> None:
-    del b["provenance"]["confidence"]
-
-
 @pytest.mark.parametrize(
     ("spoil", "error", "message"),
     [
         (_another_shape, NotComparable, r"4096 prompt and 256 output tokens in a and 512 prompt and 256"),
         (_another_confidence, NotComparable, r"confidence is 0\.95 in a and 0\.9 in b\. Analyse"),
-        (_no_confidence, ArtifactError, r"b: provenance\.confidence is None.*connector-tax analyze"),
     ],
 )
 def test_campaigns_that_answer_other_questions_are_refused(
@@ -358,15 +355,24 @@ def test_campaigns_that_answer_other_questions_are_refused(
         compared(*pair)
 
 
+def test_one_that_does_not_say_its_confidence_is_refused(example: Aggregate, tmp_path: Path) -> None:
+    """Figures take an early aggregate's for the usual one; two that are set side by side must have the same."""
+    provenance = {k: v for k, v in example["provenance"].items() if k != "confidence"}
+    (tmp_path / "aggregate.json").write_text(json.dumps({**example, "provenance": provenance}))
+    with pytest.raises(ArtifactError, match=r"provenance\.confidence is None.*connector-tax analyze"):
+        read_side("B", tmp_path)
+
+
 @pytest.mark.parametrize("value", [None, "x", 3, [], [3], [{}], {}, {"x": 1}])
-def test_a_poor_aggregate_gives_words_or_one_error(example: Aggregate, value: Any) -> None:
+def test_a_poor_aggregate_gives_words_or_one_error(example: Aggregate, value: Any, tmp_path: Path) -> None:
     """Whatever stands in place of any part of it."""
     for key in example:
-        poor = {**example, key: value}
+        (tmp_path / "aggregate.json").write_text(json.dumps({**example, key: value}))
         try:
-            found = compared(example, poor)
+            a, b = read_side("A", EXAMPLE), read_side("B", tmp_path)
+            found = compare(a, b, fail_above=0.05, deciding=BOTH)
         except ConnectorTaxError as error:
             assert len(str(error)) > 20
         else:
             assert comparison_text(found).splitlines()[-1].endswith(".")
-            to_json(comparison_json(found))
+            to_json(comparison_document(found))

@@ -75,12 +75,21 @@ def test_the_door_gives_one_json_object(days: tuple[Path, Path, Path]) -> None:
 def test_no_text_of_either_side_moves_a_cursor(tmp_path: Path, flags: tuple[str, ...]) -> None:
     escapes = "\x1b]0;title\x07\x1b[2J\x9b31m\n"
     value = json.loads(EXAMPLE.read_text())
-    value["date"] = value["campaign"] = escapes
+    value["campaign"] = escapes
     text = json.dumps(value).replace('"nixl_both"', json.dumps("nixl" + escapes))
     (tmp_path / "aggregate.json").write_text(text)
     done = door(EXAMPLE, tmp_path, *flags)
     assert "nixl" in done.stdout and "Traceback" not in done.stderr
     assert all(c.isprintable() for line in done.stdout.split("\n") for c in line)
+
+
+def test_a_date_that_moves_a_cursor_is_one_message(tmp_path: Path) -> None:
+    value = json.loads(EXAMPLE.read_text())
+    value["date"] = "\x1b]0;title\x07\x1b[2J\x9b31m\n"
+    (tmp_path / "aggregate.json").write_text(json.dumps(value))
+    done = door(EXAMPLE, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "`$.date`" in done.stderr and all(c.isprintable() for c in done.stderr.rstrip("\n"))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +100,7 @@ def test_no_text_of_either_side_moves_a_cursor(tmp_path: Path, flags: tuple[str,
         ("\x00\xff", "not valid JSON"),
         ("[1, 2]", "schema None, this version reads 1"),
         ('{"schema_version": 2}', "schema 2, this version reads 1"),
-        ('{"schema_version": 1, "taxes": "none"}', "provenance.confidence is None"),
+        ('{"schema_version": 1, "taxes": "none"}', "Make it again with connector-tax analyze"),
         ("a folder", "cannot be read"),
     ],
 )

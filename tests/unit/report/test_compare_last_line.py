@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from two_campaigns import Aggregate, compared, over_blocks, rows, set_tax, two_days
 
-from connector_tax.read.compare.text import comparison_json, comparison_text, sentence
+from connector_tax.read.compare.comparison import InNeither
+from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
 
 
 @pytest.fixture
@@ -67,12 +68,12 @@ def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
     assert "; nixl_both has no tax in A and none in B (--allow-missing makes it a pass)" in said
     assert "Planned, and without a tax in A and in B:" in comparison_text(found)
     assert "nixl_both: nixl_both failed: the engine died" in comparison_text(found)
-    assert comparison_json(found)["in_neither"][-1] == {
-        "config": "nixl_both",
-        "reason": "nixl_both failed: the engine died",
-        "skipped": False,
-        "planned_in": ("A", "B"),
-    }
+    assert comparison_document(found).in_neither[-1] == InNeither(
+        config="nixl_both",
+        reason="nixl_both failed: the engine died",
+        skipped=False,
+        planned_in=("A", "B"),
+    )
     allowed = replace(found, allow_missing=True)
     assert allowed.exit_code == 0
     assert "; nixl_both has no tax in A and none in B." in sentence(allowed)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from two_campaigns import Aggregate, change_of, compared, lose, over_blocks, set_tax, two_days
 
-from connector_tax.read.compare.text import comparison_json, comparison_text, sentence
+from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def test_taxes_over_blocks_are_compared_with_their_like(pair: tuple[Aggregate, A
     value = change_of(found).value
     assert value is not None and value.low == pytest.approx(0.1 - 0.08 * 2**0.5)
     assert found.exit_code == 0
-    (row,) = [c for c in comparison_json(found)["changes"] if (c["config"], c["metric"]) == ("mooncake_both", "ttft_p90")]  # fmt: skip
-    assert [row[side]["kind"] for side in "ab"] == ["over 5 blocks", "over 4 blocks"]
+    (row,) = [c for c in comparison_document(found).changes if (c.config, c.metric) == ("mooncake_both", "ttft_p90")]  # fmt: skip
+    assert [row.a.kind, row.b.kind] == ["over 5 blocks", "over 4 blocks"]
 
 
 def test_one_launch_is_not_compared_with_blocks_of_launches(pair: tuple[Aggregate, Aggregate]) -> None:
@@ -74,7 +74,7 @@ def test_a_change_without_a_bound_withholds_the_verdict(
     set_tax(pair[1], 0.42, low, high)
     found = compared(*pair)
     assert (found.exit_code, replace(found, allow_missing=True).exit_code) == (2, 2)
-    assert comparison_json(found)["verdict"] == "not comparable"
+    assert comparison_document(found).verdict == "not comparable"
     assert "; 1 change lacks a bound: TTFT p90 of mooncake_both by +12 pp" in sentence(found)
     set_tax(pair[1], 0.9, 0.85, 0.95, config="nixl_both")
     assert compared(*pair).exit_code == 1

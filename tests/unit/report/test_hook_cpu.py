@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from connector_tax.read.figures.lookup import Interval
+from connector_tax.base.documents.aggregate import Interval
 from connector_tax.read.figures.words import hooks_words
 from connector_tax.read.report.attribution import attribution_view
 from connector_tax.read.report.tax_table import tax_table

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import Interval, aggregate_of
 from connector_tax.read.compare.comparison import Change, Number
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.lookup import Interval
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.read.report.headline import headline
 from connector_tax.read.report.tax_text import tax_text
@@ -57,7 +57,7 @@ def lose(aggregate: dict[str, Any], *configs: str) -> None:
 
 def title(name: str, aggregate: dict[str, Any]) -> str:
     with drawing_style(name):
-        found = FIGURES[name](aggregate)
+        found = FIGURES[name](aggregate_of(aggregate))
     return found.title if isinstance(found, Drawn) else found.reason if isinstance(found, Omitted) else ""
 
 
@@ -177,7 +177,7 @@ def test_no_launch_stands_in_for_a_tax_that_blocks_lost(aggregate: dict[str, Any
     lost = [r["shape"] for r in shapes if r["taxes"][0]["text"] == "not available"]
     assert lost == ["4,096 x 256"] * 2 and len(shapes) > 2
     with drawing_style("fig5"):
-        found = FIGURES["fig5_shape_heatmaps"](aggregate)
+        found = FIGURES["fig5_shape_heatmaps"](aggregate_of(aggregate))
     assert isinstance(found, Drawn) and "of 52 cells" in found.title
     assert "nixl_both 4096x256" in found.caption.partition("Not available: ")[2]
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.compare.comparison import Comparison, Side, compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.fig4_tax_bars import Drawn
-from connector_tax.read.figures.lookup import source_note
+from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import drawing_style
 from connector_tax.read.report.manifest import _gpu
 from connector_tax.read.report.page import render
@@ -50,7 +51,7 @@ def page_of(aggregate: Aggregate) -> str:
 
 
 def compared(a: Aggregate, b: Aggregate) -> Comparison:
-    sides = (Side("A", Path("a"), a), Side("B", Path("b"), b))
+    sides = (Side("A", Path("a"), aggregate_of(a)), Side("B", Path("b"), aggregate_of(b)))
     return compare(*sides, fail_above=0.05, deciding=("ttft_p90", "tpot_p90"))
 
 
@@ -104,10 +105,10 @@ def test_a_campaign_on_a_gpu_has_none_of_this(real: Aggregate) -> None:
 
 def test_every_picture_says_that_the_device_was_a_clock(virtual: Aggregate) -> None:
     """PNGs travel without their page."""
-    note = source_note(virtual)
+    note = source_note(aggregate_of(virtual))
     assert note.startswith("Virtual NVIDIA H200 (profile h200, 0123456789abcdef): the device was a clock")
     with drawing_style("x"):
-        result = FIGURES["fig4_tax_bars"](virtual)
+        result = FIGURES["fig4_tax_bars"](aggregate_of(virtual))
     assert isinstance(result, Drawn)
     (shown,) = [t for t in result.figure.texts if t.get_text() == note]
     renderer = result.figure.canvas.get_renderer()  # type: ignore[attr-defined]
@@ -117,7 +118,7 @@ def test_every_picture_says_that_the_device_was_a_clock(virtual: Aggregate) -> N
 def test_a_campaign_without_a_cell_is_named_all_the_same(virtual: Aggregate) -> None:
     """Nothing says yet what the clock went by."""
     del virtual["provenance"]["virtual_gpu"]
-    assert source_note(virtual).startswith(
+    assert source_note(aggregate_of(virtual)).startswith(
         "Virtual unknown (profile unknown, unknown): the device was a clock"
     )
     assert "The device was a clock" in page_of(virtual)
@@ -157,7 +158,7 @@ def test_a_hostile_name_stays_one_printable_line(virtual: Aggregate) -> None:
     virtual["provenance"]["virtual_gpu"] |= {"name": evil, "step": {"base_us": "1"}, "host": "none"}
     text = page_of(virtual)
     assert "<script>" not in text and "\x1b" not in text.split("</header>")[0]
-    assert "\n" not in source_note(virtual) and len(source_note(virtual)) < 400
+    assert "\n" not in source_note(aggregate_of(virtual)) and len(source_note(aggregate_of(virtual))) < 400
     assert "\x1b" not in comparison_text(compared(virtual, virtual))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import counted_sides, left_out
@@ -79,7 +80,7 @@ def test_figure_5_says_where_no_tax_of_phase_b_stands(aggregate: dict[str, Any])
     at_phase_as_shape(aggregate)
     shape = f"{aggregate['taxes'][0]['input_tokens']} x {aggregate['taxes'][0]['output_tokens']}"
     with drawing_style(name):
-        found = FIGURES[name](aggregate)
+        found = FIGURES[name](aggregate_of(aggregate))
     assert isinstance(found, Drawn)
     assert f"At {shape} tokens, Phase A's shape, the tax is of Phase A's launch for " in found.caption
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.compare.comparison import Change, Comparison, Side, compare
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -35,7 +36,12 @@ def lose(value: Aggregate, config: str, metric: str, reason: str) -> None:
 def compared(
     a: Aggregate, b: Aggregate, fail_above: float = 0.05, deciding: tuple[str, ...] = BOTH
 ) -> Comparison:
-    return compare(Side("A", Path("a"), a), Side("B", Path("b"), b), fail_above=fail_above, deciding=deciding)
+    return compare(
+        Side("A", Path("a"), aggregate_of(a)),
+        Side("B", Path("b"), aggregate_of(b)),
+        fail_above=fail_above,
+        deciding=deciding,
+    )
 
 
 def change_of(found: Comparison, config: str = "mooncake_both", metric: str = "ttft_p90") -> Change:

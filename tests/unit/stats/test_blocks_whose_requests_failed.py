@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.launches import PLAINS, Launch, blocks_that_failed, complete_blocks, own_blocks
 
@@ -177,7 +178,7 @@ def test_without_blocks_phase_bs_launch_is_one_as_well(tmp_path: Path) -> None:
 def test_compare_refuses_a_tax_of_one_launch_beside_one_that_failed(tmp_path: Path) -> None:
     sound = campaign_with(tmp_path / "sound", set(), set(), repeats=0)
     found = campaign_with(tmp_path / "campaign", {("mooncake_both", "b")}, set(), repeats=0)
-    sides = (Side("A", Path("a"), sound), Side("B", Path("b"), found))
+    sides = (Side("A", Path("a"), aggregate_of(sound)), Side("B", Path("b"), aggregate_of(found)))
     comparison = compare(*sides, fail_above=0.05, deciding=("ttft_p90",))
     assert comparison.exit_code == 2
     assert "its ttft_p90 has no value in phase B" in comparison_text(comparison)
@@ -202,7 +203,7 @@ def test_a_launch_of_which_nothing_is_known_is_a_lost_block() -> None:
 
 def test_compare_refuses_and_says_why(failed: dict[str, Any], tmp_path: Path) -> None:
     found = campaign_with(tmp_path / "campaign", {("plain", "r1")}, set())
-    sides = (Side("A", Path("a"), failed), Side("B", Path("b"), found))
+    sides = (Side("A", Path("a"), aggregate_of(failed)), Side("B", Path("b"), aggregate_of(found)))
     comparison = compare(*sides, fail_above=0.05, deciding=("ttft_p90",))
     assert comparison.exit_code == 2
     assert "plain's ttft_p90 has no value in block R1" in comparison_text(comparison).splitlines()[-1]

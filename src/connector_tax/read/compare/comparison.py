@@ -5,38 +5,38 @@ ones that stand in either campaign (``main_taxes``). One of one launch and one o
 interval of the former does not hold what launches differ by. Plain with a connector's settings is shown and decides nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from connector_tax.base.documents.aggregate import (
+    OF_ONE_LAUNCH,
+    Aggregate,
+    Interval,
+    LatencyMetric,
+    Metric,
+    Unit,
+    read_aggregate,
+)
 from connector_tax.base.errors import ArtifactError, NotComparable
+from connector_tax.base.files import read_json
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import Bounded, change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.draw_all import read_aggregate_file
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
-    chosen_taxes,
-    configs,
-    interval,
-    is_of_one_launch,
-    mapping,
-    number,
+from connector_tax.read.compare.flags import flags_behind
+from connector_tax.read.figures.questions import (
+    Tax,
     phase_a_shape,
+    rated_cells,
     reference_flags,
     reference_rate,
-    valid_cells,
     why_absent,
 )
 from connector_tax.read.figures.words import rate as rate_text
-from connector_tax.read.report.qualifiers import flags_behind
-from connector_tax.read.report.tax_text import OF_ONE_LAUNCH
 
 # What decides, and what is shown beside it where both campaigns recorded steps.
-LATENCIES = ("ttft_p90", "tpot_p90")
-STEPS = ("step_p50_us", "callback_p50_us")
+LATENCIES: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
+STEPS: tuple[Metric, ...] = ("step_p50_us", "callback_p50_us")
 FALLBACK = "fallback_lowest_rate"
 
 
@@ -75,13 +75,17 @@ class Number:
     overloaded: bool = False
     flags: tuple[str, ...] = ()
 
+    @property
+    def of_one_launch(self) -> bool:
+        return not self.kind.startswith("over")
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One tax in both; ``value`` is B's less A's, None for the reason ``why_not``."""
 
     config: str
-    metric: str
+    metric: Metric
     a: Number
     b: Number
     value: Interval | None
@@ -89,14 +93,14 @@ class Change:
     why_not: str = ""
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> Unit:
         return "ratio" if self.metric in LATENCIES else "us"
 
     @property
     def word(self) -> str:
         if self.value is None:
             return "not available"
-        words: dict[str, str] = {
+        words = {
             TAX: "worse",
             GAIN: "better",
             NO_TAX_FOUND: "not told apart",
@@ -152,7 +156,7 @@ class Comparison:
     b: Side
     confidence: float
     fail_above: float
-    deciding: tuple[str, ...]
+    deciding: tuple[LatencyMetric, ...]
     rate: Rate
     changes: tuple[Change, ...]
     only_in: tuple[tuple[str, str, str], ...]
@@ -201,15 +205,22 @@ def read_side(name: str, path: Path) -> Side:
     """A campaign folder, or an ``aggregate.json`` by itself.
 
     Raises:
-        ArtifactError: missing, not JSON, or of another schema.
+        ArtifactError: missing, not JSON, of another schema, of another form, or it does not say what confidence its intervals have.
     """
     # A link that somebody names is followed; one that lies in a campaign's folder is not.
     file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
-    return Side(name, path, read_aggregate_file(file))
+    aggregate = read_aggregate(file)
+    # Its readers take an early aggregate's confidence for the usual one; whoever sets two side by side has to know it.
+    if "confidence" not in read_json(file)["provenance"]:
+        raise ArtifactError(
+            f"{path}: provenance.confidence is None, so its intervals cannot be compared. "
+            "Make the aggregate again with connector-tax analyze."
+        )
+    return Side(name, path, aggregate)
 
 
 def compare(
-    a: Side, b: Side, *, fail_above: float, deciding: tuple[str, ...], allow_missing: bool = False
+    a: Side, b: Side, *, fail_above: float, deciding: tuple[LatencyMetric, ...], allow_missing: bool = False
 ) -> Comparison:
     """B against A.
 
@@ -218,7 +229,6 @@ def compare(
         deciding: of ``LATENCIES``.
 
     Raises:
-        ArtifactError: one does not say what confidence its intervals have.
         NotComparable: confidence or Phase A's shape is not the same in both.
     """
     confidence = _one_confidence(a, b)
@@ -227,7 +237,7 @@ def compare(
     changes: list[Change] = []
     only_in: list[tuple[str, str, str]] = []
     in_neither: list[InNeither] = []
-    planned = [{c.id: c.status for c in configs(side.aggregate)} for side in (a, b)]
+    planned = [{c: side.aggregate.configs[c].status for c in side.aggregate.config_ids} for side in (a, b)]
     ids = [c for c in dict.fromkeys([*planned[0], *planned[1]]) if c not in ("plain", PLAIN_AGAIN)]
     for config in ids:
         there = [side for side in (a, b) if _measured(side.aggregate, config, rate.per_s)]
@@ -262,15 +272,7 @@ def _why_in_neither(a: Side, b: Side, config: str) -> str:
 
 
 def _one_confidence(a: Side, b: Side) -> float:
-    found = []
-    for side in (a, b):
-        value = number(mapping(side.aggregate.get("provenance")).get("confidence"))
-        if value is None or not 0 < value < 1:
-            raise ArtifactError(
-                f"{side.path}: provenance.confidence is {value}, so its intervals cannot be compared. "
-                "Make the aggregate again with connector-tax analyze."
-            )
-        found.append(value)
+    found = [side.aggregate.provenance.confidence for side in (a, b)]
     if found[0] != found[1]:
         raise NotComparable(
             f"analysis.confidence is {found[0]:g} in {a.path} and {found[1]:g} in {b.path}. Analyse one of them again "
@@ -297,7 +299,7 @@ def common_rate(a: Side, b: Side) -> Rate:
     for side, value in zip((a, b), safe, strict=True):
         if value is None:
             return Rate(None, safe, f"{side.name} has no reference rates, so it has no tax at one.")
-    first, second = (float(v or 0.0) for v in safe)
+    first, second = (v or 0.0 for v in safe)
     there = "both" if first == second else f"A and {rate_text(second)} in B"
     differ = f"ref_safe is {rate_text(first)} in {there}"
     fallen = [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]
@@ -310,9 +312,7 @@ def common_rate(a: Side, b: Side) -> Rate:
         )
     if first == second:
         return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
-    measured = [
-        {float(c["rate_per_s"]) for c in valid_cells(side.aggregate, "a", "plain")} for side in (a, b)
-    ]
+    measured = [{cell.rate_per_s for cell in rated_cells(side.aggregate, "a", "plain")} for side in (a, b)]
     # Below ref_safe nothing is saturated, by its definition.
     healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
     if not healthy:
@@ -330,18 +330,19 @@ def common_rate(a: Side, b: Side) -> Rate:
 def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
     """Whether some latency of some configuration can be compared at that rate."""
     return any(
-        not _why_not(*(tax_at(side.aggregate, config.id, metric, rate_per_s) for side in (a, b)))
-        for config in configs(a.aggregate)
+        not _why_not(*(tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b)))
+        for config in a.aggregate.config_ids
         for metric in LATENCIES
-        if is_connector(config.id)
+        if is_connector(config)
     )
 
 
 def _changes(
-    a: Side, b: Side, config: str, rate_per_s: float, fail_above: float, deciding: tuple[str, ...]
+    a: Side, b: Side, config: str, rate_per_s: float, fail_above: float, deciding: tuple[LatencyMetric, ...]
 ) -> list[Change]:
     found = []
-    for metric in (*LATENCIES, *STEPS):
+    metrics: tuple[Metric, ...] = (*LATENCIES, *STEPS)
+    for metric in metrics:
         if metric == "ttft_p90" and all(_ttft_is_no_tax(side.aggregate, config) for side in (a, b)):
             continue
         first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
@@ -356,7 +357,7 @@ def _changes(
 
 
 def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
-    return bool(mapping(mapping(aggregate.get("configs")).get(config)).get("ttft_is_no_tax"))
+    return config in aggregate.configs and bool(aggregate.configs[config].ttft_is_no_tax)
 
 
 def _why_not(a: Number, b: Number) -> str:
@@ -366,7 +367,7 @@ def _why_not(a: Number, b: Number) -> str:
         return f"in A and in B {lost['A']}"
     if lost:
         return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
-    if is_of_one_launch(a.kind) == is_of_one_launch(b.kind):
+    if a.of_one_launch == b.of_one_launch:
         return ""
     return f"A's is {a.kind}, B's {b.kind}: the two are not compared, blocks at this rate in both would do"
 
@@ -378,30 +379,26 @@ def _difference(a: Interval | None, b: Interval | None) -> Interval | None:
 def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:
     """Whether it has a tax at that rate, be it one that is unavailable."""
     if rate_per_s is None:
-        return bool(valid_cells(aggregate, "a", config))
+        return bool(rated_cells(aggregate, "a", config))
     return any(True for _ in _standing(aggregate, config, rate_per_s))
 
 
-def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Mapping[str, Any]]:
+def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Tax]:
     """The taxes that stand at that rate, at the reference rates first; of aggregates of earlier versions there are none elsewhere."""
-    return (
-        t
-        for t in chosen_taxes(aggregate)
-        if (t.get("config"), number(t.get("rate_per_s"))) == (config, rate_per_s)
-    )
+    return (t for t in aggregate.chosen_taxes if (t.config, t.rate_per_s) == (config, rate_per_s))
 
 
-def tax_at(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) -> Number:
+def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float) -> Number:
     """The campaign's own tax at that rate."""
-    row = next((t for t in _standing(aggregate, config, rate_per_s) if t.get("metric") == metric), None)
-    if row is None:
+    tax = next((t for t in _standing(aggregate, config, rate_per_s) if t.metric == metric), None)
+    if tax is None:
         return Number(None, f"no {metric} at {rate_text(rate_per_s)}")
     return Number(
-        interval(row) if row.get("available", True) else None,
-        str(row.get("reason") or "not available"),
-        str(row.get("kind") or OF_ONE_LAUNCH),
-        overloaded=bool(row.get("overloaded")),
-        flags=tuple(flags_behind(aggregate, row)),
+        tax.interval if tax.available else None,
+        tax.reason or "not available",
+        tax.kind,
+        overloaded=bool(tax.overloaded),
+        flags=tuple(flags_behind(aggregate, tax)),
     )
 
 

@@ -2,31 +2,19 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.read.compare.comparison import Comparison, Side
-from connector_tax.read.figures.lookup import (
-    is_of_one_launch,
-    mapping,
+from connector_tax.read.figures.questions import (
+    on_embedded_engine,
     reference_flags,
     reference_rate,
-    rows,
     source_note,
-    virtual_gpu,
     virtual_name,
 )
 from connector_tax.read.figures.words import clean
 from connector_tax.read.report.headline import FLAGS
 
-NESTED = {"engine_args": "engine argument ", "versions": "version of ", "host": "host ", "code": "code "}
-PLAIN = {
-    "engine_kind": "engine",
-    "model": "model",
-    "gpu": "GPU",
-    "arrival": "setting cell.arrival",
-    "seed": "seed",
-    "bootstrap_draws": "resamples",
-}
 CONFIG_HASH = "config hash"
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
@@ -56,7 +44,7 @@ def differences(comparison: Comparison) -> list[Difference]:
             facts |= _named(own, both)
     else:  # an aggregate of an earlier version has nothing but the hash
         for facts, side in zip((first, second), sides, strict=True):
-            facts[CONFIG_HASH] = _text(mapping(side.aggregate.get("provenance")).get("config_hash"))
+            facts[CONFIG_HASH] = side.aggregate.provenance.config_hash
     names = dict.fromkeys([*first, *second])
     pairs = [Difference(name, first.get(name, "-"), second.get(name, "-")) for name in names]
     return [d for d in pairs if d.a != d.b and d.what not in PASSING]
@@ -67,35 +55,48 @@ def _facts(side: Side, flags: list[str]) -> dict[str, str]:
     Args:
         flags: of the cells behind the taxes that are compared.
     """
-    provenance = mapping(side.aggregate.get("provenance"))
-    found = {word: _text(provenance.get(key)) for key, word in PLAIN.items()}
-    gpu = virtual_gpu(side.aggregate)
-    if gpu is not None:
+    provenance = side.aggregate.provenance
+    found = {
+        "engine": _text(provenance.engine_kind),
+        "model": _text(provenance.model),
+        "GPU": _text(provenance.gpu),
+        "setting cell.arrival": _text(provenance.arrival),
+        "seed": _text(provenance.seed),
+        "resamples": _text(provenance.bootstrap_draws),
+    }
+    if (gpu := provenance.clock) is not None:
         found["virtual GPU"] = virtual_name(gpu)
-    for key, words in NESTED.items():
-        found |= {f"{words}{name}": _text(v) for name, v in mapping(provenance.get(key)).items()}
-    for reference in ("ref_safe", "ref_load"):
+    nested: dict[str, Mapping[str, object]] = {
+        "engine argument": provenance.engine_args,
+        "version of": provenance.versions,
+        "host": provenance.host,
+        "code": provenance.code,
+    }
+    for words, own in nested.items():
+        found |= {f"{words} {name}": _text(value) for name, value in own.items()}
+    for reference in REFERENCES:
         found[f"{reference}, req/s"] = _text(reference_rate(side.aggregate, reference))
     found["flags of the reference rates"] = _text(reference_flags(side.aggregate))
     found["flags of the cells"] = _text(flags)
     return found
 
 
-def _settings(side: Side) -> Mapping[str, Any]:
-    return mapping(mapping(side.aggregate.get("provenance")).get("settings"))
+def _settings(side: Side) -> Mapping[str, object]:
+    return side.aggregate.provenance.settings or {}
 
 
-def _named(settings: Mapping[str, Any], both: Collection[str]) -> dict[str, str]:
+def _named(settings: Mapping[str, object], both: Collection[str]) -> dict[str, str]:
     """``setting cell.min_completed`` and so on; of a connector that both have measured how it was launched.
 
     Args:
         both: ids of those.
     """
-    connectors = {c: v for c, v in mapping(settings.get("connectors")).items() if c in both}
+    every = settings.get("connectors")
+    connectors = {c: v for c, v in every.items() if c in both} if isinstance(every, Mapping) else {}
     return {f"setting {name}": text for name, text in _flat({**settings, "connectors": connectors}).items()}
 
 
-def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
+def _flat(value: Mapping[str, object], before: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for key, inner in value.items():
         name = f"{before}{key}"
@@ -103,8 +104,8 @@ def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return found
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, list):
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, float):
         return f"{value:g}"
@@ -124,7 +125,7 @@ def notes(comparison: Comparison) -> list[str]:
     if len({embedded(side) for side in sides}) == 2:
         found.append("One is of the embedded engine and the other is not: their difference means nothing.")
     found += _devices(*sides)
-    if any(is_of_one_launch(n.kind) for c in comparison.changes for n in (c.a, c.b)):
+    if any(n.of_one_launch for c in comparison.changes for n in (c.a, c.b)):
         found.append("An interval of one launch does not hold what launches differ by; `repeats` would.")
     return found
 
@@ -143,12 +144,12 @@ def qualifiers(comparison: Comparison) -> list[str]:
 
 def _devices(a: Side, b: Side) -> list[str]:
     """Two clocks that go by different documents are two engines, and so are a clock and a GPU."""
-    first, second = virtual_gpu(a.aggregate), virtual_gpu(b.aggregate)
+    first, second = a.aggregate.provenance.clock, b.aggregate.provenance.clock
     if (first is None) != (second is None):
         return [
             "One is of a virtual GPU and the other is not: these are two engines, and taxes differ with the device as well."
         ]
-    if first is not None and second is not None and first.get("sha256") != second.get("sha256"):
+    if first is not None and second is not None and first.sha256 != second.sha256:
         return [
             f"The clocks went by different documents, {virtual_name(first)} and {virtual_name(second)}: these are two engines, and "
             "taxes differ with the device as well."
@@ -161,21 +162,16 @@ def on_device(comparison: Comparison) -> str:
     sides = (comparison.a, comparison.b)
     if any(map(embedded, sides)):
         return "On the embedded engine: "
-    gpus = [gpu for side in sides if (gpu := virtual_gpu(side.aggregate)) is not None]
-    names = dict.fromkeys(clean(str(gpu.get("name") or "GPU"), 96) for gpu in gpus)
+    gpus = [gpu for side in sides if (gpu := side.aggregate.provenance.clock) is not None]
+    names = dict.fromkeys(clean(gpu.name or "GPU", 96) for gpu in gpus)
     return f"On a virtual {' and a virtual '.join(names)}: " if names else ""
 
 
 def embedded(side: Side) -> bool:
-    return source_note(side.aggregate).startswith("Embedded engine")
+    return on_embedded_engine(side.aggregate)
 
 
-def _identity(side: Side) -> tuple[Any, ...]:
-    provenance: Mapping[str, Any] = mapping(side.aggregate.get("provenance"))
-    keys = ("config_hash", "created_utc", "seed")
-    return (
-        side.aggregate.get("campaign"),
-        *(provenance.get(k) for k in keys),
-        str(rows(side.aggregate.get("taxes"))),
-        str(rows(side.aggregate.get("main_taxes"))),
-    )
+def _identity(side: Side) -> tuple[object, ...]:
+    found = side.aggregate
+    made = (found.provenance.config_hash, found.provenance.created_utc, found.provenance.seed)
+    return found.campaign, *made, found.taxes, found.main_taxes

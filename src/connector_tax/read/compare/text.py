@@ -1,24 +1,29 @@
 """A comparison as text that ends with its verdict, and as one JSON object."""
 
 import json
-from dataclasses import asdict
-from typing import Any
 
+from connector_tax.base.documents.aggregate import Metric, Unit
 from connector_tax.base.files import to_json
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.compare.comparison import Change, Comparison, Number, Side
 from connector_tax.read.compare.context import differences, notes, on_device, qualifiers
-from connector_tax.read.figures.lookup import Interval, is_of_one_launch, mapping
+from connector_tax.read.compare.document import (
+    ChangeOfTax,
+    ComparisonDocument,
+    OnlyIn,
+    RateOfIt,
+    SideOfIt,
+    TaxOfSide,
+)
 from connector_tax.read.figures.words import clean, listing, percent, with_interval
 from connector_tax.read.figures.words import sentence as capital
 
-SCHEMA = 1
 # Of one line; a verdict may name every configuration.
 MOST_CHARACTERS = 20_000
 # In the verdict, of a kind.
 MOST_NAMED = 9
-METRIC_WORDS = {
+METRIC_WORDS: dict[Metric, str] = {
     "ttft_p90": "TTFT p90",
     "tpot_p90": "TPOT p90",
     "step_p50_us": "median step",
@@ -47,11 +52,10 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _head(side: Side) -> str:
-    date = side.aggregate.get("date")
-    return f"{side.name}: {clean(str(side.aggregate.get('campaign')))}, {date} ({side.path})"
+    return f"{side.name}: {clean(side.aggregate.campaign)}, {side.aggregate.date} ({side.path})"
 
 
-def _table(comparison: Comparison, metric: str) -> list[str]:
+def _table(comparison: Comparison, metric: Metric) -> list[str]:
     """Heading and rows of one metric, in columns; nothing where no configuration has it."""
     found = [c for c in comparison.changes if c.metric == metric]
     cells = [_columns(c) for c in found]
@@ -75,7 +79,7 @@ def _columns(change: Change) -> tuple[str, ...]:
     )
 
 
-def _number(found: Number, unit: str) -> str:
+def _number(found: Number, unit: Unit) -> str:
     if found.value is None:
         return f"not available ({clean(found.reason)})"
     queued = " did not keep up" if found.overloaded else ""
@@ -114,9 +118,9 @@ def _basis(comparison: Comparison) -> list[str]:
 
 def _kinds(changes: list[Change]) -> str:
     """``over 5 blocks of launches in A and 4 in B``; where taxes differ in kind, how many are of each."""
-    if not any(is_of_one_launch(c.a.kind) for c in changes):
+    if not any(c.a.of_one_launch for c in changes):
         return f"{_blocks(changes, 'a')} of launches in A and {_blocks(changes, 'b')} in B"
-    once = [c for c in changes if is_of_one_launch(c.a.kind)]
+    once = [c for c in changes if c.a.of_one_launch]
     if len(once) == len(changes):
         return "of one launch each and do not hold what launches differ by"
     over = [c for c in changes if c not in once]
@@ -213,73 +217,59 @@ def _by_reason(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(listing(list(own), MOST_NAMED), reason) for reason, own in names.items()]
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """The same for programs; ``docs/formats.md`` lists the keys."""
-    first, second = comparison.rate.ref_safe_per_s
-    return {
-        "schema_version": SCHEMA,
-        "a": _side(comparison.a),
-        "b": _side(comparison.b),
-        "confidence": comparison.confidence,
-        "fail_above": comparison.fail_above,
-        "deciding": list(comparison.deciding),
-        "rate": {
-            "per_s": comparison.rate.per_s,
-            "a_ref_safe_per_s": first,
-            "b_ref_safe_per_s": second,
-            "sentence": comparison.rate.sentence,
-        },
-        "notes": notes(comparison),
-        "changes": [
-            {
-                "config": c.config,
-                "metric": c.metric,
-                "unit": c.unit,
-                "a": _number_json(c.a),
-                "b": _number_json(c.b),
-                "change": None if c.value is None else _interval_json(c.value),
-                "reason": c.why_not or None,
-                "word": c.word,
-                "regression": c.regression,
-            }
-            for c in comparison.changes
-        ],
-        "differences": [asdict(d) for d in differences(comparison)],
-        "only_in": [
-            {"side": name, "config": config, "reason": why} for name, config, why in comparison.only_in
-        ],
-        "in_neither": [asdict(absent) for absent in comparison.in_neither],
-        "verdict": VERDICTS[comparison.exit_code],
-        "exit_code": comparison.exit_code,
-        "sentence": sentence(comparison),
-    }
+def comparison_document(comparison: Comparison) -> ComparisonDocument:
+    """The same for programs."""
+    rate = comparison.rate
+    return ComparisonDocument(
+        a=_side(comparison.a),
+        b=_side(comparison.b),
+        confidence=comparison.confidence,
+        fail_above=comparison.fail_above,
+        deciding=comparison.deciding,
+        rate=RateOfIt(rate.per_s, *rate.ref_safe_per_s, rate.sentence),
+        notes=tuple(notes(comparison)),
+        changes=tuple(_change_of_tax(change) for change in comparison.changes),
+        differences=tuple(differences(comparison)),
+        only_in=tuple(OnlyIn(*row) for row in comparison.only_in),
+        in_neither=comparison.in_neither,
+        verdict=VERDICTS[comparison.exit_code],
+        exit_code=comparison.exit_code,
+        sentence=sentence(comparison),
+    )
 
 
-def _side(side: Side) -> dict[str, Any]:
-    versions = mapping(mapping(side.aggregate.get("provenance")).get("versions"))
-    return {
-        "path": str(side.path),
-        "campaign": side.aggregate.get("campaign"),
-        "date": side.aggregate.get("date"),
-        "vllm": versions.get("vllm"),
-    }
+def _side(side: Side) -> SideOfIt:
+    found = side.aggregate
+    return SideOfIt(str(side.path), found.campaign, found.date, found.provenance.versions.get("vllm"))
 
 
-def _number_json(found: Number) -> dict[str, Any]:
-    value = {"point": None, "low": None, "high": None} if found.value is None else _interval_json(found.value)
-    return {
-        **value,
-        "reason": None if found.value is not None else found.reason,
-        "source": "launch" if is_of_one_launch(found.kind) else "blocks",
-        "kind": found.kind,
-        "overloaded": found.overloaded,
-    }
+def _change_of_tax(change: Change) -> ChangeOfTax:
+    return ChangeOfTax(
+        config=change.config,
+        metric=change.metric,
+        unit=change.unit,
+        a=_tax_of(change.a),
+        b=_tax_of(change.b),
+        change=change.value,
+        reason=change.why_not or None,
+        word=change.word,
+        regression=change.regression,
+    )
 
 
-def _interval_json(value: Interval) -> dict[str, Any]:
-    return {"point": value.point, "low": value.low, "high": value.high}
+def _tax_of(found: Number) -> TaxOfSide:
+    value = found.value
+    return TaxOfSide(
+        point=None if value is None else value.point,
+        low=None if value is None else value.low,
+        high=None if value is None else value.high,
+        reason=found.reason if value is None else None,
+        source="launch" if found.of_one_launch else "blocks",
+        kind=found.kind,
+        overloaded=found.overloaded,
+    )
 
 
 def comparison_json_text(found: Comparison) -> str:
-    """``comparison_json`` in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
-    return json.dumps(json.loads(to_json(comparison_json(found))), indent=2)
+    """The document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
+    return json.dumps(json.loads(to_json(comparison_document(found))), indent=2)

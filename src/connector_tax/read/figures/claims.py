@@ -6,17 +6,10 @@ Titles and the page's first lines are made of it, so that neither the largest al
 
 from collections.abc import Collection, Mapping, Sequence
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
-    chosen_taxes,
-    configs,
-    interval,
-    label_of,
-    why_no_number,
-)
+from connector_tax.read.figures.questions import why_no_number
 from connector_tax.read.figures.words import clean, listing, with_interval
 
 # Of more of them the largest alone has its number, and the others are named.
@@ -29,21 +22,14 @@ def of_connectors(found: Mapping[str, Interval]) -> dict[str, Interval]:
 
 def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
     """Connectors of the campaign that have no tax there -> why, in the campaign's order."""
-    rows = {
-        str(t.get("config")): t
-        for t in chosen_taxes(aggregate)
-        if (t.get("metric"), t.get("reference")) == (metric, reference)
-    }
-    return {
-        c.id: str(rows.get(c.id, {}).get("reason") or why_no_number(aggregate, c.id))
-        for c in configs(aggregate)
-        if is_connector(c.id) and interval(rows.get(c.id)) is None
-    }
+    taxes = {t.config: t for t in aggregate.chosen_taxes if (t.metric, t.reference) == (metric, reference)}
+    lost = [c for c in aggregate.config_ids if is_connector(c) and not (c in taxes and taxes[c].known)]
+    return {c: (taxes[c].reason if c in taxes else None) or why_no_number(aggregate, c) for c in lost}
 
 
 def not_among(aggregate: Aggregate, found: Collection[str]) -> list[str]:
     """Connectors of the campaign that are not in ``found``, in its order."""
-    return [c.id for c in configs(aggregate) if is_connector(c.id) and c.id not in found]
+    return [c for c in aggregate.config_ids if is_connector(c) and c not in found]
 
 
 def above_zero(found: Mapping[str, Interval]) -> list[str]:
@@ -105,7 +91,7 @@ def told_apart(
         named = _named(aggregate, unknown, found, unit, "largest estimate")
         parts.append(f"not known, since the interval is open, for {f'{many}{named}'.removeprefix(', ')}")
     if without:
-        names = [clean(label_of(aggregate, c), 40) for c in without]
+        names = [clean(aggregate.label_of(c), 40) for c in without]
         count = "one" if len(without) == 1 else len(without)
         parts.append(f"{count} without a number, {listing(names, len(names))}")
     return "; ".join(parts)
@@ -120,7 +106,7 @@ def _named(
 ) -> str:
     """``, A with +74 % [+45 %, +109 %] and B with ...``; of many ``: the largest A, +74 % [+45 %, +109 %]; also B, C and D``."""
     names, numbers = (
-        [clean(label_of(aggregate, c), 40) for c in configs],
+        [clean(aggregate.label_of(c), 40) for c in configs],
         [with_interval(found[c], unit) for c in configs],
     )
     if len(configs) > MOST_NUMBERS:

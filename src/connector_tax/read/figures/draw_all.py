@@ -8,11 +8,12 @@ import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import publish_folder, read_json, write_json, write_text
+from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
+from connector_tax.base.files import publish_folder, write_json, write_text
 from connector_tax.read.figures import (
     fig1_ttft_vs_rate,
     fig2_tpot_vs_rate,
@@ -24,13 +25,10 @@ from connector_tax.read.figures import (
     fig8_additivity,
     fig9_attribution,
 )
-from connector_tax.read.figures.foreign import reading
-from connector_tax.read.figures.lookup import Aggregate
 from connector_tax.read.figures.style import Drawn, Omitted, Row, drawing_style, save
 from connector_tax.read.figures.words import TITLE_LIMIT, clean
 
 SCHEMA = 1
-AGGREGATE_SCHEMA = 1
 
 FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     "fig1_ttft_vs_rate": fig1_ttft_vs_rate.draw,
@@ -45,61 +43,66 @@ FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
 }
 
 
-def read_aggregate(folder: CampaignFolder) -> Aggregate:
-    """``aggregate.json`` of a campaign.
+class Files(msgspec.Struct, frozen=True):
+    """Names beside ``index.json``."""
 
-    Raises:
-        ArtifactError: missing, not JSON, or of another schema.
+    svg: str
+    png: str
+    csv: str
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One figure in ``index.json``.
+
+    Attributes:
+        reason: why there is no picture; the other three are there where there is one.
     """
-    return read_aggregate_file(folder.aggregate)
+
+    name: str
+    number: int
+    drawn: bool
+    reason: str | None = None
+    title: str | None = None
+    caption: str | None = None
+    files: Files | None = None
 
 
-def read_aggregate_file(path: Path) -> Aggregate:
-    """The same, wherever it lies."""
-    value = read_json(path)
-    if not isinstance(value, dict) or value.get("schema_version") != AGGREGATE_SCHEMA:
-        found = value.get("schema_version") if isinstance(value, dict) else None
-        raise ArtifactError(
-            f"{path}: schema {found!r}, this version reads {AGGREGATE_SCHEMA}. "
-            "Make it again with connector-tax analyze."
-        )
-    return value
-
-
-def draw_figures(root: Path) -> list[dict[str, Any]]:
+def draw_figures(root: Path) -> list[Entry]:
     """Draw all figures of the campaign at ``root`` and return what ``index.json`` lists.
 
     Raises:
-        ArtifactError: there is no aggregate, or the disk is full.
+        ArtifactError: there is no aggregate, it has another form, or the disk is full.
     """
     folder = CampaignFolder(root)
     folder.links()
-    aggregate = read_aggregate(folder)
+    aggregate = read_aggregate(folder.aggregate)
     temporary = folder.figures.with_name(".figures.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    with reading(aggregate, folder.aggregate):
-        entries = [_one(name, aggregate, temporary) for name in FIGURES]
-    write_json(temporary / "index.json", {"schema": SCHEMA, "figures": entries})
-    write_json(temporary / "omitted.json", {e["name"]: e["reason"] for e in entries if not e["drawn"]})
+    entries = [_one(name, aggregate, temporary) for name in FIGURES]
+    index = {"schema": SCHEMA, "figures": msgspec.to_builtins(entries)}
+    write_json(temporary / "index.json", index)
+    write_json(temporary / "omitted.json", {e.name: e.reason for e in entries if not e.drawn})
     publish_folder(temporary, folder.figures)
     return entries
 
 
-def _one(name: str, aggregate: Aggregate, folder: Path) -> dict[str, Any]:
+def _one(name: str, aggregate: Aggregate, folder: Path) -> Entry:
+    number = int(name[3])
     with drawing_style(name):
         result = FIGURES[name](aggregate)
-        entry: dict[str, Any] = {"name": name, "number": int(name[3])}
         if isinstance(result, Omitted):
-            return entry | {"drawn": False, "reason": clean(result.reason)}
-        files = save(result.figure, folder, name)
+            return Entry(name=name, number=number, drawn=False, reason=clean(result.reason))
+        save(result.figure, folder, name)
     write_text(folder / f"{name}.csv", _csv(result.data_rows))
-    return entry | {
-        "drawn": True,
-        "title": clean(result.title, TITLE_LIMIT),
-        "caption": clean(result.caption, 4000),
-        "files": {**files, "csv": f"{name}.csv"},
-    }
+    return Entry(
+        name=name,
+        number=number,
+        drawn=True,
+        title=clean(result.title, TITLE_LIMIT),
+        caption=clean(result.caption, 4000),
+        files=Files(svg=f"{name}.svg", png=f"{name}.png", csv=f"{name}.csv"),
+    )
 
 
 def _csv(data_rows: list[Row]) -> str:

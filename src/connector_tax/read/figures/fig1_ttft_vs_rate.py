@@ -1,6 +1,6 @@
 """Figure 1: TTFT p90 against the send rate."""
 
-from connector_tax.read.figures.lookup import Aggregate
+from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.read.figures.rate_lines import draw_rate_lines
 from connector_tax.read.figures.style import Drawn, Omitted
 

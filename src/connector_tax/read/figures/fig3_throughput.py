@@ -1,28 +1,15 @@
 """Figure 3: achieved against requested throughput, with the line of a server that keeps up and the knees."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    ConfigView,
-    Interval,
-    confidence_words,
-    configs,
-    interval,
-    number,
-    saturation_rate,
-    source_note,
-    valid_cells,
-)
+from connector_tax.read.figures.questions import rated_cells, saturation_rate, source_note
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
-    error_bar,
+    Row,
     look_of,
     new_figure,
     plain_log_axis,
@@ -32,22 +19,21 @@ from connector_tax.read.figures.style import (
 from connector_tax.read.figures.words import clean, counted, left_out, listing, rate, short_label
 
 SIDESTEP = 1.022
-Point = tuple[Mapping[str, Any], Interval]
+# By configuration, in order of rate.
+Lines = dict[str, list[MeasuredCell]]
+Knees = dict[str, float]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    lines: dict[ConfigView, list[Point]] = {}
-    for config in configs(aggregate):
-        found = [
-            (c, interval(c.get("effective_throughput_per_s"))) for c in valid_cells(aggregate, "a", config.id)
-        ]
-        points = [(cell, value) for cell, value in found if value is not None and value.point > 0]
-        if points:
-            lines[config] = points
+    lines: Lines = {}
+    for config in aggregate.config_ids:
+        cells = [c for c in rated_cells(aggregate, "a", config) if c.effective_throughput_per_s > 0]
+        if cells:
+            lines[config] = cells
     if not lines:
         return Omitted("no valid cell of phase A has an effective throughput")
 
-    rates = sorted({float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points})
+    rates = sorted({cell.rate_per_s for cells in lines.values() for cell in cells})
     figure = new_figure(9.6, 5.4)
     axes = figure.subplots()
     ends = [min(rates) / 1.35, max(rates) * 1.35]
@@ -56,9 +42,10 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="achieved = requested")
     ]
     knees = _knees(aggregate, lines)
-    for position, (config, points) in enumerate(lines.items()):
+    for position, (config, cells) in enumerate(lines.items()):
         sidestep = SIDESTEP ** (position - (len(lines) - 1) / 2)
-        handles.append(_line(axes, config, points, sidestep, knees.get(config)))
+        label = short_label(aggregate.label_of(config))
+        handles.append(_line(axes, config, label, cells, sidestep, knees.get(config)))
     if knees:
         handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
     rate_axis(axes, rates)
@@ -71,21 +58,18 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
 
 
-def _line(axes: Axes, config: ConfigView, points: list[Point], sidestep: float, knee: float | None) -> Line2D:
+def _line(
+    axes: Axes, config: str, label: str, cells: list[MeasuredCell], sidestep: float, knee: float | None
+) -> Line2D:
     """One configuration, moved along the diagonal: both coordinates, so that no point crosses the dashed line."""
-    look = look_of(config.id)
-    xs = [float(cell["rate_per_s"]) * sidestep for cell, _ in points]
-    ys = [value.point * sidestep for _, value in points]
+    look = look_of(config)
+    xs = [cell.rate_per_s * sidestep for cell in cells]
+    ys = [cell.effective_throughput_per_s * sidestep for cell in cells]
     axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4)
-    for x, y, (cell, value) in zip(xs, ys, points, strict=True):
-        if value.low is not None or value.high is not None:
-            ends = [e * sidestep if e is not None else None for e in (value.low, value.high)]
-            error_bar(axes, x, Interval(y, ends[0], ends[1]), colour=look.colour)
-        if knee is not None and float(cell["rate_per_s"]) == knee:
+    for x, y, cell in zip(xs, ys, cells, strict=True):
+        if cell.rate_per_s == knee:
             axes.add_line(_ring([x], [y], look.colour))
-    return Line2D(
-        [], [], color=look.colour, marker=look.marker, markersize=5.5, label=short_label(config.label)
-    )
+    return Line2D([], [], color=look.colour, marker=look.marker, markersize=5.5, label=label)
 
 
 def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Line2D:
@@ -95,50 +79,47 @@ def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Lin
     )  # fmt: skip
 
 
-def _knees(aggregate: Aggregate, lines: dict[ConfigView, list[Point]]) -> dict[ConfigView, float]:
-    found = {c: saturation_rate(aggregate, c.id) for c in lines}
+def _knees(aggregate: Aggregate, lines: Lines) -> Knees:
+    found = {c: saturation_rate(aggregate, c) for c in lines}
     return {c: knee for c, knee in found.items() if knee is not None}
 
 
-def _title(aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> str:
-    tops = {c: max(float(cell["rate_per_s"]) for cell, _ in points) for c, points in lines.items()}
+def _title(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:
+    measured = {c: {cell.rate_per_s for cell in cells} for c, cells in lines.items()}
+    tops = {c: max(rates) for c, rates in measured.items()}
     highest = max(tops.values())
     if not knees:
         # Of rates at which it has no number nothing is said.
-        short = [f"{clean(c.label, 40)} to {rate(top)}" for c, top in tops.items() if top < highest]
+        short = [
+            f"{clean(aggregate.label_of(c), 40)} to {rate(top)}" for c, top in tops.items() if top < highest
+        ]
         but = f", as far as measured: {listing(short, len(short))}" if short else ""
         return f"Every configuration that was measured keeps up with the requested rate up to {rate(highest)}{but}"
-    plain = next((c for c in lines if c.id == "plain"), None)
-    if plain is None:
+    if "plain" not in lines:
         lowest, most = min(knees.values()), max(knees.values())
         between = f"between {rate(lowest)} and {rate(most)}" if lowest < most else f"at {rate(lowest)}"
         return f"Saturation begins {between}"
-    limit = knees.get(plain)
-    every = {float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points}
-    own = {float(cell["rate_per_s"]) for cell, _ in lines[plain]}
-    gaps = any(r < (limit if limit is not None else tops[plain]) for r in every - own)
+    limit = knees.get("plain")
+    beyond = set().union(*measured.values()) - measured["plain"]
+    gaps = any(r < (limit if limit is not None else tops["plain"]) for r in beyond)
     head = (
         f"Plain saturates at {rate(limit)}"
         if limit is not None
-        else f"Plain stays unsaturated up to {rate(tops[plain])}"
+        else f"Plain stays unsaturated up to {rate(tops['plain'])}"
     ) + (", as far as measured" if gaps else "")
-    connectors = [c for c in configs(aggregate) if is_connector(c.id)]
-    return head + (_of_connectors(connectors, lines, knees, limit, tops[plain]) if connectors else "")
+    connectors = [c for c in aggregate.config_ids if is_connector(c)]
+    return head + (_of_connectors(aggregate, measured, knees, tops["plain"]) if connectors else "")
 
 
-def _of_connectors(
-    connectors: list[ConfigView],
-    lines: dict[ConfigView, list[Point]],
-    knees: dict[ConfigView, float],
-    limit: float | None,
-    top: float,
-) -> str:
+def _of_connectors(aggregate: Aggregate, measured: dict[str, set[float]], knees: Knees, top: float) -> str:
     """Which of them saturate at a lower rate than plain, and of which that is not known: they lack a cell at one of these rates.
 
     Args:
-        limit: plain's saturation rate; None where it has none up to ``top``.
+        measured: rates of each configuration.
+        top: the highest of plain's.
     """
-    measured = {c: {float(cell["rate_per_s"]) for cell, _ in points} for c, points in lines.items()}
+    connectors = [c for c in aggregate.config_ids if is_connector(c)]
+    limit = knees.get("plain")
     if limit is not None and limit == min(set().union(*measured.values())):
         return ", the lowest rate that was measured, so whether a connector saturates earlier is not known"
     asked = {
@@ -150,7 +131,7 @@ def _of_connectors(
     parts = []
     if earlier:
         lowest = min(knees[c] for c in earlier)
-        first = [clean(c.label, 40) for c in earlier if knees[c] == lowest]
+        first = [clean(aggregate.label_of(c), 40) for c in earlier if knees[c] == lowest]
         below = {r for rates in measured.values() for r in rates if r < lowest}
         gaps = any(below - measured[c] for c in earlier if knees[c] == lowest)
         parts.append(
@@ -160,7 +141,11 @@ def _of_connectors(
     if not unknown:
         return f"; {parts[0]}" if parts else f", and no connector saturates {when}"
     all_of_them = len(unknown) == len(connectors)
-    names = "a connector" if all_of_them else listing([clean(c.label, 40) for c in unknown], len(unknown))
+    names = (
+        "a connector"
+        if all_of_them
+        else listing([clean(aggregate.label_of(c), 40) for c in unknown], len(unknown))
+    )
     parts.append(
         f"whether {names} {'saturates' if all_of_them or len(unknown) == 1 else 'saturate'} {when} is not known"
     )
@@ -169,11 +154,8 @@ def _of_connectors(
     return f"; {', and '.join(parts)}"
 
 
-def _caption(
-    aggregate: Aggregate, lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]
-) -> str:
-    sizes = [int(number(cell.get("n_window")) or 0) for points in lines.values() for cell, _ in points]
-    bare = all(v.low is None and v.high is None for points in lines.values() for _, v in points)
+def _caption(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:
+    sizes = [cell.n_window for cells in lines.values() for cell in cells if cell.n_window]
     return " ".join(
         [
             "Completions per second in the window against the requested rate, phase A, one launch each; both axes logarithmic, "
@@ -181,26 +163,23 @@ def _caption(
             "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
             if knees
             else "No saturation criterion fired.",
-            "Throughput is a count over the window and carries no interval here;"
-            if bare
-            else f"Bars are {confidence_words(aggregate)} intervals of one launch;",
-            f"{counted([n for n in sizes if n])}.",
+            f"Throughput is a count over the window and carries no interval here; {counted(sizes)}.",
             left_out(aggregate, "a"),
         ]
     )
 
 
-def _rows(lines: dict[ConfigView, list[Point]], knees: dict[ConfigView, float]) -> list[dict[str, Any]]:
+def _rows(lines: Lines, knees: Knees) -> list[Row]:
     return [
         {
-            "config": config.id,
-            "requested_per_s": cell["rate_per_s"],
-            "achieved_per_s": value.point,
-            "low": value.low,
-            "high": value.high,
-            "n": cell.get("n_window"),
+            "config": config,
+            "requested_per_s": cell.rate_per_s,
+            "achieved_per_s": cell.effective_throughput_per_s,
+            "low": None,
+            "high": None,
+            "n": cell.n_window,
             "saturation_rate_per_s": knees.get(config),
         }
-        for config, points in lines.items()
-        for cell, value in points
+        for config, cells in lines.items()
+        for cell in cells
     ]

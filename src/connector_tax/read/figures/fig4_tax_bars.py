@@ -1,19 +1,16 @@
 """Figure 4: the tax of every connector at both reference rates, TTFT p90 and TPOT p90."""
 
-from typing import Any
-
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric
+from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.read.figures.claims import of_connectors, told_apart, without_number
-from connector_tax.read.figures.lookup import (
-    REFERENCES,
-    Aggregate,
-    Interval,
+from connector_tax.read.figures.questions import (
+    Tax,
+    blocks_of,
     confidence_words,
-    interval,
-    label_of,
     main_taxes,
     reference_rate,
     source_note,
@@ -21,6 +18,7 @@ from connector_tax.read.figures.lookup import (
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
+    Row,
     error_bar,
     look_of,
     new_figure,
@@ -38,15 +36,15 @@ from connector_tax.read.figures.words import (
     short_label,
 )
 
-METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 BAR = 0.38
 
-Taxes = dict[tuple[str, str], dict[str, Any]]
+Taxes = dict[tuple[LatencyMetric, Reference], dict[str, Tax]]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     taxes: Taxes = {
-        (metric, reference): dict(main_taxes(aggregate, metric=metric, reference=reference))
+        (metric, reference): main_taxes(aggregate, metric=metric, reference=reference)
         for metric in METRICS
         for reference in REFERENCES
     }
@@ -60,7 +58,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=True):
         _panel(axes, metric, references, order, taxes)
-    panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
+    panels[0].set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
     panels[0].set_ylim(len(order) - 0.45, -0.55)
     legend = [
         Patch(
@@ -76,7 +74,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, taxes, references), _rows(taxes, references))
 
 
-def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[str]:
+def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[Reference]:
     """Both reference rates, or one where they are equal: the same bar twice would look like agreement."""
     present = [r for r in REFERENCES if any(taxes[m, r] for m in METRICS)]
     if len(present) == 2 and reference_rate(aggregate, "ref_safe") == reference_rate(aggregate, "ref_load"):
@@ -84,12 +82,14 @@ def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[str]:
     return present
 
 
-def _panel(axes: Axes, metric: str, references: list[str], order: list[str], taxes: Taxes) -> None:
+def _panel(
+    axes: Axes, metric: LatencyMetric, references: list[Reference], order: list[str], taxes: Taxes
+) -> None:
     values: list[Interval] = []
     for row, config in enumerate(order):
         for position, reference in enumerate(references):
-            value = interval(taxes[metric, reference].get(config))
-            if value is None:
+            tax = taxes[metric, reference].get(config)
+            if tax is None or (value := tax.interval) is None:
                 continue
             values.append(value)
             y = row + (position - (len(references) - 1) / 2) * BAR
@@ -145,7 +145,7 @@ def _scale(axes: Axes, values: list[Interval]) -> bool:
     return False
 
 
-def _reference_text(aggregate: Aggregate, reference: str, references: list[str]) -> str:
+def _reference_text(aggregate: Aggregate, reference: Reference, references: list[Reference]) -> str:
     value = reference_rate(aggregate, reference)
     name = "ref_safe = ref_load" if len(references) == 1 and reference == "ref_safe" and value == reference_rate(
         aggregate, "ref_load"
@@ -156,7 +156,7 @@ def _reference_text(aggregate: Aggregate, reference: str, references: list[str])
 def _title(aggregate: Aggregate, taxes: Taxes) -> str:
     """Of the first latency and rate that a connector has a tax at; bars of plain with a connector's settings are no tax of one."""
     found_at = {
-        (m, r): of_connectors({c: v for c, row in taxes[m, r].items() if (v := interval(row)) is not None})
+        (m, r): of_connectors({c: v for c, tax in taxes[m, r].items() if (v := tax.interval) is not None})
         for r in REFERENCES
         for m in METRICS
     }
@@ -170,14 +170,12 @@ def _title(aggregate: Aggregate, taxes: Taxes) -> str:
     return f"{METRICS[metric]} {place}: {claim}"
 
 
-def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
+def _caption(aggregate: Aggregate, taxes: Taxes, references: list[Reference]) -> str:
     shown = [row for found in taxes.values() for row in found.values()]
     launches = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
-        f"Bars with lines are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.".replace(
-            "Bars with lines", "Whiskers"
-        ),
+        f"Whiskers are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.",
         *([launches] if launches else []),
     ]
     if len(references) == 2:
@@ -198,22 +196,24 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[str]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _rows(taxes: Taxes, references: list[str]) -> list[dict[str, Any]]:
-    keys = (
-        "rate_per_s",
-        "input_tokens",
-        "output_tokens",
-        "phase",
-        "blocks",
-        "point",
-        "low",
-        "high",
-        "n",
-        "n_plain",
-    )
+def _rows(taxes: Taxes, references: list[Reference]) -> list[Row]:
     return [
-        {"config": config, "metric": metric, "reference": reference, **{k: row.get(k) for k in keys}}
+        {
+            "config": config,
+            "metric": metric,
+            "reference": reference,
+            "rate_per_s": tax.rate_per_s,
+            "input_tokens": tax.input_tokens,
+            "output_tokens": tax.output_tokens,
+            "phase": tax.phase,
+            "blocks": blocks_of(tax),
+            "point": tax.point,
+            "low": tax.low,
+            "high": tax.high,
+            "n": tax.n,
+            "n_plain": tax.n_plain,
+        }
         for (metric, reference), found in taxes.items()
         if reference in references
-        for config, row in found.items()
+        for config, tax in found.items()
     ]

@@ -4,7 +4,6 @@ A shape that somebody could not hold at ref_safe was measured at a lower rate; t
 the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib
@@ -13,23 +12,19 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
+from connector_tax.read.figures.questions import (
+    Tax,
+    blocks_of,
     confidence_words,
-    configs,
-    interval,
-    label_of,
     main_taxes,
-    number,
     reference_rate,
-    rows,
     source_note,
     standing_tax,
 )
-from connector_tax.read.figures.style import Drawn, Omitted, new_figure, percent_ticks, set_claim
+from connector_tax.read.figures.style import Drawn, Omitted, Row, new_figure, percent_ticks, set_claim
 from connector_tax.read.figures.words import (
     PHASES,
     clean,
@@ -47,7 +42,8 @@ from connector_tax.read.figures.words import (
 PER_ROW = 4
 # Where an interval does not exclude zero.
 HATCHES: dict[str, str] = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
-Grid = dict[tuple[int, int], Mapping[str, Any]]
+# Prompt and output tokens -> the tax there.
+Grid = dict[tuple[int, int], Tax]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
@@ -64,7 +60,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     width = max(8.0, 1.6 + 2.75 * columns * max(1.0, len(outputs) / 3))
     figure = new_figure(width, max(3.4, 1.35 + 2.35 * lines * max(0.75, len(inputs) / 3)))
     panels = figure.subplots(lines, columns, squeeze=False)
-    points = [v.point for grid in grids.values() for row in grid.values() if (v := interval(row)) is not None]
+    points = [v.point for grid in grids.values() for tax in grid.values() if (v := tax.interval) is not None]
     # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
     middle = sorted(abs(p) for p in points)[len(points) // 2]
     limit = max(min(max(abs(p) for p in points), 3 * middle), 0.02)
@@ -75,7 +71,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
             axes.set_axis_off()
             continue
         _heatmap(axes, grids[order[position]], inputs, outputs, norm, colours, len(rates) > 1)
-        axes.set_title(short_label(label_of(aggregate, order[position])), loc="left")
+        axes.set_title(short_label(aggregate.label_of(order[position])), loc="left")
         if position % columns == 0:
             axes.set_ylabel("prompt length (tokens)")
         if position + columns >= len(order):
@@ -94,30 +90,21 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
 def _grids(aggregate: Aggregate) -> dict[str, Grid]:
     """Of each configuration, the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
-    keys = {"metric": "ttft_p90", "reference": "ref_safe"}
     own = [
-        (shape, row)
-        for row in rows(aggregate.get("taxes"))
-        if row.get("phase") == "b" and all(row.get(k) == v for k, v in keys.items())
-        if row.get("config") != "plain" and (shape := _shape(row)) is not None
+        tax
+        for tax in aggregate.taxes
+        if (tax.phase, tax.metric, tax.reference) == ("b", "ttft_p90", "ref_safe") and tax.config != "plain"
     ]
     grids: dict[str, Grid] = {}
-    for shape, measured in own:
-        row = standing_tax(aggregate, measured)
-        if interval(row) is not None:
-            grids.setdefault(str(row.get("config")), {})[shape] = row
-    there = {(shape, number(row.get("rate_per_s"))) for shape, row in own}
-    for config, row in main_taxes(aggregate, **keys).items():
-        at = _shape(row)
-        if at is not None and (at, number(row.get("rate_per_s"))) in there:
-            grids.setdefault(config, {}).setdefault(at, row)
-    place = {c.id: k for k, c in enumerate(configs(aggregate))}
+    for measured in own:
+        tax = standing_tax(aggregate, measured)
+        if tax.known:
+            grids.setdefault(tax.config, {})[measured.shape] = tax
+    for config, main in main_taxes(aggregate, metric="ttft_p90", reference="ref_safe").items():
+        if (main.shape, main.rate_per_s) in {(tax.shape, tax.rate_per_s) for tax in own}:
+            grids.setdefault(config, {}).setdefault(main.shape, main)
+    place = {c: k for k, c in enumerate(aggregate.config_ids)}
     return {c: grids[c] for c in sorted(grids, key=lambda c: place.get(c, len(place)))}
-
-
-def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
-    tokens_in, tokens_out = number(row.get("input_tokens")), number(row.get("output_tokens"))
-    return None if tokens_in is None or tokens_out is None else (int(tokens_in), int(tokens_out))
 
 
 def _heatmap(
@@ -131,8 +118,8 @@ def _heatmap(
 ) -> None:
     for row, tokens_in in enumerate(inputs):
         for column, tokens_out in enumerate(outputs):
-            value = interval(grid.get((tokens_in, tokens_out)))
-            if value is None:
+            tax = grid.get((tokens_in, tokens_out))
+            if tax is None or (value := tax.interval) is None:
                 _tile(axes, column, row, "#EDEDED")
                 axes.text(
                     column, row, "not\navailable", ha="center", va="center", fontsize=7.5, color="#666666"
@@ -146,11 +133,10 @@ def _heatmap(
             known = (value.low is not None, value.high is not None)
             ends = [b.removesuffix(" %") if k else "?" for b, k in zip(bounds, known, strict=True)]
             lines = [point, f"[{ends[0]}, {ends[1]}]"]
-            at = number(grid[tokens_in, tokens_out].get("rate_per_s"))
-            if with_rates and at is not None:
-                lines.append(rate(at))
-            if (blocks := number(grid[tokens_in, tokens_out].get("blocks"))) is not None:
-                lines.append(f"{blocks:.0f} blocks")
+            if with_rates:
+                lines.append(rate(tax.rate_per_s))
+            if (blocks := blocks_of(tax)) is not None:
+                lines.append(f"{blocks} blocks")
             widest = max(map(len, lines))
             axes.text(
                 column, row, "\n".join(lines), ha="center", va="center", fontsize=7.5 * min(1, 11.5 / widest),
@@ -176,57 +162,46 @@ def _tile(axes: Axes, column: int, row: int, colour: Any, hatch: str = "") -> No
 
 def _rates(grids: dict[str, Grid]) -> list[float]:
     """Those that occur, in order."""
-    found = (number(row.get("rate_per_s")) for grid in grids.values() for row in grid.values())
-    return sorted({r for r in found if r is not None})
+    return sorted({tax.rate_per_s for grid in grids.values() for tax in grid.values()})
 
 
 def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     """How many taxes and gains of connectors are told apart from zero; of those the largest tax and where, else the largest gain."""
     own = {c: grid for c, grid in grids.items() if is_connector(c)}
-    found = [
-        (c, shape, v, row) for c, grid in own.items() for shape, row in grid.items() if (v := interval(row))
-    ]
-    clear = [f for f in found if f[2].told == TAX]
-    lower = [f for f in found if f[2].told == GAIN]
+    found = [(v, tax) for grid in own.values() for tax in grid.values() if (v := tax.interval) is not None]
+    clear = [f for f in found if f[0].told == TAX]
+    lower = [f for f in found if f[0].told == GAIN]
     if not found:
         return "No connector has a TTFT tax at any shape"
-    unknown = sum(f[2].told == UNDETERMINED for f in found)
+    unknown = sum(v.told == UNDETERMINED for v, _ in found)
     not_known = f"; of {unknown} it is not known" if unknown else ""
     if not clear and not lower:
         return f"At no shape is a connector's TTFT tax told apart from zero ({len(found)} cells{not_known})"
     if not clear:
-        config, shape, value, row = min(lower, key=lambda f: f[2].point)
-        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {_place(aggregate, grids, config, shape, value, row)}{not_known}"
-    config, shape, value, row = max(clear, key=lambda f: f[2].point)
+        lowest = _place(aggregate, grids, *min(lower, key=lambda f: f[0].point))
+        return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {lowest}{not_known}"
+    largest = _place(aggregate, grids, *max(clear, key=lambda f: f[0].point))
     below = f" and below it in {len(lower)}" if lower else ""
     return (
         f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; the largest of these taxes is "
-        f"{_place(aggregate, grids, config, shape, value, row)}{not_known}"
+        f"{largest}{not_known}"
     )
 
 
-def _place(
-    aggregate: Aggregate,
-    grids: dict[str, Grid],
-    config: str,
-    shape: tuple[int, int],
-    value: Interval,
-    row: Mapping[str, Any],
-) -> str:
+def _place(aggregate: Aggregate, grids: dict[str, Grid], value: Interval, tax: Tax) -> str:
     """A tax, whose it is and where."""
-    queueing = ", where a side did not keep up" if row.get("overloaded") else ""
-    own = number(row.get("rate_per_s"))
-    at = f" at {rate(own)}" if own is not None and len(_rates(grids)) > 1 else ""
-    kind = f" {row.get('kind')}" if row.get("blocks") is not None else ""
+    queueing = ", where a side did not keep up" if tax.overloaded else ""
+    at = f" at {rate(tax.rate_per_s)}" if len(_rates(grids)) > 1 else ""
+    kind = f" {tax.kind}" if blocks_of(tax) is not None else ""
     return (
-        f"{with_interval(value)}{kind}, {clean(label_of(aggregate, config), 40)} at {shape[0]:,} prompt and {shape[1]:,} output "
-        f"tokens{at}{queueing}"
+        f"{with_interval(value)}{kind}, {clean(aggregate.label_of(tax.config), 40)} at {tax.input_tokens:,} prompt and "
+        f"{tax.output_tokens:,} output tokens{at}{queueing}"
     )
 
 
 def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str]) -> str:
-    found = [row for grid in grids.values() for row in grid.values()]
-    queued = sum(bool(row.get("overloaded")) for row in found)
+    found = [tax for grid in grids.values() for tax in grid.values()]
+    queued = sum(bool(tax.overloaded) for tax in found)
     return " ".join(
         [
             f"Tax of TTFT p90 against plain {_where(aggregate, grids)}, phase B.",
@@ -247,8 +222,8 @@ def _instead(grids: dict[str, Grid]) -> str:
     """At Phase A's shape, where not all taxes are of Phase B's launch: whose each is."""
     whose: dict[tuple[int, int], dict[str, list[str]]] = {}
     for config, grid in grids.items():
-        for shape, row in grid.items():
-            whose.setdefault(shape, {}).setdefault(_launch_of(row), []).append(config)
+        for shape, tax in grid.items():
+            whose.setdefault(shape, {}).setdefault(_launch_of(tax), []).append(config)
     sentences = []
     for shape, found in whose.items():
         if set(found) != {OWN}:
@@ -260,23 +235,22 @@ def _instead(grids: dict[str, Grid]) -> str:
 OWN = "of Phase B's own launch"
 
 
-def _launch_of(row: Mapping[str, Any]) -> str:
-    blocks, phase = number(row.get("blocks")), str(row.get("phase"))
-    if blocks is not None:
-        return f"over {blocks:.0f} blocks of launches"
+def _launch_of(tax: Tax) -> str:
+    if (blocks := blocks_of(tax)) is not None:
+        return f"over {blocks} blocks of launches"
+    phase = str(tax.phase)
     return OWN if phase == "b" else f"of {launch_of(PHASES.get(phase, phase.upper()), 'Phase')}"
 
 
-def _dotted(found: list[Mapping[str, Any]]) -> str:
-    is_open = any((v := interval(row)) is not None and v.told == UNDETERMINED for row in found)
+def _dotted(found: list[Tax]) -> str:
+    is_open = any(tax.known and tax.told == UNDETERMINED for tax in found)
     return ", dotted where an end of it is not known" if is_open else ""
 
 
 def _launches(grids: dict[str, Grid]) -> str:
     """Of how many launches the cells are; those over blocks say so themselves."""
-    several = {
-        shape for grid in grids.values() for shape, row in grid.items() if row.get("blocks") is not None
-    }
+    taxes = [tax for grid in grids.values() for tax in grid.values()]
+    several = {tax.shape for tax in taxes if blocks_of(tax) is not None}
     if not several:
         return "of one launch each"
     return (
@@ -300,17 +274,21 @@ def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     )
 
 
-def _rows(grids: dict[str, Grid], order: list[str]) -> list[dict[str, Any]]:
+def _rows(grids: dict[str, Grid], order: list[str]) -> list[Row]:
     return [
         {
             "config": config,
             "input_tokens": shape[0],
             "output_tokens": shape[1],
-            **{
-                k: row.get(k)
-                for k in ("rate_per_s", "kind", "point", "low", "high", "n", "n_plain", "verdict")
-            },
+            "rate_per_s": tax.rate_per_s,
+            "kind": tax.kind,
+            "point": tax.point,
+            "low": tax.low,
+            "high": tax.high,
+            "n": tax.n,
+            "n_plain": tax.n_plain,
+            "verdict": tax.verdict,
         }
         for config in order
-        for shape, row in sorted(grids[config].items())
+        for shape, tax in sorted(grids[config].items())
     ]

@@ -1,28 +1,21 @@
 """Figure 6: how long a scheduler step takes, as a CDF per configuration, at ref_safe (phase A)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval, Steps, TaxRow
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.read.figures.claims import not_among, of_connectors, told_apart
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    ConfigView,
-    Interval,
+from connector_tax.read.figures.questions import (
     confidence_words,
-    configs,
-    interval,
-    mapping,
-    number,
+    rated_cells,
     reference_rate,
     source_note,
     tax_rows,
-    valid_cells,
 )
-from connector_tax.read.figures.style import Drawn, Omitted, error_bar, look_of, new_figure, set_claim
+from connector_tax.read.figures.style import Drawn, Omitted, Row, error_bar, look_of, new_figure, set_claim
 from connector_tax.read.figures.words import (
     MEASURED,
     counted,
@@ -35,39 +28,39 @@ from connector_tax.read.figures.words import (
 )
 
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
+# By configuration.
+Curves = Mapping[str, Steps]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    if not aggregate.get("step_timing_available"):
+    if not aggregate.step_timing_available:
         return Omitted(no_step_times(aggregate))
     at = reference_rate(aggregate, "ref_safe")
     if at is None:
         return Omitted("there is no ref_safe rate")
-    curves: dict[ConfigView, tuple[list[float], Mapping[str, Any]]] = {}
-    for config in configs(aggregate):
-        for cell in valid_cells(aggregate, "a", config.id):
-            step = mapping(cell.get("step"))
-            values = _quantiles(step)
-            if cell["rate_per_s"] == at and step.get("available") and len(values) >= 2:
-                curves[config] = (values, step)
+    curves: dict[str, Steps] = {}
+    for config in aggregate.config_ids:
+        for cell in rated_cells(aggregate, "a", config):
+            if cell.rate_per_s == at and (steps := cell.steps) is not None and len(_quantiles(steps)) >= 2:
+                curves[config] = steps
     if not curves:
         return Omitted(f"no valid cell of phase A at ref_safe ({rate(at)}) has step records")
 
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
-    for position, (config, (values, step)) in enumerate(curves.items()):
-        look = look_of(config.id)
+    for position, (config, steps) in enumerate(curves.items()):
+        look, values = look_of(config), _quantiles(steps)
         heights = [i / (len(values) - 1) for i in range(len(values))]
         # Markers at other heights per line, so that lines on top of each other still show who they are.
         marks = sorted({min(len(values) - 1, int((m + 0.012 * position) * len(values))) for m in MARKS})
         axes.plot(
             values, heights, color=look.colour, marker=look.marker, markevery=marks, markersize=5.5, linewidth=1.5,
-            label=short_label(config.label),
+            label=short_label(aggregate.label_of(config)),
         )  # fmt: skip
-        median = _median(step)
+        median = steps.step_duration_us.p50.interval
         if median is not None:
             error_bar(axes, 0.5, median, horizontal=True, colour=look.colour)
-    every = [v for values, _ in curves.values() for v in values]
+    every = [v for steps in curves.values() for v in _quantiles(steps)]
     # The slowest and fastest half percent would stretch the axis for every line.
     low, high = _at(every, 0.002), _at(every, 0.998)
     if low > 0 and high / low > 8:
@@ -86,10 +79,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, curves, at), _rows(curves))
 
 
-def _quantiles(step: Mapping[str, Any]) -> list[float]:
-    values = mapping(step.get("cdf")).get("step_duration_us")
-    found = [number(v) for v in values] if isinstance(values, list) else []
-    return sorted(v for v in found if v is not None)
+def _quantiles(steps: Steps) -> list[float]:
+    return sorted(steps.cdf.step_duration_us)
 
 
 def _at(values: list[float], share: float) -> float:
@@ -103,23 +94,22 @@ def _log_x(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _median(step: Mapping[str, Any]) -> Interval | None:
-    return interval(mapping(step.get("step_duration_us")).get("p50"))
+def _medians(curves: Curves) -> dict[str, Interval]:
+    found = {c: steps.step_duration_us.p50.interval for c, steps in curves.items()}
+    return {c: median for c, median in found.items() if median is not None}
 
 
-def _title(
-    aggregate: Aggregate, curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float
-) -> str:
-    medians = {c.id: m for c, (_, step) in curves.items() if (m := _median(step)) is not None}
-    if "plain" not in medians and any(c.id == "plain" for c in curves):
+def _title(aggregate: Aggregate, curves: Curves, at: float) -> str:
+    medians = _medians(curves)
+    if "plain" not in medians and "plain" in curves:
         return f"Distribution of step durations at {rate(at)}; plain has too few steps for a median with an interval"
     if "plain" not in medians:
         return f"Distribution of step durations at {rate(at)}, without plain's to hold them against"
     head = f"The median step of plain takes {_in_us(medians['plain'])} at {rate(at)}"
     found = {
-        str(row.get("config")): v
-        for row in _differences(aggregate)
-        if row.get("config") in medians and (v := interval(row)) is not None
+        tax.config: value
+        for tax in _differences(aggregate)
+        if tax.config in medians and (value := tax.interval) is not None
     }
     longer = of_connectors(found)
     if not longer:
@@ -128,7 +118,7 @@ def _title(
     return f"{head}; {told_apart(aggregate, longer, without=not_among(aggregate, longer), **words)}"
 
 
-def _differences(aggregate: Aggregate) -> list[Mapping[str, Any]]:
+def _differences(aggregate: Aggregate) -> list[TaxRow]:
     return tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
 
 
@@ -145,20 +135,16 @@ def _digits(value: Interval) -> tuple[str, str, str]:
     return point, low, high
 
 
-def _caption(
-    aggregate: Aggregate, curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]], at: float
-) -> str:
-    sizes = [int(n) for _, step in curves.values() if (n := number(step.get("n_steps")))]
-    count = counted(sizes, "steps per line")
+def _caption(aggregate: Aggregate, curves: Curves, at: float) -> str:
+    count = counted([steps.n_steps for steps in curves.values() if steps.n_steps], "steps per line")
     medians = [
-        "{} {} [{}, {}]".format(c.id, *_digits(m))
-        for c, (_, step) in curves.items()
-        if (m := _median(step)) is not None and m.low is not None and m.high is not None
+        "{} {} [{}, {}]".format(c, *_digits(m))
+        for c, m in _medians(curves).items()
+        if m.low is not None and m.high is not None
     ]
-    without = [c.id for c in configs(aggregate) if c.status in MEASURED and c not in curves]
-    has_cell = {
-        c for c in without if any(cell["rate_per_s"] == at for cell in valid_cells(aggregate, "a", c))
-    }
+    measured = [c for c in aggregate.config_ids if aggregate.configs[c].status in MEASURED]
+    without = [c for c in measured if c not in curves]
+    has_cell = {cell.config for cell in aggregate.measured("a") if cell.rate_per_s == at}
     unrecorded, lost = ([c for c in without if (c in has_cell) == there] for there in (True, False))
     behind = fell_behind(aggregate, _differences(aggregate))
     parts = [
@@ -178,9 +164,10 @@ def _caption(
     return " ".join(p for p in parts if p)
 
 
-def _rows(curves: Mapping[ConfigView, tuple[list[float], Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def _rows(curves: Curves) -> list[Row]:
     return [
-        {"config": config.id, "share": round(i / (len(values) - 1), 6), "step_duration_us": value}
-        for config, (values, _) in curves.items()
+        {"config": config, "share": round(i / (len(values) - 1), 6), "step_duration_us": value}
+        for config, steps in curves.items()
+        for values in [_quantiles(steps)]
         for i, value in enumerate(values)
     ]

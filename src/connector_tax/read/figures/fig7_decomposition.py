@@ -14,26 +14,22 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.read.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
+from connector_tax.read.figures.questions import (
+    Tax,
     confidence_words,
-    configs,
-    interval,
-    label_of,
+    in_order,
     main_taxes,
-    mapping,
-    number,
     reference_rate,
-    rows,
     source_note,
     why_absent,
 )
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
+    Row,
     error_bar,
     look_of,
     new_figure,
@@ -41,6 +37,7 @@ from connector_tax.read.figures.style import (
     set_claim,
 )
 from connector_tax.read.figures.words import (
+    MEASURED,
     clean,
     counted,
     fell_behind,
@@ -55,7 +52,7 @@ from connector_tax.read.figures.words import (
 )
 
 NOOP = "noop_connector"
-METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 PARTS = {
     "flags": "engine settings that it switches",
     "framework": "vLLM's connector framework",
@@ -81,7 +78,6 @@ class _Stack:
     """
 
     total: Interval
-    n: int
     parts: dict[str, Interval]
     why_not: str
     unlike: dict[str, str]
@@ -89,7 +85,7 @@ class _Stack:
     switches: bool
 
 
-Stacks = dict[str, dict[str, _Stack]]
+Stacks = dict[LatencyMetric, dict[str, _Stack]]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
@@ -101,7 +97,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     panels = figure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
     for axes, (metric, found) in zip(panels, stacks.items(), strict=True):
         _panel(axes, metric, found, order)
-    panels[0].set_yticks(range(len(order)), [short_label(label_of(aggregate, c)) for c in order])
+    panels[0].set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
     panels[0].set_ylim(len(order) - 0.5, -0.5)
     with_flags = any("flags" in s.parts for found in stacks.values() for s in found.values())
     legend = [
@@ -117,52 +113,53 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
 def _stacks(aggregate: Aggregate) -> Stacks:
     """Per latency and connector; only those with a tax."""
-    found: Stacks = {}
-    for row in rows(aggregate.get("decomposition")):
-        metric, total = str(row.get("metric")), interval(row.get("total"))
-        if metric not in METRICS or total is None:
-            continue
-        wanted = TWO_PARTS if row.get("parts") == 2 else tuple(PARTS)
-        parts = {p: v for p in wanted if (v := interval(row.get(p))) is not None}
-        whole = len(parts) == len(wanted)
-        # Without the last part there are none: that needs the flags, or else the no-op connector.
-        why = [str(mapping(row.get(p)).get("reason") or "") for p in PARTS if p not in parts]
-        missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
-        n = int(number(mapping(row.get("total")).get("n")) or 0)
-        kinds = {p: str(kind) for p in parts if (kind := mapping(row.get(p)).get("kind")) is not None}
-        unlike = {p: kind for p, kind in kinds.items() if whole and kind != row.get("kind")}
-        fewer = frozenset(p for p, kind in unlike.items() if _blocks(kind) < _blocks(row.get("kind")))
-        stack = _Stack(total, n, parts if whole else {}, missing, unlike, fewer, switches="flags" in kinds)
-        found.setdefault(metric, {})[str(row.get("config"))] = stack
-    place = {c.id: k for k, c in enumerate(configs(aggregate))}
-    return {
-        m: dict(sorted(found[m].items(), key=lambda item: place.get(item[0], len(place))))
-        for m in METRICS
-        if m in found
+    rows = in_order(aggregate, aggregate.decomposition)
+    found = {
+        metric: {
+            row.config: stack for row in rows if row.metric == metric and (stack := _stack(row)) is not None
+        }
+        for metric in METRICS
     }
+    return {metric: own for metric, own in found.items() if own}
 
 
-def _blocks(kind: object) -> int:
+def _stack(row: Decomposition) -> _Stack | None:
+    """None without a tax."""
+    if (total := row.total.interval) is None:
+        return None
+    every = {"flags": row.flags, "framework": row.framework, "implementation": row.implementation}
+    wanted = TWO_PARTS if row.parts == 2 else tuple(PARTS)
+    parts = {p: value for p in wanted if (value := every[p].interval) is not None}
+    whole = len(parts) == len(wanted)
+    # Without the last part there are none: that needs the flags, or else the no-op connector.
+    why = [part.reason or "" for p, part in every.items() if p not in parts]
+    missing = "; ".join(dict.fromkeys(filter(None, why[:1] if whole else (why[0], why[-1]))))
+    kinds = {p: kind for p in parts if (kind := every[p].kind) is not None}
+    unlike = {p: kind for p, kind in kinds.items() if whole and kind != row.kind}
+    fewer = frozenset(p for p, kind in unlike.items() if _blocks(kind) < _blocks(row.kind))
+    return _Stack(total, parts if whole else {}, missing, unlike, fewer, switches="flags" in kinds)
+
+
+def _blocks(kind: str) -> int:
     """Of ``over 4 blocks``; 0 where it is of one launch."""
-    found = re.search(r"\d+", str(kind))
+    found = re.search(r"\d+", kind)
     return int(found[0]) if found else 0
 
 
 def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
-    measured = {c.id for c in configs(aggregate) if c.status in ("measured", "partial")}
+    measured = {c for c, state in aggregate.configs.items() if state.status in MEASURED}
     if NOOP not in measured:
         return f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}"
     reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
     if reasons:
         each = dict.fromkeys(why for several in sorted(reasons) for why in several.split("; "))
         return f"no tax can be split: {'; '.join(each)}"
-    totals = [mapping(row.get("total")) for row in rows(aggregate.get("decomposition"))]
-    lost = "; ".join(dict.fromkeys(str(t["reason"]) for t in totals if t.get("reason")))
+    lost = "; ".join(dict.fromkeys(row.total.reason for row in aggregate.decomposition if row.total.reason))
     why = f": {lost}" if lost else ""
     return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
 
 
-def _panel(axes: Axes, metric: str, found: Mapping[str, _Stack], order: list[str]) -> None:
+def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order: list[str]) -> None:
     ends = [0.0]
     for row, config in enumerate(order):
         stack = found.get(config)
@@ -235,7 +232,7 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
         return f"{head}. {'. '.join(claims)}"
     found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
-    stack, name = found[taxed[0]], clean(label_of(aggregate, taxed[0]), 40)
+    stack, name = found[taxed[0]], clean(aggregate.label_of(taxed[0]), 40)
     whole = f"the {with_interval(stack.total)} that {name} adds to {what}"
     others = _others(aggregate, totals, _without(aggregate, metric))
     if not stack.parts:
@@ -255,7 +252,7 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
 
 
-def _without(aggregate: Aggregate, metric: str) -> list[str]:
+def _without(aggregate: Aggregate, metric: LatencyMetric) -> list[str]:
     """The no-op connector's tax is a part."""
     return [c for c in without_number(aggregate, metric=metric, reference="ref_safe") if c != NOOP]
 
@@ -266,7 +263,7 @@ def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[
         return ""
     gains, unknown = len(below_zero(totals)), not_known(totals)
     gain = f" and a gain for {gains} of {n}" if gains else ""
-    names = [[clean(label_of(aggregate, c), 40) for c in them] for them in (unknown, without)]
+    names = [[clean(aggregate.label_of(c), 40) for c in them] for them in (unknown, without)]
     open_ends = f"; not known for {listing(names[0], n)}" if unknown else ""
     lacking = f"; no number for {listing(names[1], n)}" if without else ""
     of = f"{n} connectors{_beside(aggregate)}"
@@ -275,17 +272,17 @@ def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[
 
 def _beside(aggregate: Aggregate) -> str:
     """Whose tax is a part, and not counted."""
-    return " beside the no-op one" if any(c.id == NOOP for c in configs(aggregate)) else ""
+    return " beside the no-op one" if NOOP in aggregate.configs else ""
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
     """Requests behind the taxes that are split; a part over blocks has blocks as its n."""
     return counted(
         [
-            int(n)
+            tax.n
             for m, found in stacks.items()
-            for c, row in main_taxes(aggregate, metric=m, reference="ref_safe").items()
-            if c in found and (n := number(row.get("n"))) is not None
+            for c, tax in main_taxes(aggregate, metric=m, reference="ref_safe").items()
+            if c in found
         ]
     )
 
@@ -330,7 +327,7 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
     return " ".join(p for p in parts if p)
 
 
-def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Mapping[str, Any]]:
+def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Tax]:
     """The taxes behind the bars: those that are split, and those of the no-op connector and of matched baselines that are parts of them."""
     found = []
     for metric, own in stacks.items():
@@ -338,7 +335,7 @@ def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Mapping[str, Any]]:
         shown |= {NOOP for s in own.values() if "framework" in s.parts}
         shown |= {MATCHED + c for c, s in own.items() if "flags" in s.parts}
         taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
-        found += [row for c, row in taxes.items() if c in shown]
+        found += [tax for c, tax in taxes.items() if c in shown]
     return found
 
 
@@ -364,7 +361,7 @@ def _two_words(two: Mapping[str, str]) -> str:
     )
 
 
-def _rows(stacks: Stacks) -> list[dict[str, Any]]:
+def _rows(stacks: Stacks) -> list[Row]:
     return [
         {"config": config, "metric": metric, "part": part, "tax": v.point, "low": v.low, "high": v.high}
         for metric, found in stacks.items()

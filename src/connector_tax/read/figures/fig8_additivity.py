@@ -1,32 +1,26 @@
 """Figure 8: do the taxes of two connectors add up when they are stacked?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.ticker import FuncFormatter
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
 from connector_tax.read.figures.claims import without_number
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
+from connector_tax.read.figures.questions import (
+    Tax,
     confidence_words,
-    configs,
-    interval,
-    is_of_one_launch,
-    label_of,
     main_taxes,
-    numbers_of,
     reference_rate,
     source_note,
-    verdict_on,
     why_absent,
     why_no_number,
 )
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
+    Row,
     error_bar,
     look_of,
     new_figure,
@@ -80,9 +74,9 @@ class _Stack:
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    rows = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
-    values = {c: v for c, row in rows.items() if (v := interval(row)) is not None}
-    once = {c for c in values if is_of_one_launch(rows[c].get("kind"))}
+    taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    values = {c: v for c, tax in taxes.items() if (v := tax.interval) is not None}
+    once = {c for c in values if taxes[c].of_one_launch}
     stacks = (_stack(aggregate, values, once, whole, parts) for whole, parts in STACKS)
     stack = next((s for s in stacks if s is not None), None)
     if stack is None:
@@ -110,8 +104,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         )
     axes.axhline(stack.total.point, color="#777777", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     axes.axhline(0, color="#333333", linewidth=0.9)
-    names = [short_label(label_of(aggregate, c)) for c in stack.part_ids]
-    axes.set_xticks(range(4), [names[0], names[1], "sum of the two", short_label(label_of(aggregate, stack.whole_id))
+    names = [short_label(aggregate.label_of(c)) for c in stack.part_ids]
+    axes.set_xticks(range(4), [names[0], names[1], "sum of the two", short_label(aggregate.label_of(stack.whole_id))
                                + "\n(measured together)"])  # fmt: skip
     ends = [e for _, v in bars for e in (v.low, v.high, v.point, 0.0) if e is not None]
     span = max(max(ends) - min(ends), 1e-6)
@@ -121,7 +115,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.grid(axis="x", visible=False)
     title = _title(aggregate, stack)
     set_claim(figure, title, source_note(aggregate))
-    shown = [rows[c] for c in (*stack.part_ids, stack.whole_id)]
+    shown = [taxes[c] for c in (*stack.part_ids, stack.whole_id)]
     behind = launches_behind(shown)
     return Drawn(figure, title, _caption(aggregate, shown, behind), _rows(bars))
 
@@ -132,7 +126,8 @@ def _stack(
     """None where a tax is missing, or one is of one launch (``once``) and another over blocks."""
     if not {whole, *parts} <= values.keys() or len({c in once for c in (whole, *parts)}) > 1:
         return None
-    judged = interval(numbers_of(aggregate, "H4", whole).get("sum_of_parts"))
+    verdict = aggregate.hypothesis("H4", whole)
+    judged = verdict.numbers.sum_of_parts.interval if verdict and verdict.numbers.sum_of_parts else None
     return _Stack(whole, parts, values[whole], (values[parts[0]], values[parts[1]]), judged)
 
 
@@ -162,7 +157,7 @@ def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
 
 def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) -> str:
     whole, parts = next(
-        ((w, p) for w, p in STACKS if any(c.id == w for c in configs(aggregate))), STACKS[0]
+        ((w, p) for w, p in STACKS if w in aggregate.configs), STACKS[0]
     )  # the stack this campaign asked for, if any
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     missing = [_named_reason(aggregate, c, lacking.get(c)) for c in (*parts, whole) if c not in values]
@@ -180,7 +175,7 @@ def _named_reason(aggregate: Aggregate, config: str, reason: str | None) -> str:
 
 def _title(aggregate: Aggregate, stack: _Stack) -> str:
     whole, total = stack.whole, stack.total
-    name = clean(label_of(aggregate, stack.whole_id), 40)
+    name = clean(aggregate.label_of(stack.whole_id), 40)
     parts = f"its parts are {with_interval(total)} as a sum"
     if whole.told == UNDETERMINED:
         return (
@@ -191,15 +186,17 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     sides = f"{with_interval(total)} as a sum, {with_interval(whole)} measured together"
     if whole.point < 0:
         return f"{name} is a gain, {with_interval(whole)}, and additivity is asked of taxes; {parts}"
-    outcome = verdict_on(aggregate, "H4", stack.whole_id)
+    # A title that goes by the point alone would claim more than the interval allows.
+    verdict = aggregate.hypothesis("H4", stack.whole_id)
+    outcome = "not judged" if verdict is None else verdict.outcome
     if outcome not in ("supported", "refuted"):
-        return f"Whether the two taxes add up is {outcome or 'not judged'}: {sides}"
+        return f"Whether the two taxes add up is {outcome}: {sides}"
     miss = (whole.point - total.point) / abs(whole.point)
     refuted = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
     return f"The two taxes {'add up' if outcome == 'supported' else refuted}: {sides}"
 
 
-def _caption(aggregate: Aggregate, shown: list[Mapping[str, Any]], behind: str) -> str:
+def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:
     at = reference_rate(aggregate, "ref_safe")
     return " ".join(
         [
@@ -218,5 +215,5 @@ def _caption(aggregate: Aggregate, shown: list[Mapping[str, Any]], behind: str) 
     )
 
 
-def _rows(bars: list[tuple[str, Interval]]) -> list[dict[str, Any]]:
+def _rows(bars: list[tuple[str, Interval]]) -> list[Row]:
     return [{"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in bars]

@@ -2,32 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from connector_tax.base.documents.aggregate import Aggregate, Attribution, Interval, Part
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.claims import above_zero, below_zero, not_among, of_connectors, told_apart
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
+from connector_tax.read.figures.questions import (
     confidence_words,
-    configs,
-    interval,
-    label_of,
-    mapping,
-    number,
+    in_order,
+    rated_cells,
     reference_rate,
-    rows,
     source_note,
     tax_rows,
-    valid_cells,
 )
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
+    Row,
     error_bar,
     microsecond_ticks,
     new_figure,
@@ -48,7 +42,7 @@ from connector_tax.read.figures.words import (
 )
 
 # Part -> colour and words; from the connector's own code outwards.
-LOOKS = {
+LOOKS: dict[Part, tuple[str, str]] = {
     "scheduler_hooks": ("#D55E00", "hooks, scheduler"),
     "worker_hooks": ("#E69F00", "hooks, worker"),
     "schedule": ("#0072B2", "schedule()"),
@@ -60,13 +54,13 @@ LOOKS = {
 @dataclass(frozen=True, slots=True)
 class _Split:
     difference: Interval
-    parts: dict[str, Interval]
+    parts: dict[Part, Interval]
     n: int
     in_hooks: Interval | None
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    if not aggregate.get("step_timing_available"):
+    if not aggregate.step_timing_available:
         return Omitted(no_step_times(aggregate))
     splits = _splits(aggregate)
     if not splits:
@@ -76,7 +70,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     ends = [0.0]
     for row, split in enumerate(splits.values()):
         ends += _stack(axes, row, split)
-    axes.set_yticks(range(len(splits)), [short_label(label_of(aggregate, c)) for c in splits])
+    axes.set_yticks(range(len(splits)), [short_label(aggregate.label_of(c)) for c in splits])
     axes.set_ylim(len(splits) - 0.45, -0.55)
     span = max(max(ends) - min(ends), 1e-6)
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.16)
@@ -94,7 +88,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
 def _why_not(aggregate: Aggregate) -> str:
     """Whose decoding steps are missing: without plain's nobody's have anything to be set beside."""
-    found = {c.id: _decoding_steps(aggregate, c.id) for c in configs(aggregate)}
+    found = {c: _decoding_steps(aggregate, c) for c in aggregate.config_ids}
     others = [c for c, n in found.items() if n and is_connector(c)]
     at = reference_rate(aggregate, "ref_safe")
     where = "in phase A at ref_safe" + (f" ({rate(at)})" if at is not None else "")
@@ -108,26 +102,22 @@ def _why_not(aggregate: Aggregate) -> str:
 def _decoding_steps(aggregate: Aggregate, config: str) -> int:
     """In its cell of Phase A at ref_safe; none where that is lost or unrecorded."""
     at = reference_rate(aggregate, "ref_safe")
-    kinds = [
-        mapping(mapping(mapping(cell.get("step")).get("by_kind")).get("decode_only"))
-        for cell in valid_cells(aggregate, "a", config)
-        if number(cell.get("rate_per_s")) == at
-    ]
-    return sum(int(number(kind.get("n")) or 0) for kind in kinds)
+    cells = [cell for cell in rated_cells(aggregate, "a", config) if cell.rate_per_s == at]
+    return sum(steps.by_kind.decode_only.n for cell in cells if (steps := cell.steps) is not None)
 
 
 def _splits(aggregate: Aggregate) -> dict[str, _Split]:
-    found: dict[str, _Split] = {}
-    for entry in rows(aggregate.get("attribution")):
-        difference = interval(entry.get("difference_us"))
-        parts = {str(p.get("part")): v for p in rows(entry.get("parts")) if (v := interval(p)) is not None}
-        if difference is not None and set(parts) == set(LOOKS):
-            n = int(number(entry.get("n_steps")) or 0)
-            found[str(entry.get("config"))] = _Split(
-                difference, parts, n, interval(entry.get("in_hooks_share"))
-            )
-    place = {c.id: k for k, c in enumerate(configs(aggregate))}
-    return dict(sorted(found.items(), key=lambda item: place.get(item[0], len(place))))
+    entries = in_order(aggregate, aggregate.attribution)
+    return {e.config: split for e in entries if (split := _split(e)) is not None}
+
+
+def _split(entry: Attribution) -> _Split | None:
+    """None where the whole or a part of it has no number."""
+    difference, share = entry.difference_us.interval, entry.in_hooks_share
+    parts = {p.part: value for p in entry.parts if (value := p.interval) is not None}
+    if difference is None or set(parts) != set(LOOKS):
+        return None
+    return _Split(difference, parts, entry.n_steps, None if share is None else share.interval)
 
 
 def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
@@ -157,7 +147,7 @@ def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     share = None if longest is None else splits[longest].in_hooks
     if share is None or longest is None or not share.excludes_zero:
         return title
-    name = clean(label_of(aggregate, longest), 40)
+    name = clean(aggregate.label_of(longest), 40)
     return f"{title}. {sentence(hooks_words(share, f'what {name} adds'))}"
 
 
@@ -165,7 +155,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     at = reference_rate(aggregate, "ref_safe")
     counts = [s.n for s in splits.values()]
     taxes = tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
-    late = fell_behind(aggregate, (row for row in taxes if row.get("config") in splits))
+    late = fell_behind(aggregate, (tax for tax in taxes if tax.config in splits))
     return " ".join(
         [
             f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
@@ -178,9 +168,9 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     )
 
 
-def _rows(splits: Mapping[str, _Split]) -> list[dict[str, Any]]:
+def _rows(splits: Mapping[str, _Split]) -> list[Row]:
     return [
         {"config": config, "part": part, "us_per_step": v.point, "low": v.low, "high": v.high}
         for config, split in splits.items()
-        for part, v in {**split.parts, "total": split.difference}.items()
+        for part, v in [*split.parts.items(), ("total", split.difference)]
     ]

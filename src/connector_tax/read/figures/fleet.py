@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from connector_tax.base.documents.aggregate import Interval
 from connector_tax.base.documents.fleet import Fleet, FleetRow, Mean
-from connector_tax.read.figures.lookup import Interval
 from connector_tax.read.figures.style import drawing_style, error_bar, look_of, new_figure, save, set_claim
 from connector_tax.read.figures.words import clean, listing, short_label
 

@@ -5,33 +5,20 @@ once and leaves out what it is not told. Nothing is computed but look-ups and fo
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.aggregate import Interval as Interval
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
-from connector_tax.base.statistics.outcomes import GAIN, TAX, told
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures import claims, words
 
 Aggregate = Mapping[str, Any]
 REFERENCES = ("ref_safe", "ref_load")
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A number with its interval, of the campaign's confidence; an end that is None is unknown or unbounded."""
-
-    point: float
-    low: float | None
-    high: float | None
-
-    @property
-    def told(self) -> str:
-        """``tax`` (above zero), ``gain`` (below), ``no_tax_found`` (holds it) or ``undetermined`` (an end is not known)."""
-        return told(self.low, self.high)
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.told in (TAX, GAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +328,85 @@ def source_note(aggregate: Aggregate) -> str:
         cores = number(mapping(provenance.get("host")).get("cores"))
         return f"CPU host{f' with {cores:.0f} cores' if cores else ''}: not the numbers of a GPU"
     return ""
+
+
+def read_aggregate(folder: CampaignFolder) -> Aggregate:
+    """``aggregate.json`` of a campaign.
+
+    Raises:
+        ArtifactError: missing, not JSON, or of another schema.
+    """
+    path = folder.aggregate
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("schema_version") != 1:
+        found = value.get("schema_version") if isinstance(value, dict) else None
+        raise ArtifactError(
+            f"{path}: schema {found!r}, this version reads 1. Make it again with connector-tax analyze."
+        )
+    return value
+
+
+class _Labels:
+    def __init__(self, aggregate: Aggregate) -> None:
+        self._aggregate = aggregate
+
+    def label_of(self, config: str) -> str:
+        return label_of(self._aggregate, config)
+
+
+def told_apart(
+    aggregate: Aggregate, found: Mapping[str, Interval], *, without: Sequence[str] = (), beside: str = ""
+) -> str:
+    return claims.told_apart(cast(Any, _Labels(aggregate)), found, without=without, beside=beside)
+
+
+def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
+    """Connectors of the campaign that have no tax there -> why, in the campaign's order."""
+    found = {
+        str(t.get("config")): t
+        for t in chosen_taxes(aggregate)
+        if (t.get("metric"), t.get("reference")) == (metric, reference)
+    }
+    return {
+        c.id: str(found.get(c.id, {}).get("reason") or why_no_number(aggregate, c.id))
+        for c in configs(aggregate)
+        if is_connector(c.id) and interval(found.get(c.id)) is None
+    }
+
+
+def of_reference_rates(aggregate: Aggregate) -> str:
+    flags = reference_flags(aggregate)
+    return f"Reference rates carry: {', '.join(flags)}." if flags else ""
+
+
+def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
+    """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
+    blocks = sorted({int(n) for row in chosen if (n := number(row.get("blocks"))) is not None})
+    over = {row.get("config") for row in chosen if row.get("blocks") is not None}
+    # A configuration may have one latency over blocks and the other not, or one reference rate.
+    others = sorted({_which(row, row.get("config") in over) for row in chosen if row.get("blocks") is None})
+    sentences = []
+    if not blocks:
+        sentences.append("Of one launch each: what launches differ by is not in the intervals.")
+    if blocks:
+        most = f" (one launch: {words.listing(others, 9)})" if others else ""
+        sentences.append(f"Over {words.listing([*map(str, blocks)], len(blocks))} blocks of launches{most}.")
+    stand_ins = {
+        str(row.get("config")): str(row.get("phase"))
+        for row in chosen
+        if row.get("blocks") is None and row.get("phase") not in ("a", None)
+    }
+    if stand_ins:
+        named = [f"{c} (phase {words.PHASES.get(p, p)})" for c, p in sorted(stand_ins.items())]
+        sentences.append(
+            f"Another launch stands in where Phase A's cell has no number: {words.listing(named, 9)}."
+        )
+    return " ".join(sentences)
+
+
+def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
+    config = str(row.get("config"))
+    if not one_of_several:
+        return config
+    metric = str(row.get("metric"))
+    return f"{words.METRICS.get(metric, metric)} of {config} at {row.get('reference')}"

@@ -1,30 +1,21 @@
 """One percentile against the send rate, a line per configuration, with a strip of the saturation criteria below."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from connector_tax.read.figures.claims import of_connectors
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    ConfigView,
-    Interval,
+from connector_tax.base.documents.aggregate import Aggregate, Interval, Latency, MeasuredCell
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.questions import (
     as_far_as_measured,
     confidence_words,
-    configs,
-    mapping,
-    number,
-    percentile,
     phase_a_shape,
-    random_arrivals,
+    rated_cells,
     reference_rate,
-    rows,
     saturation_rate,
     source_note,
-    valid_cells,
 )
 from connector_tax.read.figures.style import (
     Drawn,
@@ -62,18 +53,22 @@ RANDOM_CRITERIA = {
 # Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
 SIDESTEP = 1.022
 
-Point = tuple[Mapping[str, Any], Interval]
+Point = tuple[MeasuredCell, Interval]
+# By configuration.
+Lines = Mapping[str, Sequence[Point]]
 
 
-def draw_rate_lines(aggregate: Aggregate, *, quantity: str, name: str, axis_label: str) -> Drawn | Omitted:
+def draw_rate_lines(
+    aggregate: Aggregate, *, quantity: Latency, name: str, axis_label: str
+) -> Drawn | Omitted:
     """Figure 1 and Figure 2; ``quantity`` is the key of the cells, ``name`` what it is called."""
-    lines = {c: _points(aggregate, c, quantity) for c in configs(aggregate)}
+    lines = {c: _points(aggregate, c, quantity) for c in aggregate.config_ids}
     lines = {c: points for c, points in lines.items() if points}
     if not lines:
         return Omitted(f"no valid cell of phase A has a {name} p90")
-    cells = {c: valid_cells(aggregate, "a", c.id) for c in lines}
-    rates = sorted({float(cell["rate_per_s"]) for found in cells.values() for cell in found})
-    fired = {c: [(cell, _fired(cell)) for cell in cells[c] if _fired(cell)] for c in lines}
+    cells = {c: rated_cells(aggregate, "a", c) for c in lines}
+    rates = sorted({cell.rate_per_s for found in cells.values() for cell in found})
+    fired = {c: [cell for cell in found if cell.saturation_criteria.fired] for c, found in cells.items()}
     with_strip = any(fired.values())
 
     strip_height = 0.45 + 0.19 * len(lines) if with_strip else 0
@@ -85,27 +80,24 @@ def draw_rate_lines(aggregate: Aggregate, *, quantity: str, name: str, axis_labe
     plain_log_axis(axes)
     axes.set_ylabel(axis_label)
     _mark_references(axes, aggregate)
-    handles = [_legend_entry(c) for c in lines]
+    handles = [_legend_entry(aggregate, c) for c in lines]
     if with_strip:
         handles.append(
             Line2D([], [], linestyle="none", marker="x", markersize=10, color="#333333", label="saturated")
         )
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     if strip is not None:
-        _strip(strip, list(lines), fired, CRITERIA if not random_arrivals(aggregate) else RANDOM_CRITERIA)
+        words = RANDOM_CRITERIA if aggregate.provenance.random_arrivals else CRITERIA
+        _strip(strip, aggregate, fired, words)
     (strip or axes).set_xlabel("requested send rate (req/s)")
     title = _title(aggregate, lines, name, quantity)
     set_claim(figure, title, source_note(aggregate))
     return Drawn(figure, title, _caption(aggregate, lines, name, quantity), _rows(lines, quantity))
 
 
-def _points(aggregate: Aggregate, config: ConfigView, quantity: str) -> list[Point]:
-    found = [(cell, percentile(cell, quantity, "p90")) for cell in valid_cells(aggregate, "a", config.id)]
+def _points(aggregate: Aggregate, config: str, quantity: Latency) -> list[Point]:
+    found = [(cell, cell.latency(quantity).p90.interval) for cell in rated_cells(aggregate, "a", config)]
     return [(cell, value) for cell, value in found if value is not None and value.point > 0]
-
-
-def _fired(cell: Mapping[str, Any]) -> list[str]:
-    return [c for c in CRITERIA if mapping(cell.get("saturation_criteria")).get(c) is True]
 
 
 def _panels(figure: Figure, with_strip: bool, strip_height: float) -> tuple[Axes, Axes | None]:
@@ -115,23 +107,21 @@ def _panels(figure: Figure, with_strip: bool, strip_height: float) -> tuple[Axes
     return panels[0], panels[1]
 
 
-def _line(axes: Axes, config: ConfigView, points: Sequence[Point], sidestep: float) -> None:
-    look = look_of(config.id)
-    xs = [float(cell["rate_per_s"]) * sidestep for cell, _ in points]
+def _line(axes: Axes, config: str, points: Sequence[Point], sidestep: float) -> None:
+    look = look_of(config)
+    xs = [cell.rate_per_s * sidestep for cell, _ in points]
     axes.plot(
         xs, [v.point for _, v in points], color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4
     )
     for x, (cell, value) in zip(xs, points, strict=True):
         error_bar(axes, x, value, colour=look.colour)
-        if _fired(cell):
+        if cell.saturation_criteria.fired:
             axes.plot([x], [value.point], "x", color="#333333", markersize=10, markeredgewidth=1.1, zorder=5)
 
 
-def _legend_entry(config: ConfigView) -> Line2D:
-    look = look_of(config.id)
-    return Line2D(
-        [], [], color=look.colour, marker=look.marker, markersize=5.5, label=short_label(config.label)
-    )
+def _legend_entry(aggregate: Aggregate, config: str) -> Line2D:
+    look, label = look_of(config), short_label(aggregate.label_of(config))
+    return Line2D([], [], color=look.colour, marker=look.marker, markersize=5.5, label=label)
 
 
 def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
@@ -149,22 +139,21 @@ def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
 
 def _strip(
     axes: Axes,
-    order: Sequence[ConfigView],
-    fired: Mapping[ConfigView, Sequence[tuple[Mapping[str, Any], list[str]]]],
+    aggregate: Aggregate,
+    fired: Mapping[str, Sequence[MeasuredCell]],
     words: Mapping[str, tuple[str, str]],
 ) -> None:
     """One row per configuration: which criteria fired at which rate."""
-    for row, config in enumerate(order):
-        for cell, criteria in fired[config]:
-            for column, criterion in enumerate(CRITERIA):
-                if criterion in criteria:
-                    x = float(cell["rate_per_s"]) * 1.12 ** (column - 1)
-                    marker = CRITERIA[criterion][0]
+    for row, (config, cells) in enumerate(fired.items()):
+        for cell in cells:
+            for column, (criterion, (marker, _)) in enumerate(CRITERIA.items()):
+                if criterion in cell.saturation_criteria.fired:
+                    x = cell.rate_per_s * 1.12 ** (column - 1)
                     axes.plot(
-                        [x], [row], marker, color=look_of(config.id).colour, markersize=7, markeredgewidth=1.4
+                        [x], [row], marker, color=look_of(config).colour, markersize=7, markeredgewidth=1.4
                     )
-    axes.set_yticks(range(len(order)), [short_label(c.label) for c in order], fontsize=8)
-    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_yticks(range(len(fired)), [short_label(aggregate.label_of(c)) for c in fired], fontsize=8)
+    axes.set_ylim(len(fired) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", visible=False)
     handles = [
@@ -179,24 +168,22 @@ def _strip(
     )  # fmt: skip
 
 
-def _title(
-    aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str, quantity: str
-) -> str:
+def _title(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -> str:
     at = reference_rate(aggregate, "ref_safe")
-    values = {c: v for c, points in lines.items() for cell, v in points if cell["rate_per_s"] == at}
+    values = {c: v for c, points in lines.items() for cell, v in points if cell.rate_per_s == at}
     skipping = no_tax_of(aggregate, quantity)
-    plain = next((v for c, v in values.items() if c.id == "plain"), None)
+    plain = values.get("plain")
     if at is None or plain is None:
-        counted = {c: points for c, points in lines.items() if c.id not in skipping}
+        counted = {c: points for c, points in lines.items() if c not in skipping}
         return _range(aggregate, counted or lines, name)
-    others = {c: v for c, v in values.items() if c.id in of_connectors({c.id: v}) and c.id not in skipping}
+    others = {c: v for c, v in values.items() if is_connector(c) and c not in skipping}
     by_level = sorted(others, key=lambda c: others[c].point)
     ends = [by_level[0], by_level[-1]] if len(by_level) > 1 else by_level
     without, *said = levels([plain, *(others[c] for c in ends)])
     first = f"At {rate(at)} {name} p90 is {without} without a connector"
     if not others:
         return first
-    named = [f"{text} ({clean(c.label, 40)})" for text, c in zip(said, ends, strict=True)]
+    named = [f"{text} ({clean(aggregate.label_of(c), 40)})" for text, c in zip(said, ends, strict=True)]
     return (
         f"{first}; with one {named[0]}, one launch each"
         if len(others) == 1
@@ -204,13 +191,11 @@ def _title(
     )
 
 
-def _range(aggregate: Aggregate, lines: Mapping[ConfigView, Sequence[Point]], name: str) -> str:
+def _range(aggregate: Aggregate, lines: Lines, name: str) -> str:
     """Over the rates at which somebody has a value; at others of those measured nobody has one."""
     every = sorted((v for points in lines.values() for _, v in points), key=lambda v: v.point)
-    known = sorted({float(cell["rate_per_s"]) for points in lines.values() for cell, _ in points})
-    measured = {
-        float(cell["rate_per_s"]) for c in configs(aggregate) for cell in valid_cells(aggregate, "a", c.id)
-    }
+    known = sorted({cell.rate_per_s for points in lines.values() for cell, _ in points})
+    measured = {cell.rate_per_s for cell in aggregate.measured("a") if cell.rate_per_s > 0}
     silent = sorted(measured - set(known))
     none = f"; at {_rates(silent)} no configuration has one" if silent else ""
     low, high = levels([every[0], every[-1]])
@@ -221,38 +206,29 @@ def _rates(values: Sequence[float]) -> str:
     return f"{listing([f'{v:g}' for v in values], len(values))} req/s"
 
 
-def no_tax_of(aggregate: Aggregate, quantity: str) -> dict[str, str]:
+def no_tax_of(aggregate: Aggregate, quantity: Latency) -> dict[str, str]:
     """Configurations of which this latency is no tax -> why: they skip prefill, or compute something else than plain."""
-    found = mapping(aggregate.get("configs")) if quantity == "ttft_ms" else {}
-    skipping = {
-        str(c): str(why) for c, value in found.items() if (why := mapping(value).get("ttft_is_no_tax"))
-    }
-    differing = [
-        str(row.get("config")) for row in rows(aggregate.get("outputs")) if row.get("verdict") == "differs"
-    ]
+    found = aggregate.configs if quantity == "ttft_ms" else {}
+    skipping = {c: state.ttft_is_no_tax for c, state in found.items() if state.ttft_is_no_tax}
+    differing = [row.config for row in aggregate.outputs if row.verdict == "differs"]
     return skipping | dict.fromkeys(differing, "its answers differ from plain's")
 
 
-def _caption(
-    aggregate: Aggregate,
-    lines: Mapping[ConfigView, Sequence[Point]],
-    name: str,
-    quantity: str,
-) -> str:
+def _caption(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -> str:
     # A configuration without any point has no line, and its cells are named all the same.
-    cells = {c: valid_cells(aggregate, "a", c.id) for c in configs(aggregate)}
+    cells = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
     shape = phase_a_shape(aggregate)
-    sizes = [int(number(cell.get("n_window")) or 0) for points in lines.values() for cell, _ in points]
+    sizes = [cell.n_window for points in lines.values() for cell, _ in points]
     lost = [
-        f"{c.id} at {rate(float(cell['rate_per_s']))}"
+        f"{c} at {rate(cell.rate_per_s)}"
         for c, found in cells.items()
         for cell in found
-        if cell["rate_per_s"] not in [p["rate_per_s"] for p, _ in lines.get(c, [])]
+        if cell.rate_per_s not in [p.rate_per_s for p, _ in lines.get(c, [])]
     ]
     knees = [
-        f"{c.id} at {rate(knee)}{as_far_as_measured(aggregate, c.id, knee)}"
+        f"{c} at {rate(knee)}{as_far_as_measured(aggregate, c, knee)}"
         for c in cells
-        if (knee := saturation_rate(aggregate, c.id)) is not None
+        if (knee := saturation_rate(aggregate, c)) is not None
     ]
     parts = [
         f"{name} p90 against the send rate, phase A"
@@ -263,7 +239,7 @@ def _caption(
         if knees
         else "No configuration saturates at a measured rate.",
     ]
-    if random_arrivals(aggregate):
+    if aggregate.provenance.random_arrivals:
         parts.append(RANDOM_WORDS)
     if lost:
         parts.append(
@@ -274,22 +250,22 @@ def _caption(
     parts += [
         f"The title does not count {c}: its {name} is no tax, {clean(why)}."
         for c, why in no_tax_of(aggregate, quantity).items()
-        if c in {line.id for line in lines}
+        if c in lines
     ]
     parts += [of_reference_rates(aggregate), left_out(aggregate, "a")]
     return " ".join(filter(None, parts))
 
 
-def _rows(lines: Mapping[ConfigView, Sequence[Point]], quantity: str) -> list[Row]:
+def _rows(lines: Lines, quantity: Latency) -> list[Row]:
     return [
         {
-            "config": config.id,
-            "rate_per_s": cell["rate_per_s"],
+            "config": config,
+            "rate_per_s": cell.rate_per_s,
             f"{quantity}_p90": value.point,
             "low": value.low,
             "high": value.high,
-            "n": cell.get("n_window"),
-            "saturated_because": "+".join(_fired(cell)),
+            "n": cell.n_window,
+            "saturated_because": "+".join(cell.saturation_criteria.fired),
         }
         for config, points in lines.items()
         for cell, value in points

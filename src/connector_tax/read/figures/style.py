@@ -20,10 +20,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from connector_tax.read.figures.lookup import Interval
+from connector_tax.base.documents.aggregate import Interval
 from connector_tax.read.figures.words import MINUS, TITLE_LIMIT, clean, hold_together, microseconds
 
-Row = dict[str, Any]
+# Of the CSV beside a figure.
+Row = dict[str, str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +195,7 @@ def microsecond_ticks(value: float, _position: object = None) -> str:
     return microseconds(value).removesuffix(" µs") if value else "0"
 
 
-def save(figure: Figure, folder: Path, name: str) -> dict[str, str]:
+def save(figure: Figure, folder: Path, name: str) -> None:
     """SVG and PNG without dates or versions in them: the same numbers give the same bytes."""
     figure.savefig(folder / f"{name}.svg", format="svg", metadata={"Date": None, "Creator": "connector-tax"})
     figure.savefig(folder / f"{name}.png", format="png", metadata={"Software": None})
-    return {"svg": f"{name}.svg", "png": f"{name}.png"}

@@ -2,20 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxBase
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart, digits_apart_each, usual_decimals
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
-    configs,
-    excluded_cells,
-    number,
-    reference_flags,
-)
+from connector_tax.read.figures.questions import Tax, blocks_of, excluded_cells, reference_flags
 
 PHASES = {"b": "B", "b_prime": "B'"}
 METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -165,9 +158,9 @@ def counted(counts: Sequence[int], of: str = "requests per point") -> str:
     return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + f" {of}"
 
 
-def counted_sides(taxes: Sequence[Mapping[str, Any]], of: str = "point") -> str:
+def counted_sides(taxes: Sequence[TaxBase], of: str = "point") -> str:
     """``counted`` where both sides are alike, else ``"n = 320 requests with the connector and 640 without per point"``."""
-    own, plain = ([int(n) for t in taxes if (n := number(t.get(k)))] for k in ("n", "n_plain"))
+    own, plain = [t.n for t in taxes if t.n], [t.n_plain for t in taxes if t.n_plain]
     ends = [(min(side), max(side)) for side in (own, plain) if side]
     if len(set(ends)) < 2:
         return counted([*own, *plain], f"requests per {of}")
@@ -175,35 +168,30 @@ def counted_sides(taxes: Sequence[Mapping[str, Any]], of: str = "point") -> str:
     return f"n = {first} requests with the connector and {second} without per {of}"
 
 
-def launches_behind(chosen: Sequence[Mapping[str, Any]]) -> str:
+def launches_behind(chosen: Sequence[Tax]) -> str:
     """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
-    blocks = sorted({int(n) for row in chosen if (n := number(row.get("blocks"))) is not None})
-    over = {row.get("config") for row in chosen if row.get("blocks") is not None}
+    blocks = sorted({n for tax in chosen if (n := blocks_of(tax)) is not None})
+    over = {tax.config for tax in chosen if blocks_of(tax) is not None}
+    once = [tax for tax in chosen if blocks_of(tax) is None]
     # A configuration may have one latency over blocks and the other not, or one reference rate.
-    others = sorted({_which(row, row.get("config") in over) for row in chosen if row.get("blocks") is None})
+    others = sorted({_which(tax, tax.config in over) for tax in once})
     sentences = []
     if not blocks:
         sentences.append("Of one launch each: what launches differ by is not in the intervals.")
     if blocks:
         most = f" (one launch: {listing(others, 9)})" if others else ""
         sentences.append(f"Over {listing([*map(str, blocks)], len(blocks))} blocks of launches{most}.")
-    stand_ins = {
-        str(row.get("config")): str(row.get("phase"))
-        for row in chosen
-        if row.get("blocks") is None and row.get("phase") not in ("a", None)
-    }
+    stand_ins = {tax.config: tax.phase for tax in once if tax.phase not in ("a", None)}
     if stand_ins:
-        named = [f"{c} (phase {PHASES.get(p, p)})" for c, p in sorted(stand_ins.items())]
+        named = [f"{c} (phase {PHASES.get(str(p), p)})" for c, p in sorted(stand_ins.items())]
         sentences.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
     return " ".join(sentences)
 
 
-def _which(row: Mapping[str, Any], one_of_several: bool) -> str:
-    config = str(row.get("config"))
+def _which(tax: Tax, one_of_several: bool) -> str:
     if not one_of_several:
-        return config
-    metric = str(row.get("metric"))
-    return f"{METRICS.get(metric, metric)} of {config} at {row.get('reference')}"
+        return tax.config
+    return f"{METRICS.get(tax.metric, tax.metric)} of {tax.config} at {tax.reference}"
 
 
 def launch_of(phase: str, word: str = "phase") -> str:
@@ -219,19 +207,13 @@ def of_reference_rates(aggregate: Aggregate) -> str:
 
 def no_step_times(aggregate: Aggregate) -> str:
     """Why no figure of steps can be drawn."""
-    return (
-        f"step times were not recorded: {aggregate.get('step_timing_reason') or 'no cell has step records'}"
-    )
+    return f"step times were not recorded: {aggregate.step_timing_reason or 'no cell has step records'}"
 
 
-def fell_behind(aggregate: Aggregate, taxes: Iterable[Mapping[str, Any]], plain: str = "Plain") -> str:
+def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxBase], plain: str = "Plain") -> str:
     """``Plain and nixl_both``: which sides of these taxes did not keep up, in the campaign's order; empty where all did."""
-    found = {
-        "plain" if side == "plain" else str(row.get("config"))
-        for row in taxes
-        for side in row.get("overloaded") or []
-    }
-    order = [c.id for c in configs(aggregate)]
+    found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
+    order = aggregate.config_ids
     names = [*(c for c in order if c in found), *sorted(found - set(order))]
     return listing([plain if c == "plain" else c for c in names], len(names))
 
@@ -242,17 +224,15 @@ def left_out(aggregate: Aggregate, phase: str, drawn: Collection[str] | None = N
     Args:
         drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
     """
-    absent = [f"{c.id} ({c.status})" for c in configs(aggregate) if c.status not in MEASURED]
+    statuses = {c: aggregate.configs[c].status for c in aggregate.config_ids}
+    absent = [f"{c} ({status})" for c, status in statuses.items() if status not in MEASURED]
     cells = excluded_cells(aggregate, phase)
     sentences = []
     if absent:
         sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")
     if drawn is not None:
-        silent = [
-            c.id
-            for c in configs(aggregate)
-            if is_connector(c.id) and c.id not in drawn and c.status in MEASURED
-        ]
+        measured = [c for c, status in statuses.items() if status in MEASURED]
+        silent = [c for c in measured if is_connector(c) and c not in drawn]
         if silent:
             sentences.append(f"Without a number here: {listing(silent, len(silent))}.")
     sentences.append(f"Excluded cells: {listing(cells)}." if cells else "Excluded cells: none.")

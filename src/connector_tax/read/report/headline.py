@@ -7,7 +7,6 @@ from typing import Any
 
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.claims import told_apart, without_number
 from connector_tax.read.figures.lookup import (
     Aggregate,
     Interval,
@@ -16,22 +15,24 @@ from connector_tax.read.figures.lookup import (
     interval,
     is_of_one_launch,
     label_of,
+    launches_behind,
     main_taxes,
     number,
     reference_flags,
     reference_rate,
     rows,
     source_note,
+    told_apart,
     virtual_gpu,
     why_absent,
     why_not_phase_a,
+    without_number,
 )
 from connector_tax.read.figures.words import (
     MEASURED,
     clean,
     hold_together,
     interval_texts,
-    launches_behind,
     listing,
     rate,
     with_interval,

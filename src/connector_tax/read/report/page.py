@@ -17,8 +17,8 @@ from connector_tax.base.files import read_json, write_text
 from connector_tax.base.forms import Form, misfit, named
 from connector_tax.base.opening import bare, is_bare, read_whole
 from connector_tax.base.plan import document_hash, read_campaign_file
-from connector_tax.read.figures.draw_all import read_aggregate
 from connector_tax.read.figures.foreign import reading
+from connector_tax.read.figures.lookup import read_aggregate
 from connector_tax.read.report.view import page_view
 
 HERE = Path(__file__).parent

@@ -13,9 +13,10 @@ from connector_tax.read.figures.lookup import (
     main_taxes,
     mapping,
     number,
+    of_reference_rates,
     rows,
 )
-from connector_tax.read.figures.words import METRICS, clean, of_reference_rates, with_interval
+from connector_tax.read.figures.words import METRICS, clean, with_interval
 from connector_tax.read.report.hooks import cpu_us, wall_us
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, stands_in, tokens
 from connector_tax.read.stats.attribution import BETWEEN_HOOKS

@@ -63,6 +63,11 @@ class TaxBase(Ends, frozen=True, kw_only=True):
         return self.config, self.metric, self.rate_per_s, self.input_tokens, self.output_tokens
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Tokens of the prompt, tokens of the output."""
+        return self.input_tokens, self.output_tokens
+
+    @property
     def of_one_launch(self) -> bool:
         return not self.kind.startswith("over")
 

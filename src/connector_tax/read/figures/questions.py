@@ -1,0 +1,173 @@
+"""Questions that figures and comparison ask of a campaign, beside those that its aggregate answers itself.
+
+Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it is not told.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from connector_tax.base.documents.aggregate import (
+    Aggregate,
+    MainTaxRow,
+    MeasuredCell,
+    TaxRow,
+    VirtualGpu,
+)
+from connector_tax.base.documents.rates import Reference
+from connector_tax.base.opening import printable
+
+Tax = TaxRow | MainTaxRow
+
+
+class OfConfig(Protocol):
+    @property
+    def config(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=OfConfig)
+
+
+def in_order(aggregate: Aggregate, found: Iterable[Row]) -> list[Row]:
+    """As the campaign lists their configuration; unknown ones come last."""
+    place = {config: k for k, config in enumerate(aggregate.config_ids)}
+    return sorted(found, key=lambda row: place.get(row.config, len(place)))
+
+
+def why_absent(aggregate: Aggregate, config: str) -> str:
+    """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
+    state = aggregate.configs.get(config)
+    if state is None:
+        return f"{config} is not part of this campaign"
+    word = {
+        "measured": "has no usable number here",
+        "partial": "was measured in part only",
+        "skipped": "was skipped",
+        "failed": "failed",
+        "missing": "is missing",
+    }[state.status]
+    return f"{config} {word}" + (f": {state.bare_reason}" if state.bare_reason else "")
+
+
+def why_no_number(aggregate: Aggregate, config: str) -> str:
+    """``"it was skipped: <reason>"``: the same behind the configuration's name."""
+    state = aggregate.configs.get(config)
+    if state is None:
+        return "it is not part of this campaign"
+    reason = state.bare_reason
+    if state.status == "missing":
+        return f"it was {reason or 'not measured'}"
+    if state.status == "failed" and reason.startswith("failed"):
+        return f"it {reason}"
+    word = {
+        "measured": "it has no usable number here",
+        "partial": "it was measured in part only",
+        "skipped": "it was skipped",
+        "failed": "it failed",
+    }[state.status]
+    return f"{word}: {reason}" if reason else word
+
+
+def rated_cells(aggregate: Aggregate, phase: str, config: str) -> list[MeasuredCell]:
+    """Usable cells of one configuration and phase that have a rate, in order of rate."""
+    return sorted(
+        (cell for cell in aggregate.measured(phase, config) if cell.rate_per_s > 0),
+        key=lambda cell: cell.rate_per_s,
+    )
+
+
+def phase_a_shape(aggregate: Aggregate) -> tuple[int, int] | None:
+    return next((cell.shape for cell in aggregate.cells if cell.phase == "a"), None)
+
+
+def excluded_cells(aggregate: Aggregate, phase: str) -> list[str]:
+    """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out."""
+    return [
+        f"{cell.config} {cell.cell_id} ({'; '.join(cell.reasons) or 'files missing or unreadable'})"
+        for cell in aggregate.cells
+        if cell.phase == phase and not isinstance(cell, MeasuredCell) and cell.recorded
+    ]
+
+
+def reference_rate(aggregate: Aggregate, reference: Reference) -> float | None:
+    return None if aggregate.reference_rates is None else aggregate.reference_rates.per_s(reference)
+
+
+def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
+    return () if aggregate.reference_rates is None else aggregate.reference_rates.flags
+
+
+def saturation_rate(aggregate: Aggregate, config: str) -> float | None:
+    found = aggregate.saturation.get(config)
+    return None if found is None else found.saturation_rate_per_s
+
+
+def as_far_as_measured(aggregate: Aggregate, config: str, knee: float) -> str:
+    """``, as far as measured`` where it has no usable cell at a lower rate that others have: it may saturate earlier."""
+    rates = {c: {cell.rate_per_s for cell in rated_cells(aggregate, "a", c)} for c in aggregate.config_ids}
+    lower = {r for own in rates.values() for r in own if r < knee}
+    return ", as far as measured" if lower - rates[config] else ""
+
+
+def confidence_words(aggregate: Aggregate) -> str:
+    """``95 %``, as it stands before ``interval``."""
+    return f"{aggregate.provenance.confidence * 100:g} %"
+
+
+def blocks_of(tax: Tax) -> int | None:
+    """Over how many blocks of launches it was taken; None for one launch."""
+    return tax.blocks if isinstance(tax, MainTaxRow) else None
+
+
+def tax_rows(aggregate: Aggregate, *, metric: str, reference: str, phase: str) -> list[TaxRow]:
+    """Taxes of one phase's cells with a number, of configurations other than plain."""
+    return [
+        tax
+        for tax in aggregate.taxes
+        if (tax.metric, tax.reference, tax.phase) == (metric, reference, phase)
+        and tax.available
+        and tax.known
+        and tax.config != "plain"
+    ]
+
+
+def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Tax]:
+    """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
+    found = {
+        tax.config: tax
+        for tax in aggregate.chosen_taxes
+        if (tax.metric, tax.reference) == (metric, reference) and tax.known
+    }
+    return {tax.config: tax for tax in in_order(aggregate, (found[config] for config in sorted(found)))}
+
+
+def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
+    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
+    that has a reason in place of a number."""
+    chosen = next((tax for tax in aggregate.chosen_taxes if tax.place == row.place), row)
+    return chosen if chosen.known or row.known else row
+
+
+def virtual_name(gpu: VirtualGpu) -> str:
+    """``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people write."""
+    name, profile, sha256 = (printable(text or "unknown", 96) for text in (gpu.name, gpu.profile, gpu.sha256))
+    return f"{name} (profile {profile}, {sha256})"
+
+
+def on_embedded_engine(aggregate: Aggregate) -> bool:
+    """Whether its numbers are those of a model of a server."""
+    provenance = aggregate.provenance
+    return bool(provenance.versions.get("emulator")) or provenance.engine_kind == "emulator"
+
+
+def source_note(aggregate: Aggregate) -> str:
+    """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
+    provenance = aggregate.provenance
+    if on_embedded_engine(aggregate):
+        return "Embedded engine: numbers of a model, they say nothing about real connectors"
+    if (gpu := provenance.clock) is not None:
+        return f"Virtual {virtual_name(gpu)}: the device was a clock, without kernels, memory traffic or transfers"
+    if provenance.gpu or not (provenance.versions or provenance.host):
+        return ""
+    cores = provenance.host.get("cores")
+    with_cores = f" with {cores:.0f} cores" if isinstance(cores, int | float) and cores else ""
+    return f"CPU host{with_cores}: not the numbers of a GPU"
