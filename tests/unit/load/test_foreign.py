@@ -153,7 +153,8 @@ def test_guidellm_is_what_its_own_requests_say() -> None:
     assert found.latencies_ms["e2e_ms"] == seen([1000 * r["request_latency"] for r in requests], one)
     assert found.requests is not None
     assert found.requests.e2e_ms == pytest.approx(end_to_end)
-    assert found.requests.tpot_ms == tuple(pace)
+    # Its percentiles count an answer once for each of its gaps: an interval of answers would be of another number.
+    assert found.requests.tpot_ms == ()
     assert found.requests.itl_ms == ()
 
 

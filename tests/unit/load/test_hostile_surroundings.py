@@ -113,7 +113,7 @@ def test_an_untrusted_certificate_is_said_with_what_helps(monkeypatch: pytest.Mo
     def refuse(*_: Any, **__: Any) -> None:
         raise httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed")
 
-    monkeypatch.setattr(direct.Client, "get", refuse)
+    monkeypatch.setattr(direct.Client, "stream", refuse)
     with pytest.raises(ConfigError, match="--ca-file, or take any with --insecure") as caught:
         reach(Access("https://127.0.0.1:9", None))
     assert "Start it first" not in str(caught.value)
