@@ -87,8 +87,8 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig2\w* caption", ("TPOT p90 against the send rate, phase A", *LEVELS), (LOST, "The title does", RANDOM_WORDS)),
     (r"^Figures  fig3\w* title", (), ("at", "with the requested rate up to", )),
     (r"^Figures  fig3\w* caption", (
-        "Completions per second in the window against the requested rate, phase A, one launch each; both axes logarithmic, points set apart along the "
-        "diagonal a little.", "n =", "requests per point."), (
+        "Completions per second in the window less the requested rate, as a share of that rate, phase A, one launch each; the rate axis is "
+        "logarithmic, points are set apart sideways a little.", "n =", "requests per point."), (
         "at which a saturation criterion fired, which need not be throughput.", "Throughput is a count over the window and carries no interval here;",
         "Bars are", "intervals;")),
     (r"^Figures  fig4\w* title", (), ("connectors", "connector")),
@@ -97,7 +97,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig5\w* title", (), ("The TTFT tax is", "cells", "prompt and", "output tokens", "at", "over", "blocks")),
     (r"^Figures  fig5\w* caption", ("Tax of TTFT p90 against plain at", "phase B.", "In brackets the", "interval in percent", "hatched where it covers zero", "n ="), (
         "requests", "requests per cell.", "cell.", "of launches as the cell names, else", "the rate in each cell,",
-        "where every configuration holds the shape, else a lower one, the same for all configurations,")),
+        "where the capacity estimate says that every configuration holds the shape, else a lower one, the same for all configurations,")),
     (r"^Figures  fig6\w* title", (), ("at", "connectors", "connector", "without plain's to hold them against")),
     (r"^Figures  fig6\w* caption", (
         "Distribution of step durations at", "phase A,", "steps without tokens excluded; n =",

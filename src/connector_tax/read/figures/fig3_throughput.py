@@ -1,7 +1,8 @@
-"""Figure 3: achieved against requested throughput, with the line of a server that keeps up and the knees."""
+"""Figure 3: achieved throughput as a difference from the requested rate, with the line of a server that keeps up and the knees."""
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell
 from connector_tax.base.records.connector import is_connector
@@ -12,13 +13,15 @@ from connector_tax.read.figures.style import (
     Row,
     look_of,
     new_figure,
-    plain_log_axis,
+    percent_ticks,
     rate_axis,
     set_claim,
 )
 from connector_tax.read.figures.words import clean, counted, left_out, listing, rate, short_label
 
 SIDESTEP = 1.022
+# The axis reaches at least so far from zero, as a share of the requested rate.
+LEAST_SHOWN = 0.06
 # By configuration, in order of rate.
 Lines = dict[str, list[MeasuredCell]]
 Knees = dict[str, float]
@@ -36,8 +39,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     rates = sorted({cell.rate_per_s for cells in lines.values() for cell in cells})
     figure = new_figure(9.6, 5.4)
     axes = figure.subplots()
-    ends = [min(rates) / 1.35, max(rates) * 1.35]
-    axes.plot(ends, ends, color="#555555", linewidth=1, linestyle=(0, (5, 3)))
+    axes.axhline(0, color="#555555", linewidth=1, linestyle=(0, (5, 3)))
     handles = [
         Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="achieved = requested")
     ]
@@ -49,9 +51,12 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if knees:
         handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
     rate_axis(axes, rates)
-    plain_log_axis(axes)
+    low, high = axes.get_ylim()
+    # Completions that a window catches or misses at its ends are noise: it does not fill the axis.
+    axes.set_ylim(min(low, -LEAST_SHOWN), max(high, LEAST_SHOWN))
+    axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
     axes.set_xlabel("requested send rate (req/s)")
-    axes.set_ylabel("achieved throughput (completions/s in the window)")
+    axes.set_ylabel("achieved less requested throughput\n(% of the requested rate)")
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     title = _title(aggregate, lines, knees)
     set_claim(figure, title, source_note(aggregate))
@@ -61,10 +66,10 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 def _line(
     axes: Axes, config: str, label: str, cells: list[MeasuredCell], sidestep: float, knee: float | None
 ) -> Line2D:
-    """One configuration, moved along the diagonal: both coordinates, so that no point crosses the dashed line."""
+    """One configuration, moved sideways so that no point hides another."""
     look = look_of(config)
     xs = [cell.rate_per_s * sidestep for cell in cells]
-    ys = [cell.effective_throughput_per_s * sidestep for cell in cells]
+    ys = [cell.effective_throughput_per_s / cell.rate_per_s - 1 for cell in cells]
     axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4)
     for x, y, cell in zip(xs, ys, cells, strict=True):
         if cell.rate_per_s == knee:
@@ -158,8 +163,8 @@ def _caption(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:
     sizes = [cell.n_window for cells in lines.values() for cell in cells if cell.n_window]
     return " ".join(
         [
-            "Completions per second in the window against the requested rate, phase A, one launch each; both axes logarithmic, "
-            "points set apart along the diagonal a little.",
+            "Completions per second in the window less the requested rate, as a share of that rate, phase A, one launch each; the rate "
+            "axis is logarithmic, points are set apart sideways a little.",
             "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
             if knees
             else "No saturation criterion fired.",

@@ -269,7 +269,7 @@ def _where(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
     if at is not None and rates[-1] > at:
         return f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}, and not at {safe} in all"
     return (
-        f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}: {safe} where every configuration holds the shape, else a lower "
+        f"at the rate in each cell, {rates[0]:g} to {rate(rates[-1])}: {safe} where the capacity estimate says that every configuration holds the shape, else a lower "
         "one, the same for all configurations"
     )
 
