@@ -1,0 +1,329 @@
+"""``cells`` of ``aggregate.json``: every cell that was measured, with its numbers where statistics may use it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from connector_tax.base.documents.aggregate.intervals import Quantity
+from connector_tax.base.documents.aggregate.words import CellRate, Count, Phase, Share, Verdict
+
+Percentile = Literal["p50", "p90", "p99"]
+StepColumn = Literal[
+    "step_duration_us",
+    "build_meta_us",
+    "get_finished_us",
+    "start_load_kv_us",
+    "connector_total_us",
+    "round_trip_us",
+]
+Latency = Literal["ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms"]
+Status = Literal[
+    "ok",
+    "dropped",
+    "connect_error",
+    "http_error",
+    "timeout",
+    "truncated",
+    "malformed",
+    "stream_error",
+    "wrong_length",
+    "aborted",
+]
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a latency, milliseconds."""
+
+    p50: Quantity
+    p90: Quantity
+    p99: Quantity
+
+    def at(self, which: Percentile) -> Quantity:
+        found: Quantity = getattr(self, which)
+        return found
+
+
+class StepPercentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a time of a step, microseconds."""
+
+    p50: Quantity
+    p90: Quantity
+
+
+class StepsOfKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Duration of the steps of one kind, microseconds."""
+
+    n: Count
+    p50: Quantity
+    p90: Quantity
+
+
+class ByKind(msgspec.Struct, frozen=True, kw_only=True):
+    decode_only: StepsOfKind
+    mixed: StepsOfKind
+    prefill_only: StepsOfKind
+
+
+class Cdf(msgspec.Struct, frozen=True, kw_only=True):
+    """200 quantiles from 0 to 1, evenly spaced."""
+
+    step_duration_us: tuple[float, ...]
+
+
+class StepRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """``step`` of a cell: whether it has step records; ``Steps`` where it has."""
+
+    available: bool
+
+
+class NoSteps(StepRecords, frozen=True, kw_only=True):
+    reason: str
+
+
+class Steps(StepRecords, frozen=True, kw_only=True):
+    """Step records in numbers."""
+
+    n_steps: Count
+    n_empty: Count
+    n_unjoined: Count
+    torn: bool
+    step_duration_us: StepPercentiles
+    build_meta_us: StepPercentiles
+    get_finished_us: StepPercentiles
+    start_load_kv_us: StepPercentiles
+    connector_total_us: StepPercentiles
+    round_trip_us: StepPercentiles
+    by_kind: ByKind
+    cdf: Cdf
+
+    def column(self, name: StepColumn) -> StepPercentiles:
+        found: StepPercentiles = getattr(self, name)
+        return found
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU over a cell's window; a number is null where no sample has it.
+
+    Attributes:
+        clock_reasons: share of the samples in which each held the clocks down; null where none says.
+        n_failed: samples with a reading that failed.
+        errors: each way in which readings failed, once.
+    """
+
+    sm_mhz_p50: float | None
+    mem_mhz_p50: float | None
+    temperature_c_max: float | None
+    power_w_mean: float | None
+    utilisation_mean: Share | None
+    clock_reasons: dict[str, float] | None
+    n_failed: Count
+    errors: tuple[str, ...]
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host did in the window; a number is null where kernel or driver does not say.
+
+    Attributes:
+        n: samples with a reading of the host.
+        cpu_work_us_mean: CPU time of the fixed piece of work; null, too, in an aggregate of an earlier version.
+    """
+
+    n: Count
+    steal_share: Share | None
+    cpu_mhz_p50: float | None
+    cpu_mhz_min: float | None
+    gpu: Gpu | None
+    cpu_work_us_mean: float | None = None
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    n_planned: Count
+    n: Count
+    half_widths: dict[str, float | None]
+    tight: bool
+
+
+class Stopping(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a cell that a rule ended, which makes its intervals ``wider`` by that factor.
+
+    Attributes:
+        planned: completed requests at each look.
+        reached: whether the rule ended it.
+    """
+
+    half_width: float
+    planned: tuple[int, ...]
+    wider: float
+    looks: tuple[Look, ...]
+    reached: bool
+
+
+class SaturationCriteria(msgspec.Struct, frozen=True, kw_only=True):
+    """True: it fired; null: it could not be judged. Growth is asked of Phase A alone, and absent elsewhere."""
+
+    throughput: bool | None
+    waiting: bool | None
+    ttft_growth: bool | None | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name) is True)
+
+
+class Late(msgspec.Struct, frozen=True, kw_only=True):
+    """Microseconds after it was due, by percentile."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+class Slack(msgspec.Struct, frozen=True, kw_only=True):
+    """Microseconds that the host was done before the device, by percentile."""
+
+    p10: float
+    p50: float
+
+
+class DeviceClock(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a virtual GPU: how well its clock kept the time in the cell's window."""
+
+    steps: Count
+    lateness_us: Late
+    late_share: float
+    device_busy_share: float
+    slack_us: Slack
+
+
+class SpinningThread(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a core that a thread takes with no request in sight."""
+
+    process: str
+    thread: str
+    share: float
+
+
+class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine's processes took, by process; what nobody measured is empty."""
+
+    loaded_s: dict[str, float] = {}
+    elapsed_s: float | None = None
+    idle_share: dict[str, float] = {}
+    rss_mib: dict[str, float] = {}
+    spinning: tuple[SpinningThread, ...] = ()
+
+
+class _Health(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of ``health`` in ``cell.json`` as is read."""
+
+    device_clock: DeviceClock | None = None
+    stand_ins: tuple[str, ...] = ()
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell that statistics leave out; ``MeasuredCell`` where they use it."""
+
+    config: str
+    phase: Phase
+    cell_id: str
+    rate_per_s: CellRate
+    input_tokens: Count
+    output_tokens: Count
+    usable: bool
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    @property
+    def recorded(self) -> bool:
+        """Cells without the step recorder stand beside another of the same load, and are in no figure."""
+        return not self.cell_id.endswith("_unrecorded")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Tokens of the prompt, tokens of the output."""
+        return self.input_tokens, self.output_tokens
+
+
+class MeasuredCell(Cell, frozen=True, kw_only=True):
+    """A cell that is valid, whose files could be read.
+
+    Attributes:
+        host: null where no sample says.
+        stopping: only where a rule ended the cell.
+        cpu, health: as in ``cell.json``; ``cpu_use``, ``device_clock`` and ``stand_ins`` are what is read of them.
+    """
+
+    n_window: Count
+    n_ok: Count
+    n_dropped: Count
+    n_failed: Count
+    statuses: dict[Status, Count]
+    window_s: float
+    requested_throughput_per_s: float | None
+    effective_throughput_per_s: float
+    throughput_ratio: float | None
+    waiting_p50: float | None
+    running_p50: float | None
+    n_metrics_missed: Count
+    host: Host | None
+    prefix_cache_hit_share: float | None
+    cpu: dict[str, Any]
+    health: dict[str, Any]
+    step: StepRecords
+    stopping: Stopping | msgspec.UnsetType = msgspec.UNSET
+    ttft_ms: Percentiles
+    tpot_ms: Percentiles
+    e2e_ms: Percentiles
+    ttft_from_send_ms: Percentiles
+    saturation_criteria: SaturationCriteria
+    saturated: bool
+
+    def latency(self, name: Latency) -> Percentiles:
+        found: Percentiles = getattr(self, name)
+        return found
+
+    @property
+    def steps(self) -> Steps | None:
+        """None without step records."""
+        return self.step if isinstance(self.step, Steps) else None
+
+    @property
+    def stopped(self) -> Stopping | None:
+        return self.stopping if isinstance(self.stopping, Stopping) else None
+
+    @property
+    def cpu_use(self) -> CpuUse:
+        return msgspec.convert(self.cpu, CpuUse)
+
+    @property
+    def device_clock(self) -> DeviceClock | None:
+        """None of a cell with a device of its own."""
+        return msgspec.convert(self.health, _Health).device_clock
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """What was put in place of the device, in the plugin's words."""
+        return msgspec.convert(self.health, _Health).stand_ins
+
+
+def cell_of(value: object) -> Cell:
+    """One entry of ``cells``; which of the types it is hangs on ``usable``, and that of its steps on ``available``.
+
+    Raises:
+        msgspec.ValidationError: it is of another form.
+    """
+    head = msgspec.convert(value, Cell)
+    if not head.usable:
+        return head
+    cell = msgspec.convert(value, MeasuredCell)
+    kind = Steps if cell.step.available else NoSteps
+    step = msgspec.convert(value, _WithStep).step
+    cell = msgspec.structs.replace(cell, step=msgspec.convert(step, kind))
+    # What is read of them on demand is looked at here, so that a fault is found where the file is read.
+    _ = cell.cpu_use, cell.device_clock
+    return cell
+
+
+class _WithStep(msgspec.Struct, frozen=True):
+    step: Any

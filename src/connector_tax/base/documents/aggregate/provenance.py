@@ -1,0 +1,70 @@
+"""``provenance`` of ``aggregate.json``: what a campaign was measured with."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from connector_tax.base.documents.aggregate.words import Phase, Scalar
+
+Arrival = Literal["fixed", "poisson", "gamma"]
+EngineKind = Literal["vllm", "virtual_gpu", "emulator"]
+RANDOM: tuple[Arrival, ...] = ("poisson", "gamma")
+# Of an aggregate of an early version, which does not say it.
+USUAL_CONFIDENCE = 0.95
+
+
+class VirtualGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clock in place of a GPU went by.
+
+    Attributes:
+        step: microseconds of a step and what it grows by, by name.
+        host: microseconds that a GPU's runner would take on the host, by name.
+    """
+
+    profile: str
+    sha256: str
+    name: str
+    step: dict[str, float]
+    host: dict[str, float]
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the newest cell, and of the campaign.
+
+    Attributes:
+        arrival: of Phases A to B' and of blocks; null in an aggregate of an earlier version.
+        virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
+        settings: what else of the config shapes a measurement, by its names there; ``engine`` and ``connectors`` hold what a launch
+            takes. Null in an aggregate of an earlier version, which has the hash only.
+        order: phase -> configurations.
+        confidence: of every interval.
+    """
+
+    engine_kind: EngineKind | None = None
+    model: str | None = None
+    engine_args: dict[str, Scalar] = {}
+    arrival: Arrival | None = None
+    versions: dict[str, str | bool | None] = {}
+    gpu: tuple[str, ...] = ()
+    virtual_gpu: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    host: dict[str, Scalar] = {}
+    code: dict[str, str] = {}
+    settings: dict[str, Any] | None = None
+    config_hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+    order: dict[Phase, tuple[str, ...]] = {}
+    seed: int | None = None
+    created_utc: str | None = None
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = USUAL_CONFIDENCE
+    bootstrap_draws: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+    @property
+    def clock(self) -> VirtualGpu | None:
+        """What the clock went by, where the device was one; else None."""
+        if self.engine_kind != "virtual_gpu" or isinstance(self.virtual_gpu, msgspec.UnsetType):
+            return None
+        return msgspec.convert(self.virtual_gpu, VirtualGpu)
+
+    @property
+    def random_arrivals(self) -> bool:
+        """Whether two of the three criteria of saturation mean something else in this campaign."""
+        return self.arrival in RANDOM

@@ -1,0 +1,121 @@
+"""``aggregate.json`` goes through its types unchanged, and what is not of its form is one message."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.documents.aggregate import (
+    MeasuredCell,
+    NoSteps,
+    Steps,
+    aggregate_of,
+    read_aggregate,
+    written,
+)
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import to_json
+from connector_tax.commands.analyze import COMMAND
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config
+
+EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
+PUBLISHED = ROOT / "results" / "virtual-h200"
+
+
+def example() -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(EXAMPLE.read_text())
+    return value
+
+
+def analysed(root: Path) -> Path:
+    import argparse
+
+    COMMAND.run(argparse.Namespace(root=root, processes=1))
+    return root / "aggregate.json"
+
+
+def unchanged(path: Path) -> bool:
+    found: bool = json.loads(to_json(written(read_aggregate(path)))) == json.loads(path.read_text())
+    return found
+
+
+def test_the_example_goes_through_unchanged() -> None:
+    assert unchanged(EXAMPLE)
+
+
+def test_the_published_campaign_goes_through_unchanged(tmp_path: Path) -> None:
+    shutil.copytree(PUBLISHED, tmp_path / "h200")
+    assert unchanged(analysed(tmp_path / "h200"))
+
+
+def test_a_campaign_of_blocks_goes_through_unchanged(tmp_path: Path) -> None:
+    plain = Behaviour(noise=0.05)
+    behaviours = {"plain": plain, "plain_again": plain, "mooncake_both": plain.taxed(0.3)}
+    sections = {**SMALL, "connectors": ["plain", "mooncake_both"], "analysis": {"bootstrap_draws": 200}}
+    found = Campaign(tmp_path, campaign_config(**sections, repeats=3), behaviours, max_steps=60)
+    found.measure_everything()
+    path = analysed(tmp_path)
+    assert unchanged(path)
+    assert read_aggregate(path).repeats
+
+
+def test_cells_and_steps_have_the_type_of_what_they_hold() -> None:
+    value = example()
+    measured = next(k for k, c in enumerate(value["cells"]) if c["usable"])
+    value["cells"][measured]["step"] = {"available": False, "reason": "not asked for"}
+    cells = aggregate_of(value).cells
+    assert [isinstance(c, MeasuredCell) for c in cells] == [c["usable"] for c in value["cells"]]
+    first, *others = (c for c in cells if isinstance(c, MeasuredCell))
+    assert isinstance(first.step, NoSteps) and first.steps is None
+    assert any(isinstance(c.step, Steps) for c in others)
+
+
+def test_an_aggregate_of_an_earlier_version_is_taken_for_what_it_meant() -> None:
+    value = example()
+    for key in ("main_taxes", "failed_blocks", "two_parts", "host_drift"):
+        del value[key]
+    del value["provenance"]["confidence"], value["provenance"]["settings"]
+    for tax in value["taxes"]:
+        del tax["kind"], tax["holds"]
+    found = aggregate_of(value)
+    assert found.provenance.confidence == 0.95 and found.provenance.settings is None
+    assert [t.cell_id for t in found.chosen_taxes] == [t["cell_id"] for t in value["taxes"] if t["headline"]]
+    assert all(t.of_one_launch for t in found.taxes)
+    assert (found.failed_blocks, found.two_parts, found.host_drift) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("schema_version", 2, "schema 2, this version reads 1"),
+        ("taxes", "none", "Expected `array`, got `str` - at `$.taxes`"),
+        ("cells.0.n_ok", "many", "Expected `int`, got `str` - at `$.n_ok` (of `$.cells[0]`)"),
+        ("cells.0.n_ok", True, "Expected `int`, got `bool` - at `$.n_ok` (of `$.cells[0]`)"),
+        ("cells.0.step.cdf", 3, "Expected `object`, got `int` - at `$.cdf` (of `$.cells[0]`)"),
+        ("cells.0.health", {"device_clock": 1}, "at `$.device_clock` (of `$.cells[0]`)"),
+        ("main_taxes.0.verdict", "no_tax", "Invalid enum value 'no_tax' - at `$.main_taxes[0].verdict`"),
+        ("provenance.engine_kind", "sglang", "Invalid enum value 'sglang'"),
+    ],
+)
+def test_what_is_of_another_form_is_one_message(tmp_path: Path, place: str, value: Any, message: str) -> None:
+    document = inner = example()
+    *way, last = (int(k) if k.isdigit() else k for k in place.split("."))
+    for name in way:
+        inner = inner[name]
+    inner[last] = value
+    path = tmp_path / "aggregate.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ArtifactError) as caught:
+        read_aggregate(path)
+    assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
+    assert "Make it again with connector-tax analyze." in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no such file"):
+        read_aggregate(tmp_path / "aggregate.json")
