@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from connector_tax.base.documents.aggregate import MainTaxRow, TaxRow, aggregate_of
 from connector_tax.base.errors import ArtifactError, NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import Bounded, change
@@ -396,8 +399,12 @@ def tax_at(aggregate: Aggregate, config: str, metric: str, rate_per_s: float) ->
         str(row.get("reason") or "not available"),
         str(row.get("kind") or OF_ONE_LAUNCH),
         overloaded=bool(row.get("overloaded")),
-        flags=tuple(flags_behind(aggregate, row)),
+        flags=tuple(flags_behind(aggregate_of(aggregate), _typed(row))),
     )
+
+
+def _typed(tax: Mapping[str, Any]) -> TaxRow | MainTaxRow:
+    return msgspec.convert(tax, TaxRow if "headline" in tax else MainTaxRow)
 
 
 def _bounded(value: Interval) -> Bounded:

@@ -1,11 +1,14 @@
 """What a campaign was measured with, as pairs of a name and a value."""
 
 from collections.abc import Mapping
-from typing import Any
+
+import msgspec
+
+from connector_tax.base.documents.aggregate import Provenance
 
 
 def provenance_view(
-    provenance: Mapping[str, Any], campaign: Mapping[str, Any], config_hash: str | None
+    provenance: Provenance, campaign: Mapping[str, object], config_hash: str | None
 ) -> list[tuple[str, str]]:
     """Flat (name, value) pairs; nested names are joined by a dot."""
     found = _flat("", _known(provenance))
@@ -22,15 +25,16 @@ def provenance_view(
     return [(name.replace("_", " "), value) for name, value in found + extra]
 
 
-def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+def _known(provenance: Provenance) -> Mapping[str, object]:
     """Without a cell nobody knows the host, and an empty list of its GPUs does not say that it has none."""
-    return provenance if provenance.get("versions") or provenance.get("gpu") else {**provenance, "gpu": None}
+    found: dict[str, object] = msgspec.to_builtins(provenance)
+    return found if provenance.versions or provenance.gpu else {**found, "gpu": None}
 
 
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+def _flat(name: str, value: object) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [pair for k, v in value.items() for pair in _flat(f"{name}.{k}" if name else str(k), v)]
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         text = ", ".join(str(v) for v in value) if value else "none"
         return [(name, text)] if name else []
     # A setting that is null was not made; of an engine or a host null says that nobody knows.
