@@ -111,7 +111,7 @@ def test_flags_framework_and_implementation_add_up() -> None:
 
 def test_a_connector_that_changes_no_setting_has_no_flags_part() -> None:
     found = parts({"noop_connector": NOOP, "x": OWN}, {"x": {}, "noop_connector": {}})
-    assert found["flags"]["point"] == 0
+    assert found.flags["point"] == 0
     assert found["implementation"]["point"] == pytest.approx(0.26)
 
 
@@ -119,7 +119,7 @@ def test_another_number_of_kv_blocks_is_no_changed_setting() -> None:
     """Also where an older preflight wrote it down as one."""
     found = parts({"noop_connector": NOOP, "x": OWN}, {"x": FEWER_BLOCKS, "noop_connector": FEWER_BLOCKS})
     assert (found["parts"], found["settings"]) == (3, [])
-    assert found["flags"]["point"] == 0
+    assert found.flags["point"] == 0
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_without_a_matched_baseline_there_are_the_two_parts_of_the_published_exp
     assert found["parts"] == 2
     assert (found["framework"]["point"], found["implementation"]["point"]) == pytest.approx((0.04, 0.26))
     if reason is not None:
-        assert found["flags"]["point"] is None
-        assert reason in found["flags"]["reason"]
+        assert found.flags["point"] is None
+        assert reason in found.flags["reason"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_parts_that_are_two_have_no_flags_beside_them() -> None:
     taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
     found = parts(taxes, {"x": CHANGED, "noop_connector": None})
     assert found["parts"] == 2
-    assert found["flags"]["point"] is None and "lies in the other parts" in found["flags"]["reason"]
+    assert found.flags["point"] is None and "lies in the other parts" in found.flags["reason"]
     assert found["framework"]["point"] + found["implementation"]["point"] == pytest.approx(0.30)
 
 
@@ -174,7 +174,7 @@ def test_flags_that_were_measured_stand_where_the_no_op_connector_has_no_tax() -
         {"x": 0.30, "plain_matched_x": 0.10, "noop_connector": None},
     ):
         found = parts(points, {"x": CHANGED})
-        assert (found["parts"], found["flags"]["point"], found["flags"]["kind"]) == (0, 0.10, "of one launch")
+        assert (found["parts"], found.flags["point"], found.flags["kind"]) == (0, 0.10, "of one launch")
         assert "settings" not in found["framework"]["reason"]
         assert found["implementation"]["reason"].endswith(found["framework"]["reason"])
 
@@ -183,10 +183,10 @@ def test_why_flags_lie_in_the_other_parts_is_what_is_missing() -> None:
     """The no-op connector's settings are known, and nobody launched plain with them."""
     taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
     found = parts(taxes, {"x": CHANGED, "noop_connector": CHANGED})
-    assert "plain_matched_noop_connector was not measured" in found["flags"]["reason"]
-    assert "not known (it changes engine settings" in found["flags"]["reason"]
+    assert "plain_matched_noop_connector was not measured" in found.flags["reason"]
+    assert "not known (it changes engine settings" in found.flags["reason"]
     found = parts(taxes, {"x": CHANGED, "noop_connector": None})
-    assert "not known (its engine settings are not known)" in found["flags"]["reason"]
+    assert "not known (its engine settings are not known)" in found.flags["reason"]
 
 
 @pytest.mark.parametrize(
