@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from connector_tax.base.documents.aggregate import Interval
+from connector_tax.base.documents.aggregate import Interval, aggregate_of
 from connector_tax.read.figures.words import hooks_words
 from connector_tax.read.report.attribution import attribution_view
 from connector_tax.read.report.tax_table import tax_table
@@ -37,17 +37,19 @@ def test_a_short_hook_spends_all_of_it_on_the_cpu() -> None:
         hook("worker/wait_for_save", 0.6, 1.4),
         hook("worker/start_load_kv", 0.4, None),
     )
-    (view,) = [v for v in attribution_view(aggregate) if v["id"] == "nixl_both"]
+    (view,) = [v for v in attribution_view(aggregate_of(aggregate)) if v["id"] == "nixl_both"]
     assert [h["cpu"] for h in view["hooks"]] == ["5", "all of it", "–"]
     assert view["why"][0].startswith("Its hooks take 21 µs of a step, at least 6 µs of that on the CPU; ")
-    (row,) = [line for line in tax_table(aggregate).splitlines() if line.startswith("| NIXL (both)")]
+    (row,) = [
+        line for line in tax_table(aggregate_of(aggregate)).splitlines() if line.startswith("| NIXL (both)")
+    ]
     assert row.endswith(" | 21 | ≥ 6 |")
 
 
 def test_the_sum_is_of_what_is_said_of_each() -> None:
     """A hook that seems to take more than it lasted makes up for none that waited."""
     aggregate = with_hooks(hook("worker/get_finished", 10.0, 2.0), hook("worker/wait_for_save", 4.0, 12.0))
-    (view,) = [v for v in attribution_view(aggregate) if v["id"] == "nixl_both"]
+    (view,) = [v for v in attribution_view(aggregate_of(aggregate)) if v["id"] == "nixl_both"]
     assert "Its hooks take 14 µs of a step, 6 µs of that on the CPU" in view["why"][0]
 
 

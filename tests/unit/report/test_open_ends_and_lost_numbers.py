@@ -14,10 +14,10 @@ from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.read.report.headline import headline
 from connector_tax.read.report.tax_text import tax_text
-from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import view_of
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 WHY = "the interval reaches requests that failed or did not finish"
@@ -62,7 +62,7 @@ def title(name: str, aggregate: dict[str, Any]) -> str:
 
 
 def first(aggregate: dict[str, Any]) -> str:
-    return str(headline(aggregate)["sentence"]).replace("\xa0", " ")
+    return str(headline(aggregate_of(aggregate)).sentence).replace("\xa0", " ")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,9 @@ def test_a_connector_that_lost_its_number_is_named_with_its_reason(aggregate: di
     lose(aggregate, "mooncake_both")
     assert first(aggregate).startswith("Merely switching on Mooncake + LMCache costs ")
     assert first(aggregate).endswith(f" Mooncake (both) has no number: {LOST}.")
-    (counted,) = [d for d in headline(aggregate)["details"] if d.startswith("TTFT p90 at ref_safe")]
+    (counted,) = [
+        d for d in headline(aggregate_of(aggregate)).details if d.startswith("TTFT p90 at ref_safe")
+    ]
     assert " of 7 connectors: " in counted
     assert "; 2 without a number, Mooncake (consumer) and Mooncake (both). " in counted
     assert "; no number for Mooncake (consumer) and Mooncake (both)" in title("fig7_decomposition", aggregate)
@@ -170,7 +172,7 @@ def test_one_that_is_not_the_subject_is_named_as_well(aggregate: dict[str, Any])
 def test_no_launch_stands_in_for_a_tax_that_blocks_lost(aggregate: dict[str, Any]) -> None:
     """Phase A's launch and Phase B's of its shape have numbers; tables and Figure 5 take the tax that was chosen."""
     lose(aggregate, "nixl_both")
-    view = page_view(aggregate, {}, "abcd")
+    view = view_of(aggregate)
     rows = [r for table in view["taxes"] for r in table["rows"] if r["id"] == "nixl_both"]
     assert [r["taxes"][0]["range"] for r in rows] == [LOST, LOST]
     shapes = [r for r in view["shape_taxes"] if r["label"] == "NIXL (both)"]

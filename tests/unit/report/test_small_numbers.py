@@ -3,15 +3,18 @@
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.report.headline import headline
-from connector_tax.read.report.page import render
 from connector_tax.read.report.repeats import repeats_view
-from connector_tax.read.report.view import page_view
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_pages import text_of
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 
@@ -23,7 +26,7 @@ def aggregate() -> dict[str, Any]:
 
 def said(aggregate: dict[str, Any]) -> str:
     """What a reader sees of the page."""
-    page = render({**page_view(aggregate, {}, "abcd"), "figures": []})
+    page = text_of(aggregate)
     body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
@@ -33,7 +36,7 @@ def test_a_small_tax_does_not_cost_nothing(aggregate: dict[str, Any]) -> None:
     for tax in aggregate["main_taxes"]:
         if (tax["config"], tax["reference"], tax["metric"]) == ("mooncake_both", "ref_safe", "ttft_p90"):
             tax |= {"point": 0.0004, "low": 0.0001, "high": 0.0012, "verdict": "tax"}
-    sentence = headline(aggregate)["sentence"].replace("\u00a0", " ")
+    sentence = headline(aggregate_of(aggregate)).sentence.replace("\u00a0", " ")
     assert "costs 0.04 % more TTFT p90" in sentence
     assert "interval 0.01 % to 0.1 %" in sentence
 

@@ -16,11 +16,10 @@ from connector_tax.read.figures.fig4_tax_bars import Drawn
 from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import drawing_style
 from connector_tax.read.report.manifest import _gpu
-from connector_tax.read.report.page import render
-from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import text_of
 from virtual_gpus import CLOCK, IDENTITY
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
@@ -47,7 +46,7 @@ def on(real: Aggregate, gpu: dict[str, Any]) -> Aggregate:
 
 
 def page_of(aggregate: Aggregate) -> str:
-    return render({**page_view(aggregate, {}, "abcd"), "figures": []})
+    return text_of(aggregate)
 
 
 def compared(a: Aggregate, b: Aggregate) -> Comparison:

@@ -12,12 +12,12 @@ from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import counted_sides, left_out
-from connector_tax.read.report.observer import observer_lost
+from connector_tax.read.report.observer import observer_view
 from connector_tax.read.report.parts import decomposition_view, two_parts_view
-from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import view_of
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 LOST = {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": "requests failed"}
@@ -33,7 +33,7 @@ def test_a_tax_without_a_number_has_no_kind(aggregate: dict[str, Any]) -> None:
     row = aggregate["decomposition"][0]
     row |= {"kind": "of one launch", "total": LOST, "implementation": LOST}
     row["framework"]["kind"] = "over 5 blocks"
-    found = decomposition_view(aggregate)[0]
+    found = decomposition_view(aggregate_of(aggregate))[0]
     assert found["kind"] == ""
     assert found["parts"][2]["range"].endswith("], over 5 blocks")
     assert "launch" not in found["parts"][3]["range"]
@@ -55,7 +55,7 @@ def at_phase_as_shape(aggregate: dict[str, Any], **chosen: Any) -> dict[str, Any
     }
     aggregate["taxes"] = [own]
     main |= {"phase": "a", "blocks": None, "kind": "of one launch", "available": True} | chosen
-    found: dict[str, Any] = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
+    found: dict[str, Any] = view_of(aggregate).shape_taxes[0]["taxes"][0]
     return found
 
 
@@ -66,11 +66,11 @@ def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str,
     lost = at_phase_as_shape(aggregate, point=None, low=None, high=None, reason="lost")
     assert (lost["text"], lost["range"], lost["n"]) == ("not available", "lost", "")
     aggregate["taxes"][0]["phase"] = "b_prime"
-    shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
+    shown = view_of(aggregate).shape_taxes[0]["taxes"][0]
     assert shown["range"] == "lost"
     assert at_phase_as_shape(aggregate, point=0.1)["n"].endswith("in place of phase B's launch")
     aggregate["taxes"][0]["phase"] = "b_prime"
-    shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
+    shown = view_of(aggregate).shape_taxes[0]["taxes"][0]
     assert shown["n"].endswith(", in place of the launch of phase B'")
     assert "in place" not in at_phase_as_shape(aggregate, phase="b", point=0.5, low=0.4, high=0.6)["n"]
 
@@ -94,18 +94,20 @@ def test_two_parts_say_by_which_phases_launch_they_are(aggregate: dict[str, Any]
         for t in aggregate["main_taxes"]
         if (t["metric"], t["reference"]) == ("ttft_p90", "ref_safe")
     }
-    assert all("phase" not in p["n"] for p in two_parts_view(aggregate)[0]["parts"])
+    assert all("phase" not in p["n"] for p in two_parts_view(aggregate_of(aggregate))[0]["parts"])
     own["nixl_both"]["phase"] = "b"
-    total, framework, rest = (p["n"] for p in two_parts_view(aggregate)[0]["parts"])
+    total, framework, rest = (p["n"] for p in two_parts_view(aggregate_of(aggregate))[0]["parts"])
     assert total.endswith(", of one launch, by phase B's launch")
     assert framework.endswith(", of one launch, by phase A's launch")
     assert rest.endswith(", of one launch each, phase B's less phase A's")
     own["noop_connector"]["phase"] = "b"
-    assert two_parts_view(aggregate)[0]["parts"][2]["n"].endswith(", of one launch, by phase B's launch")
+    assert two_parts_view(aggregate_of(aggregate))[0]["parts"][2]["n"].endswith(
+        ", of one launch, by phase B's launch"
+    )
 
 
 def test_a_lost_pair_gives_its_reason_and_is_in_no_figures_caption(aggregate: dict[str, Any]) -> None:
-    assert observer_lost(aggregate) == []
+    assert observer_view(aggregate_of(aggregate)).lost == []
     twin = {
         "phase": "b",
         "verdict": "valid",
@@ -116,7 +118,7 @@ def test_a_lost_pair_gives_its_reason_and_is_in_no_figures_caption(aggregate: di
     aggregate["cells"] = [{"config": "nixl_both", **twin}]
     aggregate["observer_effect"] = [{"config": c} for c in aggregate["configs"] if c != "nixl_both"]
     label = aggregate["configs"]["nixl_both"]["label"]
-    assert observer_lost(aggregate) == [f"{label}: r4_8x8_unrecorded, died"]
+    assert observer_view(aggregate_of(aggregate)).lost == [f"{label}: r4_8x8_unrecorded, died"]
     assert "Excluded cells: none." in left_out(aggregate, "b")
 
 
