@@ -23,6 +23,21 @@ def no_number(reason: str) -> dict[str, Any]:
     return {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": reason}
 
 
+def over_blocks(point: float, low: float, high: float, blocks: int = 3, **more: Any) -> dict[str, Any]:
+    """``repeats`` of TTFT p90 at ref_safe without a tax: how far plain's launches are from each other."""
+    ends = {"point": point, "low": low, "high": high}
+    floor = {**ends, "half_width": (high - low) / 2, "found_4_of_5": None, "at_equal_host_speed": None}
+    of = {"reference": "ref_safe", "rate_per_s": 2, "metric": "ttft_p90", "blocks": blocks}
+    return {**of, "noise_floor": floor, "between_launch_sd": None, "drift": None, "taxes": [], **more}
+
+
+def block_tax(config: str, by_block: dict[str, float]) -> dict[str, Any]:
+    """A tax over those blocks, somewhere above zero."""
+    told = {"point": 0.4, "low": 0.3, "high": 0.5, "verdict": "tax", "sd": 0.01, "adjusted": None}
+    kind = f"over {len(by_block)} blocks"
+    return {"config": config, "kind": kind, "n": 600, **told, "by_block": by_block}
+
+
 def knee(rate_per_s: float | None) -> dict[str, Any]:
     """``saturation`` of a configuration."""
     return {"saturation_rate_per_s": rate_per_s, "fired": {}, "criteria": {}, "non_monotonic": []}

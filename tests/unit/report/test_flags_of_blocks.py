@@ -12,6 +12,8 @@ from connector_tax.read.report.qualifiers import flags_behind
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from two_campaigns import Aggregate, compared, over_blocks, two_days
+from whole_aggregate import block_tax
+from whole_aggregate import over_blocks as repeats
 
 CONFIG, BLOCKS = "mooncake_both", ("r1", "r2", "r3")
 
@@ -22,9 +24,10 @@ def pair() -> tuple[Aggregate, Aggregate]:
     days = two_days()
     for value in days:
         over_blocks(value, 3)
-        entry = {"reference": "ref_safe", "rate_per_s": 2, "blocks": 4}
-        taxes = [{"config": CONFIG, "by_block": dict.fromkeys(BLOCKS, 0.4)}]
-        value["repeats"] = [{**entry, "metric": m, "taxes": taxes} for m in ("ttft_p90", "tpot_p90")]
+        taxes = [block_tax(CONFIG, dict.fromkeys(BLOCKS, 0.4))]
+        value["repeats"] = [
+            repeats(0.0, -0.01, 0.01, blocks=4, metric=m, taxes=taxes) for m in ("ttft_p90", "tpot_p90")
+        ]
         own = [c for c in value["cells"] if c["phase"] == "a" and c["cell_id"] == tax_of(value)["cell_id"]]
         for cell in [c for c in own if c["config"] in ("plain", CONFIG)]:
             ids = ("plain", "plain_again") if cell["config"] == "plain" else (CONFIG,)

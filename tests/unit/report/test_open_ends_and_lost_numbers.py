@@ -52,7 +52,7 @@ def lose(aggregate: dict[str, Any], *configs: str) -> None:
         row |= {"point": None, "low": None, "high": None, "reason": LOST, "verdict": "unavailable"}
     for row in aggregate["decomposition"]:
         if row["metric"] == "ttft_p90" and row["config"] in configs:
-            row["total"] = {"point": None, "low": None, "high": None, "n": 0, "reason": LOST}
+            row["total"] = {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": LOST}
 
 
 def title(name: str, aggregate: dict[str, Any]) -> str:

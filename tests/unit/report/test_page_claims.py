@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.fig4_tax_bars import draw
 from connector_tax.read.figures.style import Omitted
 from connector_tax.read.report.headline import headline
@@ -32,7 +33,7 @@ def said(aggregate: dict[str, Any]) -> str:
 def test_without_tails_the_page_names_the_taxes_that_it_lacks(aggregate: dict[str, Any]) -> None:
     """Steps may have taxes all the same."""
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["metric"].startswith("step")]
-    found = draw(aggregate)
+    found = draw(aggregate_of(aggregate))
     assert isinstance(found, Omitted)
     assert found.reason == "no tax of TTFT or TPOT p90 is available at either reference rate"
     first = str(headline(aggregate)["sentence"]).replace("\xa0", " ")

@@ -155,7 +155,7 @@ def test_a_clock_and_a_gpu_are_different_engines(real: Aggregate, virtual: Aggre
 
 def test_a_hostile_name_stays_one_printable_line(virtual: Aggregate) -> None:
     evil = "<script>alert(1)</script>\x1b[2J\n" + "x" * 500
-    virtual["provenance"]["virtual_gpu"] |= {"name": evil, "step": {"base_us": "1"}, "host": "none"}
+    virtual["provenance"]["virtual_gpu"] |= {"name": evil, "profile": evil}
     text = page_of(virtual)
     assert "<script>" not in text and "\x1b" not in text.split("</header>")[0]
     assert "\n" not in source_note(aggregate_of(virtual)) and len(source_note(aggregate_of(virtual))) < 400

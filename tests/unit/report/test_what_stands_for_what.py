@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.documents.aggregate import TaxBase, aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import counted_sides, left_out
@@ -106,25 +107,23 @@ def test_two_parts_say_by_which_phases_launch_they_are(aggregate: dict[str, Any]
 
 def test_a_lost_pair_gives_its_reason_and_is_in_no_figures_caption(aggregate: dict[str, Any]) -> None:
     assert observer_lost(aggregate) == []
-    twin = {
-        "phase": "b",
-        "verdict": "valid",
-        "usable": False,
-        "reasons": ["died"],
-        "cell_id": "r4_8x8_unrecorded",
-    }
-    aggregate["cells"] = [{"config": "nixl_both", **twin}]
-    aggregate["observer_effect"] = [{"config": c} for c in aggregate["configs"] if c != "nixl_both"]
+    cell = next(c for c in aggregate["cells"] if c["config"] == "nixl_both")
+    twin = {"phase": "b", "usable": False, "reasons": ["died"], "cell_id": "r4_8x8_unrecorded"}
+    aggregate["cells"] = [{**cell, **twin}]
+    quiet = {"metric": "ttft_p90", "rate_per_s": 4, "effect": LOST, "tax": None, "tax_unrecorded": None}
+    aggregate["observer_effect"] = [{"config": c, **quiet} for c in aggregate["configs"] if c != "nixl_both"]
     label = aggregate["configs"]["nixl_both"]["label"]
     assert observer_lost(aggregate) == [f"{label}: r4_8x8_unrecorded, died"]
-    assert "Excluded cells: none." in left_out(aggregate, "b")
+    assert "Excluded cells: none." in left_out(aggregate_of(aggregate), "b")
 
 
 def test_both_sides_are_counted_by_themselves() -> None:
-    one, other = {"n": 320, "n_plain": 640}, {"n": 240, "n_plain": 640}
+    tax = aggregate_of(EXAMPLE).chosen_taxes[0]
+
+    def of(n: int, n_plain: int) -> TaxBase:
+        return msgspec.structs.replace(tax, n=n, n_plain=n_plain)
+
+    one, other = of(320, 640), of(240, 640)
     assert counted_sides([one]) == "n = 320 requests with the connector and 640 without per point"
     assert counted_sides([one, other], "bar").startswith("n = 240 to 320 requests with")
-    assert (
-        counted_sides([{"n": n, "n_plain": n} for n in (80, 200)], "cell")
-        == "n = 80 to 200 requests per cell"
-    )
+    assert counted_sides([of(n, n) for n in (80, 200)], "cell") == "n = 80 to 200 requests per cell"

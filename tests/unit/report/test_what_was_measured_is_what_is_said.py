@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import Outputs, aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.read.compare.comparison import Side, compare
 from connector_tax.read.compare.context import notes
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, fail
 from made_pages import page_of
 from mutations import Mutation, both, lost, named_hooks, without_rates
+from whole_aggregate import over_blocks
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
 
@@ -175,19 +177,21 @@ def test_what_launches_differ_by_has_the_digits_that_tell_it_from_nothing(
     ends: tuple[float, float, float], said: str
 ) -> None:
     spread = dict(zip(("point", "low", "high"), ends, strict=True))
-    entry = {
-        "metric": "ttft_p90",
-        "reference": "ref_safe",
-        "rate_per_s": 4,
-        "blocks": 5,
-        "between_launches": spread,
-    }
-    text = json.dumps(repeats_view(example() | {"repeats": [{**entry, "taxes": []}]}))
+    entry = over_blocks(0.0, -0.01, 0.01, blocks=5, between_launches=spread)
+    text = json.dumps(repeats_view(example() | {"repeats": [entry]}))
     assert f"Launches of plain differ {said}" in text
 
 
 def test_fewer_answers_than_plain_gave_are_no_prompts_without_an_answer() -> None:
-    row = {"verdict": "failed", "n_failed": 0, "n_prompts": 1}
+    row = Outputs(
+        config="nixl_both",
+        phase="a",
+        n_prompts=1,
+        n_same=0,
+        n_failed=0,
+        first_difference=None,
+        verdict="failed",
+    )
     assert (
         _sentence(row)
         == "its accuracy pass has 1 answers, and that of plain's first launch another number of them"
@@ -197,7 +201,7 @@ def test_fewer_answers_than_plain_gave_are_no_prompts_without_an_answer() -> Non
 def test_one_campaign_before_and_after_a_block_was_lost_is_not_one_campaign() -> None:
     a, b = example(), example()
     b["main_taxes"] = b["main_taxes"][1:]
-    sides = [Side(name, Path(), x) for name, x in (("A", a), ("B", example()), ("B", b))]
+    sides = [Side(name, Path(), aggregate_of(x)) for name, x in (("A", a), ("B", example()), ("B", b))]
     same, other = (
         notes(compare(sides[0], side, fail_above=0.05, deciding=("ttft_p90",))) for side in sides[1:]
     )
