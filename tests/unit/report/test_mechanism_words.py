@@ -10,7 +10,7 @@ from connector_tax.base.documents.aggregate import Attribution, aggregate_of
 from connector_tax.read.report.mechanism import mechanism
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from typed_parts import attribution_of, device_clock, example, hook
+from whole_aggregate import attribution_of, device_clock, example, hook
 
 HOOKS = [hook("worker/get_finished", 742.0, 60.0), hook("scheduler/build_connector_meta", 12.0, 11.0)]
 THREADS = [{"process": "engine_core", "thread": "nixl", "share": 0.99}]

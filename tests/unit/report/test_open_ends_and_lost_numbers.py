@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.aggregate import Interval, aggregate_of
+from connector_tax.base.documents.aggregate import Interval, MainTaxRow, aggregate_of
 from connector_tax.read.compare.comparison import Change, Number
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
@@ -18,6 +18,7 @@ from connector_tax.read.report.tax_text import tax_text
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
 from made_pages import view_of
+from whole_aggregate import typed
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 WHY = "the interval reaches requests that failed or did not finish"
@@ -52,7 +53,7 @@ def lose(aggregate: dict[str, Any], *configs: str) -> None:
         row |= {"point": None, "low": None, "high": None, "reason": LOST, "verdict": "unavailable"}
     for row in aggregate["decomposition"]:
         if row["metric"] == "ttft_p90" and row["config"] in configs:
-            row["total"] = {"point": None, "low": None, "high": None, "n": 0, "reason": LOST}
+            row["total"] = {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": LOST}
 
 
 def title(name: str, aggregate: dict[str, Any]) -> str:
@@ -145,9 +146,9 @@ def test_figure_5_says_of_how_many_it_is_not_known(aggregate: dict[str, Any]) ->
 
 def test_the_table_gives_the_reason_beside_the_verdict(aggregate: dict[str, Any]) -> None:
     open_up(aggregate, "mooncake_both")
-    found = tax_text(main_rows(aggregate, "mooncake_both")[0])
-    assert found["verdict"] == "undetermined, of one launch"
-    assert WHY in found["overloaded"]
+    found = tax_text(typed(main_rows(aggregate, "mooncake_both")[0], MainTaxRow))
+    assert found.verdict == "undetermined, of one launch"
+    assert WHY in found.overloaded
 
 
 def test_a_connector_that_lost_its_number_is_named_with_its_reason(aggregate: dict[str, Any]) -> None:
@@ -173,10 +174,10 @@ def test_no_launch_stands_in_for_a_tax_that_blocks_lost(aggregate: dict[str, Any
     """Phase A's launch and Phase B's of its shape have numbers; tables and Figure 5 take the tax that was chosen."""
     lose(aggregate, "nixl_both")
     view = view_of(aggregate)
-    rows = [r for table in view["taxes"] for r in table["rows"] if r["id"] == "nixl_both"]
-    assert [r["taxes"][0]["range"] for r in rows] == [LOST, LOST]
-    shapes = [r for r in view["shape_taxes"] if r["label"] == "NIXL (both)"]
-    lost = [r["shape"] for r in shapes if r["taxes"][0]["text"] == "not available"]
+    rows = [r for table in view.taxes for r in table.rows if r.id == "nixl_both"]
+    assert [r.taxes[0].range for r in rows] == [LOST, LOST]
+    shapes = [r for r in view.shape_taxes if r.label == "NIXL (both)"]
+    lost = [r.shape for r in shapes if r.taxes[0].text == "not available"]
     assert lost == ["4,096 x 256"] * 2 and len(shapes) > 2
     with drawing_style("fig5"):
         found = FIGURES["fig5_shape_heatmaps"](aggregate_of(aggregate))

@@ -303,8 +303,8 @@ def test_a_reference_rate_above_a_saturated_one_is_flagged(aggregate: dict[str, 
 
 def test_outputs_that_differ_are_shown_with_their_place(aggregate: dict[str, Any]) -> None:
     assert "Outputs were not compared" in words(page(aggregate))
-    row = {"config": "nixl_both", "phase": "a", "n_prompts": 16, "n_same": 15, "verdict": "differs"}
-    row["first_difference"] = {"prompt": 3, "token": 7}
+    row = {"config": "nixl_both", "phase": "a", "n_prompts": 16, "n_same": 15, "n_failed": 0}
+    row |= {"verdict": "differs", "first_difference": {"prompt": 3, "token": 7}}
     text = words(page({**aggregate, "outputs": [row]}))
     assert "15 of 16 prompt 3, token 7 differs" in text
 
@@ -315,7 +315,7 @@ def test_what_two_launches_measured_stands_side_by_side(aggregate: dict[str, Any
     a = next(t for t in rows if t["phase"] == "a" and t["metric"] == "ttft_p90")
     aggregate["taxes"] = [a, {**a, "phase": "b", "point": 0.5, "low": 0.4, "high": 0.6}]
     found = view_of(aggregate).repeats
-    assert [t["text"] for t in found[0]["taxes"]][1] == "+50 %"
+    assert [t.text for t in found[0].taxes][1] == "+50 %"
     aggregate["taxes"][1]["input_tokens"] = 17
     assert view_of(aggregate).repeats == []
 

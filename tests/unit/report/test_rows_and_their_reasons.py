@@ -25,7 +25,7 @@ from connector_tax.read.report.tax_text import shape_text, tax_text
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
 from made_pages import text_of, view_of
-from typed_parts import attribution_of, device_clock, typed
+from whole_aggregate import attribution_of, device_clock, typed
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 NOTHING = {"point": None, "low": None, "high": None}
@@ -321,11 +321,11 @@ def test_a_setting_that_was_not_made_is_not_unknown() -> None:
         "versions": {},
         "config_hash": 16 * "0",
     }
-    found = dict(provenance_view(msgspec.convert(value, Provenance), {}, None))
+    found = dict(provenance_view(msgspec.convert(value, Provenance), None))
     assert found["settings.cell.gamma shape"] == "not set"
     assert found["host.cpu"] == "unknown"
     assert found["gpu"] == "unknown", "no cell tells of the host"
-    known = dict(provenance_view(typed(value, Provenance, versions={"vllm": "0.32.0"}), {}, None))
+    known = dict(provenance_view(typed(value, Provenance, versions={"vllm": "0.32.0"}), None))
     assert known["gpu"] == "none"
 
 

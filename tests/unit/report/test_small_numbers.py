@@ -15,6 +15,7 @@ from connector_tax.read.report.repeats import repeats_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_pages import text_of
+from whole_aggregate import over_blocks
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 
@@ -41,13 +42,13 @@ def test_a_small_tax_does_not_cost_nothing(aggregate: dict[str, Any]) -> None:
     assert "interval 0.01 % to 0.1 %" in sentence
 
 
-def test_a_slope_near_zero_has_no_signed_zero() -> None:
+def test_a_slope_near_zero_has_no_signed_zero(aggregate: dict[str, Any]) -> None:
     slope = {"point": -0.0016, "low": -0.0096, "high": 0.0042}
-    entry = {"metric": "tpot_p90", "reference": "ref_safe", "host_speed_slope": slope}
-    (sentence,) = repeats_view({"repeats": [entry]})[0]["sentences"]
+    aggregate["repeats"] = [over_blocks(0.0, -0.01, 0.01, host_speed_slope=slope)]
+    _, sentence = repeats_view(aggregate_of(aggregate))[0].sentences
     assert sentence.endswith("(slope -0.002 [-0.010, 0.004] on the log scale).")
     slope |= {"low": -0.5, "high": 0.4}
-    (sentence,) = repeats_view({"repeats": [entry]})[0]["sentences"]
+    _, sentence = repeats_view(aggregate_of(aggregate))[0].sentences
     assert sentence.endswith("(slope 0 [-0.50, 0.40] on the log scale).")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
-from connector_tax.read.figures.lookup import configs, interval, main_taxes
+from connector_tax.read.figures.questions import main_taxes
 from connector_tax.read.figures.words import with_interval
 from connector_tax.read.report.sections import part_of, with_part
 from connector_tax.read.report.tax_table import tax_table
@@ -22,19 +22,17 @@ def aggregate() -> dict[str, Any]:
 
 
 def test_every_configuration_but_plain_has_a_row_with_its_taxes(aggregate: dict[str, Any]) -> None:
-    lines = tax_table(aggregate_of(aggregate)).splitlines()[2:]
-    others = [c for c in configs(aggregate) if c.id != "plain"]
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == [c.label for c in others]
-    taxes = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe")
+    whole = aggregate_of(aggregate)
+    lines = tax_table(whole).splitlines()[2:]
+    others = [c for c in whole.config_ids if c != "plain"]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == [*map(whole.label_of, others)]
+    taxes = main_taxes(whole, metric="tpot_p90", reference="ref_safe")
     for config, line in zip(others, lines, strict=True):
-        found = interval(taxes.get(config.id))
-        row = taxes.get(config.id, {})
-        wanted = (
-            ""
-            if found is None
-            else f"{with_interval(found)}, of one launch, n {row['n']} and {row['n_plain']}"
-        )
-        assert line.split(" | ")[2] == (wanted or "–")
+        tax = taxes.get(config)
+        wanted = "–"
+        if tax is not None and tax.interval is not None:
+            wanted = f"{with_interval(tax.interval)}, of one launch, n {tax.n} and {tax.n_plain}"
+        assert line.split(" | ")[2] == wanted
 
 
 def test_a_tax_says_whose_launches_it_is_of_and_how_many(aggregate: dict[str, Any]) -> None:
