@@ -93,7 +93,7 @@ def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]
     assert (split["kind"], split["parts"], split["implementation"]["point"]) == ("of one launch", 0, None)
     why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
     assert why in split["implementation"]["reason"]
-    drawn = fig7_decomposition.draw(once)
+    drawn = fig7_decomposition.draw(aggregate_of(once))
     assert isinstance(drawn, Drawn) and f"; {why}." in drawn.caption
     page = page_view(once, {}, None)
     rest = one(page["two_parts"], label="NIXL (both)", metric="TTFT p90")["parts"][2]
@@ -146,7 +146,7 @@ def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> 
     assert taxed == {p: (str(main["point"]), "over 3 blocks") for p in "ab"}
     other = one(rows, config="mooncake_both", phase="b", cell_id="r4_64x8")
     assert other["tax_ttft_p90_kind"] == "of one launch"
-    drawn = fig5_shape_heatmaps.draw(value)
+    drawn = fig5_shape_heatmaps.draw(aggregate_of(value))
     assert isinstance(drawn, Drawn)
     tile = one(drawn.data_rows, config="mooncake_both", input_tokens=256, output_tokens=16)
     assert (tile["point"], tile["low"], tile["kind"]) == (main["point"], main["low"], "over 3 blocks")
