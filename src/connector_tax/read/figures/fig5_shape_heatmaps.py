@@ -47,6 +47,7 @@ from connector_tax.read.figures.words import (
 PER_ROW = 4
 # Where an interval does not exclude zero.
 HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
+KEYS = {"metric": "ttft_p90", "reference": "ref_safe"}
 Grid = dict[tuple[int, int], Mapping[str, Any]]
 
 
@@ -55,8 +56,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not grids:
         return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
     order = list(grids)
-    inputs = sorted({i for grid in grids.values() for i, _ in grid})
-    outputs = sorted({o for grid in grids.values() for _, o in grid})
+    shapes = {shape for shape, _ in _measured(aggregate)}
+    inputs, outputs = sorted({i for i, _ in shapes}), sorted({o for _, o in shapes})
 
     rates = _rates(grids)
     columns = min(PER_ROW, len(order))
@@ -94,25 +95,29 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
 def _grids(aggregate: Aggregate) -> dict[str, Grid]:
     """Of each configuration, the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
-    keys = {"metric": "ttft_p90", "reference": "ref_safe"}
-    own = [
-        (shape, row)
-        for row in rows(aggregate.get("taxes"))
-        if row.get("phase") == "b" and all(row.get(k) == v for k, v in keys.items())
-        if row.get("config") != "plain" and (shape := _shape(row)) is not None
-    ]
+    own = _measured(aggregate)
     grids: dict[str, Grid] = {}
     for shape, measured in own:
         row = standing_tax(aggregate, measured)
         if interval(row) is not None:
             grids.setdefault(str(row.get("config")), {})[shape] = row
     there = {(shape, number(row.get("rate_per_s"))) for shape, row in own}
-    for config, row in main_taxes(aggregate, **keys).items():
+    for config, row in main_taxes(aggregate, **KEYS).items():
         at = _shape(row)
         if at is not None and (at, number(row.get("rate_per_s"))) in there:
             grids.setdefault(config, {}).setdefault(at, row)
     place = {c.id: k for k, c in enumerate(configs(aggregate))}
     return {c: grids[c] for c in sorted(grids, key=lambda c: place.get(c, len(place)))}
+
+
+def _measured(aggregate: Aggregate) -> list[tuple[tuple[int, int], Mapping[str, Any]]]:
+    """Each shape and its tax in Phase B, those without a number too."""
+    return [
+        (shape, row)
+        for row in rows(aggregate.get("taxes"))
+        if row.get("phase") == "b" and all(row.get(k) == v for k, v in KEYS.items())
+        if row.get("config") != "plain" and (shape := _shape(row)) is not None
+    ]
 
 
 def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
