@@ -72,7 +72,7 @@ def _row(config: str, phase: str, outputs: Outputs, reference: Outputs, unstable
         "config": config,
         "phase": phase,
         "n_prompts": len(outputs),
-        "n_same": len(outputs) - len(different),
+        "n_same": min(len(reference), len(outputs)) - len(different),
         "n_failed": failed,
         "first_difference": None
         if first is None
