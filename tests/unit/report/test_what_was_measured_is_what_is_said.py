@@ -3,6 +3,7 @@ differ by launch, with a saturation that comes and goes, with rates of another d
 
 import json
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from connector_tax.base.documents.aggregate import Outputs, aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.read.compare.comparison import Side, compare
 from connector_tax.read.compare.context import notes
+from connector_tax.read.figures import fig5_shape_heatmaps
+from connector_tax.read.figures.style import Drawn
 from connector_tax.read.report.growth import growth_view
 from connector_tax.read.report.repeats import repeats_view
 from connector_tax.read.stats.outputs import _sentence
@@ -25,7 +28,7 @@ from connector_tax.read.stats.trends import _mean
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, fail
 from made_pages import page_of, view_of
-from mutations import Mutation, both, lost, named_hooks, without_rates
+from mutations import LEVELS, Mutation, answers, both, levels, lost, named_hooks, without_rates
 from whole_aggregate import over_blocks
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
@@ -41,8 +44,6 @@ def words(aggregate: dict[str, Any]) -> str:
 
 
 def without_phase_b(campaign: Any) -> None:
-    import shutil
-
     for path in campaign.root.glob("*/phase_b*"):
         shutil.rmtree(path)
 
@@ -193,12 +194,41 @@ def test_fewer_answers_than_plain_gave_are_no_prompts_without_an_answer() -> Non
     )
 
 
-def test_one_campaign_before_and_after_a_block_was_lost_is_not_one_campaign() -> None:
-    a, b = example(), example()
+def test_one_campaign_before_and_after_a_block_was_lost_is_one_campaign() -> None:
+    """Both sides share launches, whatever was made of them."""
+    a, b, other = example(), example(), example()
     b["main_taxes"] = b["main_taxes"][1:]
-    sides = [Side(name, Path(), aggregate_of(x)) for name, x in (("A", a), ("B", example()), ("B", b))]
-    same, other = (
-        notes(compare(sides[0], side, fail_above=0.05, deciding=("ttft_p90",))) for side in sides[1:]
+    other["provenance"]["created_utc"] = "2026-11-24T00:00:00Z"
+    first = Side("A", Path(), aggregate_of(a))
+    same, lost_one, two = (
+        notes(compare(first, Side("B", Path(), aggregate_of(x)), fail_above=0.05, deciding=("ttft_p90",)))
+        for x in (example(), b, other)
     )
     assert "A and B are one campaign: they are not independent." in same
-    assert not [n for n in other if "one campaign" in n]
+    assert "A and B are one campaign: they are not independent." in lost_one
+    assert not [n for n in two if "one campaign" in n]
+
+
+def test_figure_5_names_shapes_at_which_nobody_has_a_number(tmp_path: Path) -> None:
+    def without_plain(campaign: Any) -> None:
+        shutil.rmtree(campaign.run("plain", "b").path)
+
+    drawn = fig5_shape_heatmaps.draw(aggregate_of(Mutation(then=without_plain).made(tmp_path)))
+    assert isinstance(drawn, Drawn)
+    assert len({(row["input_tokens"], row["output_tokens"]) for row in drawn.data_rows}) == 1
+    assert "Not available: " in drawn.caption
+    assert "and 12 more" in drawn.caption
+
+
+def test_hooks_of_a_connector_whose_latencies_are_no_tax_do_not_grow(tmp_path: Path) -> None:
+    """The table at the reference rates has no hooks of it either."""
+    made = Mutation({"phase_d": LEVELS}, then=both(levels, answers)).made(tmp_path)
+    hooks = [
+        slope
+        for of in made["growth"]
+        if of["config"] == "nixl_both"
+        for slope in of["slopes"]
+        if slope["quantity"] == "connector_total_us"
+    ]
+    (reason,) = (s["per_1000_cached_blocks"]["reason"] for s in hooks)
+    assert reason.startswith("its latencies are no tax: ")
