@@ -7,31 +7,30 @@ from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import TITLE_LIMIT, clean
-from connector_tax.read.report.page import render
-from connector_tax.read.report.view import page_view
+from connector_tax.read.report.page import Figure, render
+from connector_tax.read.report.view import Page, page_view
+
+
+def view_of(aggregate: Mapping[str, Any]) -> Page:
+    """What the page shows of the JSON of an aggregate."""
+    return page_view(aggregate_of(aggregate), None)
+
+
+def text_of(aggregate: Mapping[str, Any]) -> str:
+    """The page without figures."""
+    return render(view_of(aggregate), [])
 
 
 def page_of(aggregate: Mapping[str, Any]) -> str:
     """The page with every figure that can be drawn, each without its picture."""
-    return render(
-        {**page_view(aggregate, {}, "abcd"), "figures": [_figure(name, aggregate) for name in FIGURES]}
-    )
+    return render(view_of(aggregate), [_figure(name, aggregate) for name in FIGURES])
 
 
-def _figure(name: str, aggregate: Mapping[str, Any]) -> dict[str, Any]:
+def _figure(name: str, aggregate: Mapping[str, Any]) -> Figure:
     with drawing_style(name):
         found = FIGURES[name](aggregate_of(aggregate))
-    entry: dict[str, Any] = {
-        "name": name,
-        "number": int(name[3]),
-        "drawn": isinstance(found, Drawn),
-        "uri": "",
-    }
+    number = int(name[3])
     if not isinstance(found, Drawn):
-        return entry | {"reason": clean(found.reason)}
-    files = {"svg": f"{name}.svg", "csv": f"{name}.csv"}
-    return entry | {
-        "title": clean(found.title, TITLE_LIMIT),
-        "caption": clean(found.caption, 4000),
-        "files": files,
-    }
+        return Figure(name, number, drawn=False, reason=clean(found.reason))
+    title, caption = clean(found.title, TITLE_LIMIT), clean(found.caption, 4000)
+    return Figure(name, number, drawn=True, title=title, caption=caption, csv=f"{name}.csv")

@@ -1,10 +1,16 @@
 """Whole aggregates for tests: the example, changed as JSON, as the typed document; and the parts that have to be whole in it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+
+from connector_tax.base.documents.aggregate import Attribution
 
 EXAMPLE = Path(__file__).parent / "data" / "aggregate_example.json"
+Part = TypeVar("Part")
 
 
 def example() -> dict[str, Any]:
@@ -23,6 +29,47 @@ def no_number(reason: str) -> dict[str, Any]:
     return {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": reason}
 
 
+def over_blocks(point: float, low: float, high: float, blocks: int = 3, **more: Any) -> dict[str, Any]:
+    """``repeats`` of TTFT p90 at ref_safe without a tax: how far plain's launches are from each other."""
+    ends = {"point": point, "low": low, "high": high}
+    floor = {**ends, "half_width": (high - low) / 2, "found_4_of_5": None, "at_equal_host_speed": None}
+    of = {"reference": "ref_safe", "rate_per_s": 2, "metric": "ttft_p90", "blocks": blocks}
+    return {**of, "noise_floor": floor, "between_launch_sd": None, "drift": None, "taxes": [], **more}
+
+
+def block_tax(config: str, by_block: dict[str, float]) -> dict[str, Any]:
+    """A tax over those blocks, somewhere above zero."""
+    told = {"point": 0.4, "low": 0.3, "high": 0.5, "verdict": "tax", "sd": 0.01, "adjusted": None}
+    kind = f"over {len(by_block)} blocks"
+    return {"config": config, "kind": kind, "n": 600, **told, "by_block": by_block}
+
+
 def knee(rate_per_s: float | None) -> dict[str, Any]:
     """``saturation`` of a configuration."""
     return {"saturation_rate_per_s": rate_per_s, "fired": {}, "criteria": {}, "non_monotonic": []}
+
+
+def typed(value: Mapping[str, Any], kind: type[Part], **replaced: object) -> Part:
+    return msgspec.convert({**value, **replaced}, kind)
+
+
+def attribution_of(aggregate: Mapping[str, Any], config: str, **replaced: object) -> Attribution:
+    """Of a configuration that may have none of its own."""
+    return typed(aggregate["attribution"][0], Attribution, config=config, **replaced)
+
+
+def hook(name: str, us: float, cpu_us: float | None) -> dict[str, Any]:
+    """Once in each step of one token."""
+    n = 0 if cpu_us is None else 100
+    times = {"us_per_step": us, "us_per_call": us, "us_per_token": us}
+    return {"hook": name, "calls_per_step": 1.0, **times, "cpu_us_per_step": cpu_us, "n_cpu_steps": n}
+
+
+def device_clock(late_share: float) -> dict[str, Any]:
+    return {
+        "steps": 1000,
+        "lateness_us": {"p50": 10.0, "p99": 50.0, "max": 90.0},
+        "late_share": late_share,
+        "device_busy_share": 0.8,
+        "slack_us": {"p10": 100.0, "p50": 200.0},
+    }

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
-from connector_tax.base.files import read_json, write_text
+from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.files import write_text
 from connector_tax.read.report.sections import with_part
 from connector_tax.read.report.tax_table import tax_table
 
@@ -18,12 +19,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    aggregate = read_json(CampaignFolder(args.root).aggregate)
+    aggregate = read_aggregate(CampaignFolder(args.root).aggregate)
     table = tax_table(aggregate)
     if args.page is None:
         print(table)
         return 0
-    name = f"taxes {aggregate['campaign']}"
+    name = f"taxes {aggregate.campaign}"
     write_text(args.page, with_part(args.page.read_text(encoding="utf-8"), name, table))
     print(f"wrote {args.page}")
     return 0

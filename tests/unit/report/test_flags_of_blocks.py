@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import MainTaxRow, aggregate_of
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.report.qualifiers import flags_behind
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from two_campaigns import Aggregate, compared, over_blocks, two_days
+from whole_aggregate import block_tax, typed
+from whole_aggregate import over_blocks as repeats
 
 CONFIG, BLOCKS = "mooncake_both", ("r1", "r2", "r3")
 
@@ -22,9 +25,10 @@ def pair() -> tuple[Aggregate, Aggregate]:
     days = two_days()
     for value in days:
         over_blocks(value, 3)
-        entry = {"reference": "ref_safe", "rate_per_s": 2, "blocks": 4}
-        taxes = [{"config": CONFIG, "by_block": dict.fromkeys(BLOCKS, 0.4)}]
-        value["repeats"] = [{**entry, "metric": m, "taxes": taxes} for m in ("ttft_p90", "tpot_p90")]
+        taxes = [block_tax(CONFIG, dict.fromkeys(BLOCKS, 0.4))]
+        value["repeats"] = [
+            repeats(0.0, -0.01, 0.01, blocks=4, metric=m, taxes=taxes) for m in ("ttft_p90", "tpot_p90")
+        ]
         own = [c for c in value["cells"] if c["phase"] == "a" and c["cell_id"] == tax_of(value)["cell_id"]]
         for cell in [c for c in own if c["config"] in ("plain", CONFIG)]:
             ids = ("plain", "plain_again") if cell["config"] == "plain" else (CONFIG,)
@@ -49,7 +53,9 @@ def test_a_flag_of_one_of_its_blocks_is_carried(
     config: str, whose: str, pair: tuple[Aggregate, Aggregate]
 ) -> None:
     flag(pair[0], config, "r2")
-    assert flags_behind(pair[0], tax_of(pair[0])) == {"client_limited": {whose}}
+    assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), MainTaxRow)) == {
+        "client_limited": {whose}
+    }
 
 
 @pytest.mark.parametrize(
@@ -67,13 +73,13 @@ def test_a_flag_of_another_cell_is_not(
     config: str, phase: str, changed: dict[str, Any], pair: tuple[Aggregate, Aggregate]
 ) -> None:
     flag(pair[0], config, phase, **changed)
-    assert flags_behind(pair[0], tax_of(pair[0])) == {}
+    assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), MainTaxRow)) == {}
 
 
 def test_a_tax_of_one_launch_has_nothing_of_plains_second(pair: tuple[Aggregate, Aggregate]) -> None:
     tax = tax_of(pair[0]) | {"blocks": None, "phase": "r1"}
     flag(pair[0], "plain_again", "r1")
-    assert flags_behind(pair[0], tax) == {}
+    assert flags_behind(aggregate_of(pair[0]), typed(tax, MainTaxRow)) == {}
 
 
 @pytest.mark.parametrize(("phase", "said"), [("r2", True), ("a", False), ("r4", False)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.report.device import device_banner
 from connector_tax.read.report.headline import headline
 from connector_tax.read.report.qualifiers import FLAG_MEANINGS
@@ -32,11 +33,11 @@ def own(aggregate: dict[str, Any], config: str, metric: str = "ttft_p90", refere
 
 
 def first(aggregate: dict[str, Any]) -> str:
-    return str(headline(aggregate)["sentence"]).replace("\xa0", " ")
+    return str(headline(aggregate_of(aggregate)).sentence).replace("\xa0", " ")
 
 
 def details(aggregate: dict[str, Any]) -> list[str]:
-    return [str(d).replace("\xa0", " ") for d in headline(aggregate)["details"]]
+    return [str(d).replace("\xa0", " ") for d in headline(aggregate_of(aggregate)).details]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_a_clock_that_waited_says_so_in_plain_words(aggregate: dict[str, Any]) -
     aggregate["provenance"] |= {"engine_kind": "virtual_gpu", "virtual_gpu": IDENTITY}
     for cell in aggregate["cells"]:
         cell["health"] = {"device_clock": {"late_share": 0.01, "slack_us": {"p10": -62736.0, "p50": 5.0}}}
-    assert device_banner(aggregate)[-1].endswith(
+    assert device_banner(aggregate_of(aggregate))[-1].endswith(
         "; in the cell with the least to spare, the device waited for the host in one step of ten, by 62,736 µs or more."
     )
 

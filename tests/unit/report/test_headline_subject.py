@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.report.headline import headline
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -36,9 +37,9 @@ def set_tax(aggregate: dict[str, Any], config: str, point: float, low: float, hi
 
 
 def test_it_is_the_largest_tax(aggregate: dict[str, Any]) -> None:
-    found = headline(aggregate)
-    assert found["sentence"].startswith("Merely switching on NIXL (both) costs")
-    assert found["details"][-1].startswith(
+    found = headline(aggregate_of(aggregate))
+    assert found.sentence.startswith("Merely switching on NIXL (both) costs")
+    assert found.details[-1].startswith(
         "Of the connectors that have a tax this one has the largest; mooncake_both"
     )
 
@@ -46,10 +47,10 @@ def test_it_is_the_largest_tax(aggregate: dict[str, Any]) -> None:
 def test_an_estimate_over_blocks_counts_before_one_of_one_launch(aggregate: dict[str, Any]) -> None:
     set_tax(aggregate, "lmcache_only", 0.05, 0.03, 0.07, blocks=5)
     set_tax(aggregate, "noop_connector", 0.02, 0.01, 0.03, blocks=5)
-    found = headline(aggregate)
-    assert found["sentence"].startswith("Merely switching on LMCache costs 5.0\xa0% more TTFT p90")
-    assert found["details"][0].startswith("Over 5 blocks of launches; one launch: ")
-    assert found["details"][-1].startswith(
+    found = headline(aggregate_of(aggregate))
+    assert found.sentence.startswith("Merely switching on LMCache costs 5.0\xa0% more TTFT p90")
+    assert found.details[0].startswith("Over 5 blocks of launches; one launch: ")
+    assert found.details[-1].startswith(
         "Of the connectors that have a tax over blocks this one has the largest;"
     )
 
@@ -58,12 +59,12 @@ def test_a_tax_that_is_told_apart_from_zero_counts_before_a_larger_one_that_is_n
     aggregate: dict[str, Any],
 ) -> None:
     set_tax(aggregate, "lmcache_only", 0.60, -0.20, 1.50)
-    assert headline(aggregate)["sentence"].startswith("Merely switching on NIXL (both) costs")
+    assert headline(aggregate_of(aggregate)).sentence.startswith("Merely switching on NIXL (both) costs")
     for config in ("nixl_both", "mooncake_producer", "noop_connector"):
         set_tax(aggregate, config, 0.01, -0.02, 0.04)
-    found = headline(aggregate)
-    assert found["sentence"].startswith("LMCache: no tax on TTFT p90 is found")
-    assert found["details"][-1].startswith(
+    found = headline(aggregate_of(aggregate))
+    assert found.sentence.startswith("LMCache: no tax on TTFT p90 is found")
+    assert found.details[-1].startswith(
         "No connector is found to have a tax, and of the estimates this is the largest;"
     )
 
@@ -76,21 +77,33 @@ def test_where_gains_are_told_apart_and_no_tax_is_the_smallest_gain_is_named(
         aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != config]
     set_tax(aggregate, "nixl_both", -0.10, -0.12, -0.08)
     set_tax(aggregate, "lmcache_only", -0.20, -0.22, -0.18)
-    found = headline(aggregate)
-    assert found["sentence"].startswith("With NIXL (both) switched on TTFT p90 at ref_safe")
+    found = headline(aggregate_of(aggregate))
+    assert found.sentence.startswith("With NIXL (both) switched on TTFT p90 at ref_safe")
     none = "No connector is found to have a tax, and "
-    assert found["details"][-1].startswith(f"{none}of the gains this is the smallest; mooncake_both")
+    assert found.details[-1].startswith(f"{none}of the gains this is the smallest; mooncake_both")
     set_tax(aggregate, "lmcache_only", -0.20, -0.42, 0.18)
-    assert headline(aggregate)["details"][-1].startswith(f"{none}this is the only gain; mooncake_both")
+    assert (
+        headline(aggregate_of(aggregate))
+        .details[-1]
+        .startswith(f"{none}this is the only gain; mooncake_both")
+    )
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != "lmcache_only"]
     set_tax(aggregate, "nixl_both", -0.10, -0.32, 0.08)
-    assert headline(aggregate)["details"][-1].startswith("No connector is found to have a tax; mooncake_both")
+    assert (
+        headline(aggregate_of(aggregate))
+        .details[-1]
+        .startswith("No connector is found to have a tax; mooncake_both")
+    )
 
 
 def test_the_only_tax_is_so_beside_gains(aggregate: dict[str, Any]) -> None:
     for config in ("mooncake_producer", "noop_connector", "lmcache_only"):
         set_tax(aggregate, config, -0.20, -0.22, -0.18)
-    assert headline(aggregate)["details"][-1].startswith("No other connector is found to have a tax; ")
+    assert (
+        headline(aggregate_of(aggregate))
+        .details[-1]
+        .startswith("No other connector is found to have a tax; ")
+    )
 
 
 def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, Any]) -> None:
@@ -99,7 +112,7 @@ def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, A
         {**t, "config": "plain_matched_nixl_both", "point": t["point"] + 1, "high": t["high"] + 1}
         for t in own
     ]
-    assert headline(aggregate)["sentence"].startswith("Merely switching on NIXL (both) costs")
+    assert headline(aggregate_of(aggregate)).sentence.startswith("Merely switching on NIXL (both) costs")
 
 
 def test_plain_with_a_connectors_settings_is_no_subject(aggregate: dict[str, Any]) -> None:
@@ -123,10 +136,10 @@ def test_plain_with_a_connectors_settings_is_no_subject(aggregate: dict[str, Any
         "reason": None,
     }
     aggregate["main_taxes"].append(baseline)
-    found = headline(aggregate)
-    assert found["sentence"].startswith("Merely switching on NIXL (both) costs")
-    assert not any("plain as NIXL" in d for d in found["details"])
+    found = headline(aggregate_of(aggregate))
+    assert found.sentence.startswith("Merely switching on NIXL (both) costs")
+    assert not any("plain as NIXL" in d for d in found.details)
     aggregate["main_taxes"] = [baseline]
-    assert headline(aggregate)["sentence"].startswith(
+    assert headline(aggregate_of(aggregate)).sentence.startswith(
         "No connector's tax on TTFT p90 could be measured at ref_safe ("
     )

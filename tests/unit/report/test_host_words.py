@@ -4,20 +4,23 @@ import copy
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.report.host import NO_READINGS, host_drift_view, host_view
-from connector_tax.read.report.page import render
-from connector_tax.read.report.view import page_view
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_pages import text_of
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
 
 
 def said(aggregate: dict[str, Any]) -> str:
-    text = re.sub(r"<style>.*?</style>", "", render({**page_view(aggregate, {}, "abcd"), "figures": []}), flags=re.DOTALL)  # fmt: skip
+    text = re.sub(r"<style>.*?</style>", "", text_of(aggregate), flags=re.DOTALL)  # fmt: skip
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
@@ -27,22 +30,26 @@ def aggregate() -> dict[str, Any]:
 
 
 def cells(*hosts: dict[str, Any] | None) -> dict[str, Any]:
-    return {"cells": [{"verdict": "valid", "usable": True, "host": host} for host in hosts]}
+    """A usable cell for each."""
+    cell = next(c for c in EXAMPLE["cells"] if c["usable"])
+    return {**EXAMPLE, "cells": [{**cell, "host": host} for host in hosts]}
 
 
 def host(steal: float | None, mhz: float | None, **gpu: Any) -> dict[str, Any]:
-    return {"n": 60, "steal_share": steal, "cpu_mhz_p50": mhz, "cpu_mhz_min": mhz, "gpu": gpu or None}
+    nothing = dict.fromkeys(("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean"))
+    known = {**nothing, "utilisation_mean": None, "clock_reasons": None, "n_failed": 0, "errors": [], **gpu}
+    mhz_of = {"cpu_mhz_p50": mhz, "cpu_mhz_min": mhz}
+    return {"n": 60, "steal_share": steal, **mhz_of, "gpu": known if gpu else None}
 
 
 def test_cells_that_say_nothing_are_said_to() -> None:
-    """Rehearsed, or of an older version, whose cells lack the key."""
-    assert host_view(cells(None, None)) == [NO_READINGS]
-    assert host_view({"cells": [{"verdict": "valid"}]}) == [NO_READINGS]
-    assert host_view({"cells": []}) == []
+    """Rehearsed, or of an older version."""
+    assert host_view(aggregate_of(cells(None, None))) == [NO_READINGS]
+    assert host_view(aggregate_of(cells())) == []
 
 
 def test_a_host_without_clocks_and_gpu() -> None:
-    assert host_view(cells(host(0.0004, None), host(0.0123, None), None)) == [
+    assert host_view(aggregate_of(cells(host(0.0004, None), host(0.0123, None), None))) == [
         "2 of 3 cells say what the host did.",
         "CPUs: 0.04 to 1.23 % of CPU time stolen per cell; this kernel does not tell their clocks.",
         "GPU: none that could be asked.",
@@ -52,7 +59,7 @@ def test_a_host_without_clocks_and_gpu() -> None:
 def test_a_host_that_tells_all() -> None:
     one = host(0.0, 2600.0, sm_mhz_p50=1980.0, temperature_c_max=61.0, power_w_mean=412.5, clock_reasons={})
     two = host(0.0, 3100.4, sm_mhz_p50=1755.0, temperature_c_max=71.0, power_w_mean=412.5, clock_reasons={"sw_power_cap": 0.1}, errors=["power_w: GPU is lost"])  # fmt: skip
-    assert host_view(cells(one, two)) == [
+    assert host_view(aggregate_of(cells(one, two))) == [
         "CPUs: 0.00 % of CPU time stolen per cell; clocks of 2,600 to 3,100 MHz.",
         "GPU, per cell: SM clock 1,755 to 1,980 MHz; peak temperature 61.0 to 71.0 °C; mean power 412.5 W; "
         "clocks held down by sw_power_cap in 1 of 2 cells; readings failed in 1 cells (power_w: GPU is lost).",
@@ -61,7 +68,7 @@ def test_a_host_that_tells_all() -> None:
 
 def test_a_host_whose_cores_were_slower_in_some_cells() -> None:
     fast, slow = ({**host(0.0, None), "cpu_work_us_mean": us} for us in (203.4, 284.0))
-    assert host_view(cells(fast, slow))[0] == (
+    assert host_view(aggregate_of(cells(fast, slow)))[0] == (
         "CPUs: 0.00 % of CPU time stolen per cell; this kernel does not tell their clocks. A fixed piece of work took 203 to 284 µs "
         "of CPU time (mean per cell): the host's share of a latency grows about alike."
     )
@@ -109,7 +116,7 @@ def test_the_host_stands_beside_the_drift_of_plain_at_the_same_rate(aggregate: d
         source("gpu_sm_mhz_p50", "MHz", 1950.0, (-40.0, -30.0, -20.0), 0.0004),
         source("gpu_temperature_c_max", "C", 61.0, (-1.0, 0.0, 1.0), 1.0),
     )
-    (table,) = host_drift_view(aggregate)
+    (table,) = host_drift_view(aggregate_of(aggregate))
     assert [(r["name"], r["mean"], r["change"], r["p"], r["word"]) for r in table["rows"]] == [
         ("plain's TTFT p90", "", "+2.0 % [+1.0 %, +3.0 %]", "0.01", "changes"),
         ("CPU time stolen", "0.25 %", "+0.03 pp [−0.01, +0.07]", "0.2", "no visible change"),
@@ -131,4 +138,4 @@ def test_a_host_that_tells_nothing_leaves_the_drift_of_plain(aggregate: dict[str
 def test_without_blocks_there_is_no_table(aggregate: dict[str, Any]) -> None:
     assert "The host over plain's" not in said(aggregate)
     del aggregate["host_drift"]
-    assert host_drift_view(aggregate) == []
+    assert host_drift_view(aggregate_of(aggregate)) == []

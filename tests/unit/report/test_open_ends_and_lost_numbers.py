@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.aggregate import Interval, aggregate_of
+from connector_tax.base.documents.aggregate import Interval, MainTaxRow, aggregate_of
 from connector_tax.read.compare.comparison import Change, Number
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.read.report.headline import headline
 from connector_tax.read.report.tax_text import tax_text
-from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import view_of
+from whole_aggregate import typed
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 WHY = "the interval reaches requests that failed or did not finish"
@@ -52,7 +53,7 @@ def lose(aggregate: dict[str, Any], *configs: str) -> None:
         row |= {"point": None, "low": None, "high": None, "reason": LOST, "verdict": "unavailable"}
     for row in aggregate["decomposition"]:
         if row["metric"] == "ttft_p90" and row["config"] in configs:
-            row["total"] = {"point": None, "low": None, "high": None, "n": 0, "reason": LOST}
+            row["total"] = {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": LOST}
 
 
 def title(name: str, aggregate: dict[str, Any]) -> str:
@@ -62,7 +63,7 @@ def title(name: str, aggregate: dict[str, Any]) -> str:
 
 
 def first(aggregate: dict[str, Any]) -> str:
-    return str(headline(aggregate)["sentence"]).replace("\xa0", " ")
+    return str(headline(aggregate_of(aggregate)).sentence).replace("\xa0", " ")
 
 
 @pytest.mark.parametrize(
@@ -145,16 +146,18 @@ def test_figure_5_says_of_how_many_it_is_not_known(aggregate: dict[str, Any]) ->
 
 def test_the_table_gives_the_reason_beside_the_verdict(aggregate: dict[str, Any]) -> None:
     open_up(aggregate, "mooncake_both")
-    found = tax_text(main_rows(aggregate, "mooncake_both")[0])
-    assert found["verdict"] == "undetermined, of one launch"
-    assert WHY in found["overloaded"]
+    found = tax_text(typed(main_rows(aggregate, "mooncake_both")[0], MainTaxRow))
+    assert found.verdict == "undetermined, of one launch"
+    assert WHY in found.overloaded
 
 
 def test_a_connector_that_lost_its_number_is_named_with_its_reason(aggregate: dict[str, Any]) -> None:
     lose(aggregate, "mooncake_both")
     assert first(aggregate).startswith("Merely switching on Mooncake + LMCache costs ")
     assert first(aggregate).endswith(f" Mooncake (both) has no number: {LOST}.")
-    (counted,) = [d for d in headline(aggregate)["details"] if d.startswith("TTFT p90 at ref_safe")]
+    (counted,) = [
+        d for d in headline(aggregate_of(aggregate)).details if d.startswith("TTFT p90 at ref_safe")
+    ]
     assert " of 7 connectors: " in counted
     assert "; 2 without a number, Mooncake (consumer) and Mooncake (both). " in counted
     assert "; no number for Mooncake (consumer) and Mooncake (both)" in title("fig7_decomposition", aggregate)
@@ -170,11 +173,11 @@ def test_one_that_is_not_the_subject_is_named_as_well(aggregate: dict[str, Any])
 def test_no_launch_stands_in_for_a_tax_that_blocks_lost(aggregate: dict[str, Any]) -> None:
     """Phase A's launch and Phase B's of its shape have numbers; tables and Figure 5 take the tax that was chosen."""
     lose(aggregate, "nixl_both")
-    view = page_view(aggregate, {}, "abcd")
-    rows = [r for table in view["taxes"] for r in table["rows"] if r["id"] == "nixl_both"]
-    assert [r["taxes"][0]["range"] for r in rows] == [LOST, LOST]
-    shapes = [r for r in view["shape_taxes"] if r["label"] == "NIXL (both)"]
-    lost = [r["shape"] for r in shapes if r["taxes"][0]["text"] == "not available"]
+    view = view_of(aggregate)
+    rows = [r for table in view.taxes for r in table.rows if r.id == "nixl_both"]
+    assert [r.taxes[0].range for r in rows] == [LOST, LOST]
+    shapes = [r for r in view.shape_taxes if r.label == "NIXL (both)"]
+    lost = [r.shape for r in shapes if r.taxes[0].text == "not available"]
     assert lost == ["4,096 x 256"] * 2 and len(shapes) > 2
     with drawing_style("fig5"):
         found = FIGURES["fig5_shape_heatmaps"](aggregate_of(aggregate))

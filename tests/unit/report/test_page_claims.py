@@ -4,17 +4,20 @@ import copy
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.fig4_tax_bars import draw
 from connector_tax.read.figures.style import Omitted
 from connector_tax.read.report.headline import headline
-from connector_tax.read.report.page import render
-from connector_tax.read.report.view import page_view
 from connector_tax.read.stats.time_spent import TimeSpent
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_pages import text_of
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "aggregate_example.json").read_text())
 
@@ -25,34 +28,34 @@ def aggregate() -> dict[str, Any]:
 
 
 def said(aggregate: dict[str, Any]) -> str:
-    text = render({**page_view(aggregate, {}, "abcd"), "figures": []})
+    text = text_of(aggregate)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
 def test_without_tails_the_page_names_the_taxes_that_it_lacks(aggregate: dict[str, Any]) -> None:
     """Steps may have taxes all the same."""
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["metric"].startswith("step")]
-    found = draw(aggregate)
+    found = draw(aggregate_of(aggregate))
     assert isinstance(found, Omitted)
     assert found.reason == "no tax of TTFT or TPOT p90 is available at either reference rate"
-    first = str(headline(aggregate)["sentence"]).replace("\xa0", " ")
+    first = str(headline(aggregate_of(aggregate)).sentence).replace("\xa0", " ")
     assert first.startswith("No connector's tax on TTFT p90 could be measured at ref_safe (")
 
 
 def test_the_lowest_rate_in_place_of_a_reference_rate_may_hold_queueing(aggregate: dict[str, Any]) -> None:
     """Requests that failed saturate a cell as well, and queue nowhere."""
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
-    (flag,) = headline(aggregate)["flags"]
+    (flag,) = headline(aggregate_of(aggregate)).flags
     assert flag.endswith("; plain's lowest rate stands in for ref_safe, and the tax may hold queueing")
 
 
 def test_the_headline_says_what_its_tax_holds(aggregate: dict[str, Any]) -> None:
     where = "copying KV to host memory (LMCache's CPU store)"
-    assert not any(where in d for d in headline(aggregate)["details"])
+    assert not any(where in d for d in headline(aggregate_of(aggregate)).details)
     for tax in aggregate["main_taxes"]:
         if tax["config"] == "mooncake_both":
             tax["holds"] = where
-    assert f"The tax holds {where}." in headline(aggregate)["details"]
+    assert f"The tax holds {where}." in headline(aggregate_of(aggregate)).details
 
 
 @pytest.mark.parametrize(("blocks", "words"), [(1, "1 block of"), (2, "2 blocks of")])

@@ -4,6 +4,8 @@ import copy
 import html
 import json
 import re
+import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
-from connector_tax.read.report.page import build_report, render
-from connector_tax.read.report.view import page_view
+from connector_tax.read.report.page import Figure, build_report, render
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_pages import view_of
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
@@ -40,8 +44,8 @@ def aggregate(example: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy(example)
 
 
-def page(aggregate: dict[str, Any], figures: list[dict[str, Any]] | None = None) -> str:
-    return render({**page_view(aggregate, {}, "abcd"), "figures": figures or []})
+def page(aggregate: dict[str, Any], figures: Sequence[Figure] = ()) -> str:
+    return render(view_of(aggregate), figures)
 
 
 def words(text: str) -> str:
@@ -299,8 +303,8 @@ def test_a_reference_rate_above_a_saturated_one_is_flagged(aggregate: dict[str, 
 
 def test_outputs_that_differ_are_shown_with_their_place(aggregate: dict[str, Any]) -> None:
     assert "Outputs were not compared" in words(page(aggregate))
-    row = {"config": "nixl_both", "phase": "a", "n_prompts": 16, "n_same": 15, "verdict": "differs"}
-    row["first_difference"] = {"prompt": 3, "token": 7}
+    row = {"config": "nixl_both", "phase": "a", "n_prompts": 16, "n_same": 15, "n_failed": 0}
+    row |= {"verdict": "differs", "first_difference": {"prompt": 3, "token": 7}}
     text = words(page({**aggregate, "outputs": [row]}))
     assert "15 of 16 prompt 3, token 7 differs" in text
 
@@ -310,10 +314,10 @@ def test_what_two_launches_measured_stands_side_by_side(aggregate: dict[str, Any
     rows = [t for t in aggregate["taxes"] if t["reference"] == "ref_safe" and t["config"] == "nixl_both"]
     a = next(t for t in rows if t["phase"] == "a" and t["metric"] == "ttft_p90")
     aggregate["taxes"] = [a, {**a, "phase": "b", "point": 0.5, "low": 0.4, "high": 0.6}]
-    found = page_view(aggregate, {}, "abcd")["repeats"]
-    assert [t["text"] for t in found[0]["taxes"]][1] == "+50 %"
+    found = view_of(aggregate).repeats
+    assert [t.text for t in found[0].taxes][1] == "+50 %"
     aggregate["taxes"][1]["input_tokens"] = 17
-    assert page_view(aggregate, {}, "abcd")["repeats"] == []
+    assert view_of(aggregate).repeats == []
 
 
 def test_what_processes_take_stands_on_the_page(aggregate: dict[str, Any]) -> None:

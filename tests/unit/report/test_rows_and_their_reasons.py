@@ -8,21 +8,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from connector_tax.base.documents.aggregate import Cell, MainTaxRow, Provenance, TaxRow, aggregate_of
 from connector_tax.read.report.conversations import conversations_view
 from connector_tax.read.report.growth import growth_view
 from connector_tax.read.report.mechanism import mechanism
-from connector_tax.read.report.page import render
 from connector_tax.read.report.parts import settings_view
 from connector_tax.read.report.provenance import provenance_view
 from connector_tax.read.report.qualifiers import flagged, repeatable
 from connector_tax.read.report.repeats import repeats_view
+from connector_tax.read.report.tax_tables import ReferenceRow
 from connector_tax.read.report.tax_text import shape_text, tax_text
-from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import text_of, view_of
+from whole_aggregate import attribution_of, device_clock, typed
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 NOTHING = {"point": None, "low": None, "high": None}
@@ -34,14 +37,13 @@ def aggregate() -> dict[str, Any]:
 
 
 def words(aggregate: dict[str, Any]) -> str:
-    text = render({**page_view(aggregate, {}, "abcd"), "figures": []}).partition("<body>")[2]
+    text = text_of(aggregate).partition("<body>")[2]
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
-def row_of(aggregate: dict[str, Any], config: str, reference: str = "ref_safe") -> dict[str, Any]:
-    table = next(t for t in page_view(aggregate, {}, "abcd")["taxes"] if t["reference"] == reference)
-    found: dict[str, Any] = next(r for r in table["rows"] if r["id"] == config)
-    return found
+def row_of(aggregate: dict[str, Any], config: str, reference: str = "ref_safe") -> ReferenceRow:
+    table = next(t for t in view_of(aggregate).taxes if t.reference == reference)
+    return next(r for r in table.rows if r.id == config)
 
 
 def main_rows(aggregate: dict[str, Any], config: str, reference: str = "ref_safe") -> list[dict[str, Any]]:
@@ -57,9 +59,9 @@ def test_why_another_launch_stands_in_is_said_once_per_row(aggregate: dict[str, 
     for tax in main_rows(aggregate, "nixl_both"):
         tax["phase"] = "b"
     row = row_of(aggregate, "nixl_both")
-    assert row["note"] == f"by phase B's launch, since {why}"
-    assert all(t["n"].endswith("by phase B's launch") for t in row["taxes"])
-    assert row_of(aggregate, "mooncake_both")["note"] == ""
+    assert row.note == f"by phase B's launch, since {why}"
+    assert all(t.n.endswith("by phase B's launch") for t in row.taxes)
+    assert row_of(aggregate, "mooncake_both").note == ""
 
 
 def test_the_headline_gives_the_same_reason(aggregate: dict[str, Any]) -> None:
@@ -89,8 +91,8 @@ def test_the_words_above_the_tables_are_about_columns_that_they_have(aggregate: 
 def test_a_part_without_its_whole_names_the_step(aggregate: dict[str, Any]) -> None:
     """Without plain nothing but the hooks has a number."""
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["metric"] == "callback_p50_us"]
-    (table, *_) = page_view(aggregate, {}, "abcd")["taxes"]
-    assert table["columns"] == ["in the connector's hooks, per step (median)"]
+    (table, *_) = view_of(aggregate).taxes
+    assert table.columns == ["in the connector's hooks, per step (median)"]
     assert "A connector's own hooks; plain has no number here, with 95 % intervals in brackets; n counts steps." in words(aggregate)  # fmt: skip
     assert "n counts requests" not in words(aggregate) and "TTFT is the time" not in words(aggregate)
 
@@ -104,10 +106,10 @@ def test_a_part_of_a_step_is_neither_a_tax_nor_a_gain(
 ) -> None:
     """Hooks that overlap make what lies elsewhere negative."""
     tax = next(t for t in aggregate["main_taxes"] if t["metric"] == "unexplained_us")
-    found = tax_text({**tax, "verdict": verdict})
-    assert (found["verdict"], found["mood"]) == (f"{word}, of one launch", "none")
+    found = tax_text(typed(tax, MainTaxRow, verdict=verdict))
+    assert (found.verdict, found.mood) == (f"{word}, of one launch", "none")
     step = next(t for t in aggregate["main_taxes"] if t["metric"] == "step_p50_us")
-    assert tax_text({**step, "verdict": "gain"})["verdict"] == "gain, of one launch"
+    assert tax_text(typed(step, MainTaxRow, verdict="gain")).verdict == "gain, of one launch"
 
 
 # Flags of the cells behind a number.
@@ -135,24 +137,22 @@ def test_a_number_carries_the_flags_of_its_cells(
     for cell in aggregate["cells"]:
         cell["flags"] = ["cores_shared"]
     tax = flag_cells(aggregate, "client_limited", *configs)
-    assert flagged(aggregate, tax) == f"flagged client_limited{whose}"
-    shapes = page_view(aggregate, {}, "abcd")["shape_taxes"]
-    said = [
-        r for r in shapes if r["label"] == "NIXL (both)" and "client_limited" in r["taxes"][0]["overloaded"]
-    ]
+    assert flagged(aggregate_of(aggregate), typed(tax, TaxRow)) == f"flagged client_limited{whose}"
+    shapes = view_of(aggregate).shape_taxes
+    said = [r for r in shapes if r.label == "NIXL (both)" and "client_limited" in r.taxes[0].overloaded]
     assert len(said) == 1
 
 
 def test_a_flag_that_every_cell_carries_stands_in_its_table_alone(aggregate: dict[str, Any]) -> None:
     for cell in aggregate["cells"]:
         cell["flags"] = ["cores_shared"]
-    assert all("cores_shared" not in t["overloaded"] for t in row_of(aggregate, "nixl_both")["taxes"])
+    assert all("cores_shared" not in t.overloaded for t in row_of(aggregate, "nixl_both").taxes)
 
 
 def test_a_cell_without_the_recorder_says_so() -> None:
-    cell = {"phase": "b", "input_tokens": 256, "output_tokens": 16, "cell_id": "r4_256x16"}
-    assert shape_text(cell) == "256 x 16"
-    assert shape_text({**cell, "cell_id": "r4_256x16_unrecorded"}) == "256 x 16, unrecorded"
+    cell = next(c for c in EXAMPLE["cells"] if c["phase"] == "b") | {"input_tokens": 256, "output_tokens": 16}
+    assert shape_text(typed(cell, Cell, cell_id="r4_256x16")) == "256 x 16"
+    assert shape_text(typed(cell, Cell, cell_id="r4_256x16_unrecorded")) == "256 x 16, unrecorded"
 
 
 # Blocks of launches.
@@ -163,10 +163,23 @@ def blocks(aggregate: dict[str, Any], low: float = -0.02, spread: float = 0.0) -
         "reference": "ref_safe",
         "rate_per_s": 2.0,
         "blocks": 4,
-        "noise_floor": {"point": 0.03, "low": low, "high": 0.08, "found_4_of_5": 0.1},
+        "noise_floor": {"point": 0.03, "low": low, "high": 0.08, "half_width": 0.05, "found_4_of_5": 0.1},
+        "between_launch_sd": spread,
         "between_launches": {"point": spread, "low": 0.0, "high": 0.02},
+        "drift": None,
         "taxes": [
-            {"config": c, "point": 0.1, "low": 0.05, "high": 0.2, "verdict": "tax", "by_block": {"a": 0.1}}
+            {
+                "config": c,
+                "point": 0.1,
+                "low": 0.05,
+                "high": 0.2,
+                "verdict": "tax",
+                "by_block": {"a": 0.1},
+                "kind": "over 4 blocks",
+                "n": 4,
+                "sd": 0.01,
+                "adjusted": None,
+            }
             for c, v in aggregate["configs"].items()
             if c not in ("plain", "nixl_both") and v["status"] != "skipped"
         ],
@@ -194,10 +207,10 @@ def test_who_has_no_tax_over_blocks_has_a_row_with_the_reason(
         aggregate["configs"]["nixl_both"] |= {"status": "missing", "reason": "not measured yet"}
     else:
         own |= chosen
-    row = repeats_view(aggregate)[0]["rows"][-1]
-    assert (row["label"], row["tax"]) == ("NIXL (both)", "not available")
-    assert why in row["blocks"]
-    assert "Mooncake (consumer)" not in [r["label"] for r in repeats_view(aggregate)[0]["rows"]]
+    row = repeats_view(aggregate_of(aggregate))[0].rows[-1]
+    assert (row.label, row.tax) == ("NIXL (both)", "not available")
+    assert why in row.blocks
+    assert "Mooncake (consumer)" not in [r.label for r in repeats_view(aggregate_of(aggregate))[0].rows]
     assert "Where a percentile fell on requests that failed in any launch at that rate and shape, " in words(
         aggregate
     )
@@ -206,11 +219,11 @@ def test_who_has_no_tax_over_blocks_has_a_row_with_the_reason(
 def test_plains_second_launch_is_said_to_differ_where_it_does(aggregate: dict[str, Any]) -> None:
     """And what launches vary by beside that is not said to be nothing at all."""
     blocks(aggregate, low=0.01)
-    said = " ".join(repeats_view(aggregate)[0]["sentences"])
+    said = " ".join(repeats_view(aggregate_of(aggregate))[0].sentences)
     assert "+8.0 %], so its second launch is told apart from its first." in said
     assert "Beside that, launches of plain differ by up to 2.0% (standard deviation)" in said
     blocks(aggregate, low=-0.01)
-    said = " ".join(repeats_view(aggregate)[0]["sentences"])
+    said = " ".join(repeats_view(aggregate_of(aggregate))[0].sentences)
     assert "told apart" not in said and "Launches of plain differ by up to 2.0%" in said
 
 
@@ -225,18 +238,18 @@ def test_one_slope_for_all_reads_plainly(aggregate: dict[str, Any]) -> None:
 # Parts, processes and phases.
 def test_a_connector_whose_settings_were_not_seen_is_in_their_table(aggregate: dict[str, Any]) -> None:
     aggregate["engine_diff"] = {"mooncake_both": {"x": {"plain": 1, "own": 2}}, "lmcache_only": {}}
-    found = {row["config"]: row["changes"] or row["nothing"] for row in settings_view(aggregate)}
+    found = {row.config: row.changes or row.nothing for row in settings_view(aggregate_of(aggregate))}
     assert found["mooncake_both"] == ["x: 1 → 2"]
     assert (found["lmcache_only"], found["nixl_both"]) == ("none", "not known")
     assert "mooncake_consumer" not in found, "it was skipped"
     aggregate["engine_diff"] = {"mooncake_both": None}
-    assert settings_view(aggregate) == []
+    assert settings_view(aggregate_of(aggregate)) == []
 
 
 def clocked(aggregate: dict[str, Any], config: str, rate: float, late: float) -> None:
     for cell in aggregate["cells"]:
         if (cell["config"], cell["phase"], cell["rate_per_s"]) == (config, "a", rate):
-            cell["health"] = {"device_clock": {"late_share": late}}
+            cell["health"] = {"device_clock": device_clock(late)}
 
 
 def test_the_lateness_beside_a_steps_parts_is_that_of_its_own_cell(aggregate: dict[str, Any]) -> None:
@@ -244,15 +257,16 @@ def test_the_lateness_beside_a_steps_parts_is_that_of_its_own_cell(aggregate: di
     for config, late in (("plain", 0.001), ("nixl_both", 0.011)):
         clocked(aggregate, config, 2.0, late)
         clocked(aggregate, config, 16.0, 0.019)
-    said = mechanism(aggregate, {"config": "nixl_both", "hooks": []})
+    said = mechanism(aggregate_of(aggregate), attribution_of(aggregate, "nixl_both", hooks=[]))
     assert said[-1].startswith("The clock ran late by 1.1% of the device's time with it and 0.1% with plain,")
 
 
 def test_a_conversation_that_does_not_count_says_why(aggregate: dict[str, Any]) -> None:
     cell = {"config": "nixl_both", "phase": "c", "cell_id": "s_talk", "rate_per_s": 1.0}
+    cell |= {"input_tokens": 8, "output_tokens": 8, "flags": []}
     aggregate["cells"] = [{**cell, "verdict": "invalid", "usable": False, "reasons": ["out of CPU"]}]
-    (row,) = conversations_view(aggregate)
-    assert {t["range"] for t in row["taxes"]} == {"its cell does not count (out of CPU)"}
+    (row,) = conversations_view(aggregate_of(aggregate))
+    assert {t.range for t in row.taxes} == {"its cell does not count (out of CPU)"}
 
 
 def test_taxes_of_medians_have_their_n_and_their_reason(aggregate: dict[str, Any]) -> None:
@@ -261,25 +275,28 @@ def test_taxes_of_medians_have_their_n_and_their_reason(aggregate: dict[str, Any
         "cell_id": "c1",
         "cached_blocks": 100.0,
         "running": 1.0,
+        "concurrency": 1,
+        "cached_tokens_wanted": 1600,
         "medians_us": {"connector_total_us": value},
-        "p50_taxes": {"ttft_p50": value, "tpot_p50": NOTHING | {"reason": "plain has no usable cell at this level"}},
+        "p50_taxes": {"ttft_p50": value, "tpot_p50": NOTHING | {"n": 0, "reason": "plain has no usable cell at this level"}},
     }  # fmt: skip
     aggregate["growth"] = [{"config": "nixl_both", "cells": [cell], "slopes": []}]
-    found = growth_view(aggregate)
+    found = growth_view(aggregate_of(aggregate))
     assert found is not None
-    assert found["cells"][0]["taxes"] == [
+    assert found.cells[0].taxes == (
         "+10 % [+5.0 %, +20 %], n 57",
         "not available: plain has no usable cell at this level",
-    ]
-    assert found["cells"][0]["hooks"].endswith("], n 57")
+    )
+    assert found.cells[0].hooks.endswith("], n 57")
     assert "Slopes and taxes are of one launch each." in words(aggregate)
 
 
 # Outputs, criteria, provenance.
 def test_what_another_launch_of_plain_shows_is_said_where_there_is_one(aggregate: dict[str, Any]) -> None:
     def answered(*launches: tuple[str, str, str]) -> str:
-        rows = [{"config": c, "phase": p, "verdict": v} for c, p, v in launches]
-        return repeatable({**aggregate, "outputs": rows})
+        counts = {"n_prompts": 8, "n_same": 8, "n_failed": 0, "first_difference": None}
+        rows = [{"config": c, "phase": p, "verdict": v, **counts} for c, p, v in launches]
+        return repeatable(aggregate_of({**aggregate, "outputs": rows}))
 
     first = ("plain", "a", "reference")
     assert answered(first, ("nixl_both", "a", "same")) == (
@@ -297,12 +314,18 @@ def test_the_page_says_what_a_criterion_passes_for(aggregate: dict[str, Any]) ->
 
 
 def test_a_setting_that_was_not_made_is_not_unknown() -> None:
-    value = {"settings": {"cell": {"gamma_shape": None}}, "host": {"cpu": None}, "gpu": [], "versions": {}}
-    found = dict(provenance_view(value, {}, None))
+    value = {
+        "settings": {"cell": {"gamma_shape": None}},
+        "host": {"cpu": None},
+        "gpu": [],
+        "versions": {},
+        "config_hash": 16 * "0",
+    }
+    found = dict(provenance_view(msgspec.convert(value, Provenance), None))
     assert found["settings.cell.gamma shape"] == "not set"
     assert found["host.cpu"] == "unknown"
     assert found["gpu"] == "unknown", "no cell tells of the host"
-    known = dict(provenance_view({**value, "versions": {"vllm": "0.32.0"}}, {}, None))
+    known = dict(provenance_view(typed(value, Provenance, versions={"vllm": "0.32.0"}), None))
     assert known["gpu"] == "none"
 
 
@@ -316,5 +339,5 @@ def test_nobody_says_that_an_unknown_host_has_no_gpu(aggregate: dict[str, Any]) 
 def test_who_saturates_nowhere_is_said_to(aggregate: dict[str, Any]) -> None:
     for entry in aggregate["saturation"].values():
         entry["saturation_rate_per_s"] = None
-    rows = {r["id"]: r["saturation"] for r in page_view(aggregate, {}, "abcd")["configs"]}
+    rows = {r.id: r.saturation for r in view_of(aggregate).configs}
     assert rows["nixl_both"] == "at no measured rate"

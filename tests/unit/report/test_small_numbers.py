@@ -3,15 +3,19 @@
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.report.headline import headline
-from connector_tax.read.report.page import render
 from connector_tax.read.report.repeats import repeats_view
-from connector_tax.read.report.view import page_view
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_pages import text_of
+from whole_aggregate import over_blocks
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "aggregate_example.json"
 
@@ -23,7 +27,7 @@ def aggregate() -> dict[str, Any]:
 
 def said(aggregate: dict[str, Any]) -> str:
     """What a reader sees of the page."""
-    page = render({**page_view(aggregate, {}, "abcd"), "figures": []})
+    page = text_of(aggregate)
     body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
@@ -33,18 +37,18 @@ def test_a_small_tax_does_not_cost_nothing(aggregate: dict[str, Any]) -> None:
     for tax in aggregate["main_taxes"]:
         if (tax["config"], tax["reference"], tax["metric"]) == ("mooncake_both", "ref_safe", "ttft_p90"):
             tax |= {"point": 0.0004, "low": 0.0001, "high": 0.0012, "verdict": "tax"}
-    sentence = headline(aggregate)["sentence"].replace("\u00a0", " ")
+    sentence = headline(aggregate_of(aggregate)).sentence.replace("\u00a0", " ")
     assert "costs 0.04 % more TTFT p90" in sentence
     assert "interval 0.01 % to 0.1 %" in sentence
 
 
-def test_a_slope_near_zero_has_no_signed_zero() -> None:
+def test_a_slope_near_zero_has_no_signed_zero(aggregate: dict[str, Any]) -> None:
     slope = {"point": -0.0016, "low": -0.0096, "high": 0.0042}
-    entry = {"metric": "tpot_p90", "reference": "ref_safe", "host_speed_slope": slope}
-    (sentence,) = repeats_view({"repeats": [entry]})[0]["sentences"]
+    aggregate["repeats"] = [over_blocks(0.0, -0.01, 0.01, host_speed_slope=slope)]
+    _, sentence = repeats_view(aggregate_of(aggregate))[0].sentences
     assert sentence.endswith("(slope -0.002 [-0.010, 0.004] on the log scale).")
     slope |= {"low": -0.5, "high": 0.4}
-    (sentence,) = repeats_view({"repeats": [entry]})[0]["sentences"]
+    _, sentence = repeats_view(aggregate_of(aggregate))[0].sentences
     assert sentence.endswith("(slope 0 [-0.50, 0.40] on the log scale).")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from connector_tax.read.figures.lookup import configs, interval, main_taxes
+from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.read.figures.questions import main_taxes
 from connector_tax.read.figures.words import with_interval
 from connector_tax.read.report.sections import part_of, with_part
 from connector_tax.read.report.tax_table import tax_table
@@ -21,19 +22,17 @@ def aggregate() -> dict[str, Any]:
 
 
 def test_every_configuration_but_plain_has_a_row_with_its_taxes(aggregate: dict[str, Any]) -> None:
-    lines = tax_table(aggregate).splitlines()[2:]
-    others = [c for c in configs(aggregate) if c.id != "plain"]
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == [c.label for c in others]
-    taxes = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe")
+    whole = aggregate_of(aggregate)
+    lines = tax_table(whole).splitlines()[2:]
+    others = [c for c in whole.config_ids if c != "plain"]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == [*map(whole.label_of, others)]
+    taxes = main_taxes(whole, metric="tpot_p90", reference="ref_safe")
     for config, line in zip(others, lines, strict=True):
-        found = interval(taxes.get(config.id))
-        row = taxes.get(config.id, {})
-        wanted = (
-            ""
-            if found is None
-            else f"{with_interval(found)}, of one launch, n {row['n']} and {row['n_plain']}"
-        )
-        assert line.split(" | ")[2] == (wanted or "–")
+        tax = taxes.get(config)
+        wanted = "–"
+        if tax is not None and tax.interval is not None:
+            wanted = f"{with_interval(tax.interval)}, of one launch, n {tax.n} and {tax.n_plain}"
+        assert line.split(" | ")[2] == wanted
 
 
 def test_a_tax_says_whose_launches_it_is_of_and_how_many(aggregate: dict[str, Any]) -> None:
@@ -47,18 +46,20 @@ def test_a_tax_says_whose_launches_it_is_of_and_how_many(aggregate: dict[str, An
     own["lmcache_only"]["phase"] = "b"
     taxes = {
         line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1]
-        for line in tax_table(aggregate).splitlines()[2:]
+        for line in tax_table(aggregate_of(aggregate)).splitlines()[2:]
     }
     assert taxes["NIXL (both)"].endswith("], over 4 blocks, n 800 and 1,600")
     assert ", of one launch, by phase B's launch, n " in taxes["LMCache"]
-    assert not tax_table(aggregate).endswith(".")
+    assert not tax_table(aggregate_of(aggregate)).endswith(".")
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
-    assert tax_table(aggregate).endswith("|\n\nReference rates carry: fallback_lowest_rate.")
+    assert tax_table(aggregate_of(aggregate)).endswith("|\n\nReference rates carry: fallback_lowest_rate.")
 
 
 def test_what_is_not_known_is_a_dash(aggregate: dict[str, Any]) -> None:
     aggregate |= {"main_taxes": [], "attribution": []}
-    assert all(line.split(" | ")[1:-1] == ["–"] * 3 for line in tax_table(aggregate).splitlines()[2:])
+    assert all(
+        line.split(" | ")[1:-1] == ["–"] * 3 for line in tax_table(aggregate_of(aggregate)).splitlines()[2:]
+    )
 
 
 def test_the_reason_of_a_dash_stands_below_the_table(aggregate: dict[str, Any]) -> None:
@@ -67,12 +68,12 @@ def test_the_reason_of_a_dash_stands_below_the_table(aggregate: dict[str, Any]) 
     for tax in aggregate["main_taxes"]:
         if (tax["config"], tax["metric"], tax["reference"]) == ("nixl_both", "ttft_p90", "ref_safe"):
             tax |= {"point": None, "low": None, "high": None, "available": False, "reason": why}
-    assert tax_table(aggregate).endswith(f"|\n\nNIXL (both) has no number of TTFT p90: {why}.")
+    assert tax_table(aggregate_of(aggregate)).endswith(f"|\n\nNIXL (both) has no number of TTFT p90: {why}.")
 
 
 def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:
     aggregate["configs"]["noop_connector"]["label"] = "a | b"
-    assert "| a \\| b | " in tax_table(aggregate)
+    assert "| a \\| b | " in tax_table(aggregate_of(aggregate))
 
 
 def test_a_part_of_a_page_is_replaced_and_nothing_else() -> None:

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.read.compare.comparison import Comparison, Side, compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
@@ -16,11 +18,10 @@ from connector_tax.read.figures.fig4_tax_bars import Drawn
 from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import drawing_style
 from connector_tax.read.report.manifest import _gpu
-from connector_tax.read.report.page import render
-from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import text_of
 from virtual_gpus import CLOCK, IDENTITY
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
@@ -47,7 +48,7 @@ def on(real: Aggregate, gpu: dict[str, Any]) -> Aggregate:
 
 
 def page_of(aggregate: Aggregate) -> str:
-    return render({**page_view(aggregate, {}, "abcd"), "figures": []})
+    return text_of(aggregate)
 
 
 def compared(a: Aggregate, b: Aggregate) -> Comparison:
@@ -155,7 +156,7 @@ def test_a_clock_and_a_gpu_are_different_engines(real: Aggregate, virtual: Aggre
 
 def test_a_hostile_name_stays_one_printable_line(virtual: Aggregate) -> None:
     evil = "<script>alert(1)</script>\x1b[2J\n" + "x" * 500
-    virtual["provenance"]["virtual_gpu"] |= {"name": evil, "step": {"base_us": "1"}, "host": "none"}
+    virtual["provenance"]["virtual_gpu"] |= {"name": evil, "profile": evil}
     text = page_of(virtual)
     assert "<script>" not in text and "\x1b" not in text.split("</header>")[0]
     assert "\n" not in source_note(aggregate_of(virtual)) and len(source_note(aggregate_of(virtual))) < 400
@@ -163,9 +164,10 @@ def test_a_hostile_name_stays_one_printable_line(virtual: Aggregate) -> None:
 
 
 def test_the_manifest_names_the_virtual_card() -> None:
-    assert (
-        _gpu({"gpu": [], "virtual_gpu": IDENTITY}) == "virtual NVIDIA H200 (profile h200, 0123456789abcdef)"
-    )
-    assert _gpu({"gpu": []}) == "none"
-    assert _gpu({"gpu": ["GPU 0"]}) == "GPU 0"
-    assert _gpu({}) == "-"
+    def on(*gpu: str, **virtual: Any) -> EngineIdentity:
+        return msgspec.convert({"versions": {}, "host": {}, "gpu": gpu, **virtual}, EngineIdentity)
+
+    assert _gpu(on(virtual_gpu=IDENTITY)) == "virtual NVIDIA H200 (profile h200, 0123456789abcdef)"
+    assert _gpu(on()) == "none"
+    assert _gpu(on("GPU 0")) == "GPU 0"
+    assert _gpu(None) == "-"

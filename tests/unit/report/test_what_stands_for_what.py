@@ -6,18 +6,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.documents.aggregate import TaxBase, aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import counted_sides, left_out
-from connector_tax.read.report.observer import observer_lost
+from connector_tax.read.report.observer import observer_view
 from connector_tax.read.report.parts import decomposition_view, two_parts_view
-from connector_tax.read.report.view import page_view
+from connector_tax.read.report.tax_text import TaxText
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from made_pages import view_of
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 LOST = {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": "requests failed"}
@@ -33,13 +35,13 @@ def test_a_tax_without_a_number_has_no_kind(aggregate: dict[str, Any]) -> None:
     row = aggregate["decomposition"][0]
     row |= {"kind": "of one launch", "total": LOST, "implementation": LOST}
     row["framework"]["kind"] = "over 5 blocks"
-    found = decomposition_view(aggregate)[0]
-    assert found["kind"] == ""
-    assert found["parts"][2]["range"].endswith("], over 5 blocks")
-    assert "launch" not in found["parts"][3]["range"]
+    found = decomposition_view(aggregate_of(aggregate))[0]
+    assert found.kind == ""
+    assert found.parts[2].range.endswith("], over 5 blocks")
+    assert "launch" not in found.parts[3].range
 
 
-def at_phase_as_shape(aggregate: dict[str, Any], **chosen: Any) -> dict[str, Any]:
+def at_phase_as_shape(aggregate: dict[str, Any], **chosen: Any) -> TaxText:
     """A tax of Phase B's at Phase A's rate and shape, for which ``chosen`` stands; the page's row of it."""
     main = next(
         t for t in aggregate["main_taxes"] if t["metric"] == "ttft_p90" and t["reference"] == "ref_safe"
@@ -55,24 +57,23 @@ def at_phase_as_shape(aggregate: dict[str, Any], **chosen: Any) -> dict[str, Any
     }
     aggregate["taxes"] = [own]
     main |= {"phase": "a", "blocks": None, "kind": "of one launch", "available": True} | chosen
-    found: dict[str, Any] = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
-    return found
+    return view_of(aggregate).shape_taxes[0].taxes[0]
 
 
 def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str, Any]) -> None:
-    assert at_phase_as_shape(aggregate)["n"].endswith(", by phase A's launch, in place of phase B's launch")
+    assert at_phase_as_shape(aggregate).n.endswith(", by phase A's launch, in place of phase B's launch")
     several = at_phase_as_shape(aggregate, phase=None, blocks=4, kind="over 4 blocks")
-    assert several["n"].endswith(", over 4 blocks of launches, in place of phase B's launch")
+    assert several.n.endswith(", over 4 blocks of launches, in place of phase B's launch")
     lost = at_phase_as_shape(aggregate, point=None, low=None, high=None, reason="lost")
-    assert (lost["text"], lost["range"], lost["n"]) == ("not available", "lost", "")
+    assert (lost.text, lost.range, lost.n) == ("not available", "lost", "")
     aggregate["taxes"][0]["phase"] = "b_prime"
-    shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
-    assert shown["range"] == "lost"
-    assert at_phase_as_shape(aggregate, point=0.1)["n"].endswith("in place of phase B's launch")
+    shown = view_of(aggregate).shape_taxes[0].taxes[0]
+    assert shown.range == "lost"
+    assert at_phase_as_shape(aggregate, point=0.1).n.endswith("in place of phase B's launch")
     aggregate["taxes"][0]["phase"] = "b_prime"
-    shown = page_view(aggregate, {}, "abcd")["shape_taxes"][0]["taxes"][0]
-    assert shown["n"].endswith(", in place of the launch of phase B'")
-    assert "in place" not in at_phase_as_shape(aggregate, phase="b", point=0.5, low=0.4, high=0.6)["n"]
+    shown = view_of(aggregate).shape_taxes[0].taxes[0]
+    assert shown.n.endswith(", in place of the launch of phase B'")
+    assert "in place" not in at_phase_as_shape(aggregate, phase="b", point=0.5, low=0.4, high=0.6).n
 
 
 def test_figure_5_says_where_no_tax_of_phase_b_stands(aggregate: dict[str, Any]) -> None:
@@ -94,37 +95,37 @@ def test_two_parts_say_by_which_phases_launch_they_are(aggregate: dict[str, Any]
         for t in aggregate["main_taxes"]
         if (t["metric"], t["reference"]) == ("ttft_p90", "ref_safe")
     }
-    assert all("phase" not in p["n"] for p in two_parts_view(aggregate)[0]["parts"])
+    assert all("phase" not in p.n for p in two_parts_view(aggregate_of(aggregate))[0].parts)
     own["nixl_both"]["phase"] = "b"
-    total, framework, rest = (p["n"] for p in two_parts_view(aggregate)[0]["parts"])
+    total, framework, rest = (p.n for p in two_parts_view(aggregate_of(aggregate))[0].parts)
     assert total.endswith(", of one launch, by phase B's launch")
     assert framework.endswith(", of one launch, by phase A's launch")
     assert rest.endswith(", of one launch each, phase B's less phase A's")
     own["noop_connector"]["phase"] = "b"
-    assert two_parts_view(aggregate)[0]["parts"][2]["n"].endswith(", of one launch, by phase B's launch")
+    assert (
+        two_parts_view(aggregate_of(aggregate))[0].parts[2].n.endswith(", of one launch, by phase B's launch")
+    )
 
 
 def test_a_lost_pair_gives_its_reason_and_is_in_no_figures_caption(aggregate: dict[str, Any]) -> None:
-    assert observer_lost(aggregate) == []
-    twin = {
-        "phase": "b",
-        "verdict": "valid",
-        "usable": False,
-        "reasons": ["died"],
-        "cell_id": "r4_8x8_unrecorded",
-    }
-    aggregate["cells"] = [{"config": "nixl_both", **twin}]
-    aggregate["observer_effect"] = [{"config": c} for c in aggregate["configs"] if c != "nixl_both"]
+    assert observer_view(aggregate_of(aggregate)).lost == []
+    cell = next(c for c in aggregate["cells"] if c["config"] == "nixl_both")
+    twin = {"phase": "b", "usable": False, "reasons": ["died"], "cell_id": "r4_8x8_unrecorded"}
+    aggregate["cells"] = [{**cell, **twin}]
+    quiet = {"metric": "ttft_p90", "rate_per_s": 4, "effect": LOST, "tax": None, "tax_unrecorded": None}
+    aggregate["observer_effect"] = [{"config": c, **quiet} for c in aggregate["configs"] if c != "nixl_both"]
     label = aggregate["configs"]["nixl_both"]["label"]
-    assert observer_lost(aggregate) == [f"{label}: r4_8x8_unrecorded, died"]
-    assert "Excluded cells: none." in left_out(aggregate, "b")
+    assert observer_view(aggregate_of(aggregate)).lost == [f"{label}: r4_8x8_unrecorded, died"]
+    assert "Excluded cells: none." in left_out(aggregate_of(aggregate), "b")
 
 
 def test_both_sides_are_counted_by_themselves() -> None:
-    one, other = {"n": 320, "n_plain": 640}, {"n": 240, "n_plain": 640}
+    tax = aggregate_of(EXAMPLE).chosen_taxes[0]
+
+    def of(n: int, n_plain: int) -> TaxBase:
+        return msgspec.structs.replace(tax, n=n, n_plain=n_plain)
+
+    one, other = of(320, 640), of(240, 640)
     assert counted_sides([one]) == "n = 320 requests with the connector and 640 without per point"
     assert counted_sides([one, other], "bar").startswith("n = 240 to 320 requests with")
-    assert (
-        counted_sides([{"n": n, "n_plain": n} for n in (80, 200)], "cell")
-        == "n = 80 to 200 requests per cell"
-    )
+    assert counted_sides([of(n, n) for n in (80, 200)], "cell") == "n = 80 to 200 requests per cell"

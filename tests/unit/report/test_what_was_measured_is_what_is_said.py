@@ -3,6 +3,7 @@ differ by launch, with a saturation that comes and goes, with rates of another d
 
 import json
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,19 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import Outputs, aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.read.compare.comparison import Side, compare
 from connector_tax.read.compare.context import notes
+from connector_tax.read.figures import fig5_shape_heatmaps
+from connector_tax.read.figures.style import Drawn
 from connector_tax.read.report.growth import growth_view
 from connector_tax.read.report.repeats import repeats_view
-from connector_tax.read.report.view import page_view
 from connector_tax.read.stats.outputs import _sentence
 from connector_tax.read.stats.trends import _mean
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, fail
-from made_pages import page_of
-from mutations import Mutation, both, lost, named_hooks, without_rates
+from made_pages import page_of, view_of
+from mutations import LEVELS, Mutation, answers, both, levels, lost, named_hooks, without_rates
+from whole_aggregate import over_blocks
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
 
@@ -40,8 +44,6 @@ def words(aggregate: dict[str, Any]) -> str:
 
 
 def without_phase_b(campaign: Any) -> None:
-    import shutil
-
     for path in campaign.root.glob("*/phase_b*"):
         shutil.rmtree(path)
 
@@ -124,13 +126,13 @@ def test_phase_b_at_the_rates_of_another_day_is_a_problem_and_its_figure_says_wh
 def test_who_was_asked_at_no_rate_is_not_said_to_saturate_at_none(tmp_path: Path) -> None:
     every = [lost("nixl_both", "a", cell_id=f"r{rate}_256x16") for rate in (2, 4, 8)]
     made = Mutation(then=both(*every)).made(tmp_path)
-    row = next(c for c in page_view(made, {}, "abcd")["configs"] if c["id"] == "nixl_both")
-    assert row["saturation"] == "not known: no usable cell of phase A"
+    row = next(c for c in view_of(made).configs if c.id == "nixl_both")
+    assert row.saturation == "not known: no usable cell of phase A"
 
 
 def test_a_saturation_rate_above_a_rate_without_a_cell_is_as_far_as_measured(tmp_path: Path) -> None:
     made = Mutation(then=lost("mooncake_both", "a")).made(tmp_path)
-    rows = {c["id"]: c["saturation"] for c in page_view(made, {}, "abcd")["configs"]}
+    rows = {c.id: c.saturation for c in view_of(made).configs}
     assert rows["mooncake_both"] == "8 req/s, as far as measured"
     assert rows["nixl_both"] == "8 req/s"
     assert "mooncake_both at 8 req/s, as far as measured" in words(made)
@@ -146,17 +148,13 @@ def test_a_mean_over_resamples_open_on_both_sides_is_open_and_warns_of_nothing()
 
 @pytest.mark.parametrize("high", [0.1249, 0.1201, 3.01, 0.12])
 def test_what_is_excluded_is_beyond_the_interval(high: float) -> None:
-    slope = {"point": 0.01, "low": -0.05, "high": high, "n": 9}
-    aggregate = example() | {
-        "growth": [
-            {
-                "config": "nixl_both",
-                "slopes": [{"quantity": "connector_total_us", "per_1000_cached_blocks": slope}],
-            }
-        ]
-    }
-    said = json.dumps(growth_view(aggregate), ensure_ascii=False)
-    excluded = re.search(r"more than ([0-9.]+) µs per 1,000 blocks is excluded", said)
+    value = {"point": 0.01, "low": -0.05, "high": high, "n": 9}
+    slope = {"quantity": "connector_total_us", "n_cells": 9, "cached_blocks": None, "running": None}
+    slope |= {"per_1000_cached_blocks": value, "per_running_request": value}
+    growth = [{"config": "nixl_both", "cells": [], "slopes": [slope]}]
+    found = growth_view(aggregate_of(example() | {"growth": growth}))
+    assert found is not None
+    excluded = re.search(r"more than ([0-9.]+) µs per 1,000 blocks is excluded", found.sentences[0])
     assert excluded is not None and float(excluded[1]) >= high - 1e-12
 
 
@@ -175,31 +173,62 @@ def test_what_launches_differ_by_has_the_digits_that_tell_it_from_nothing(
     ends: tuple[float, float, float], said: str
 ) -> None:
     spread = dict(zip(("point", "low", "high"), ends, strict=True))
-    entry = {
-        "metric": "ttft_p90",
-        "reference": "ref_safe",
-        "rate_per_s": 4,
-        "blocks": 5,
-        "between_launches": spread,
-    }
-    text = json.dumps(repeats_view(example() | {"repeats": [{**entry, "taxes": []}]}))
-    assert f"Launches of plain differ {said}" in text
+    entry = over_blocks(0.0, -0.01, 0.01, blocks=5, between_launches=spread)
+    (table,) = repeats_view(aggregate_of(example() | {"repeats": [entry]}))
+    assert f"Launches of plain differ {said}" in " ".join(table.sentences)
 
 
 def test_fewer_answers_than_plain_gave_are_no_prompts_without_an_answer() -> None:
-    row = {"verdict": "failed", "n_failed": 0, "n_prompts": 1}
+    row = Outputs(
+        config="nixl_both",
+        phase="a",
+        n_prompts=1,
+        n_same=0,
+        n_failed=0,
+        first_difference=None,
+        verdict="failed",
+    )
     assert (
         _sentence(row)
         == "its accuracy pass has 1 answers, and that of plain's first launch another number of them"
     )
 
 
-def test_one_campaign_before_and_after_a_block_was_lost_is_not_one_campaign() -> None:
-    a, b = example(), example()
+def test_one_campaign_before_and_after_a_block_was_lost_is_one_campaign() -> None:
+    """Both sides share launches, whatever was made of them."""
+    a, b, other = example(), example(), example()
     b["main_taxes"] = b["main_taxes"][1:]
-    sides = [Side(name, Path(), x) for name, x in (("A", a), ("B", example()), ("B", b))]
-    same, other = (
-        notes(compare(sides[0], side, fail_above=0.05, deciding=("ttft_p90",))) for side in sides[1:]
+    other["provenance"]["created_utc"] = "2026-11-24T00:00:00Z"
+    first = Side("A", Path(), aggregate_of(a))
+    same, lost_one, two = (
+        notes(compare(first, Side("B", Path(), aggregate_of(x)), fail_above=0.05, deciding=("ttft_p90",)))
+        for x in (example(), b, other)
     )
     assert "A and B are one campaign: they are not independent." in same
-    assert not [n for n in other if "one campaign" in n]
+    assert "A and B are one campaign: they are not independent." in lost_one
+    assert not [n for n in two if "one campaign" in n]
+
+
+def test_figure_5_names_shapes_at_which_nobody_has_a_number(tmp_path: Path) -> None:
+    def without_plain(campaign: Any) -> None:
+        shutil.rmtree(campaign.run("plain", "b").path)
+
+    drawn = fig5_shape_heatmaps.draw(aggregate_of(Mutation(then=without_plain).made(tmp_path)))
+    assert isinstance(drawn, Drawn)
+    assert len({(row["input_tokens"], row["output_tokens"]) for row in drawn.data_rows}) == 1
+    assert "Not available: " in drawn.caption
+    assert "and 12 more" in drawn.caption
+
+
+def test_hooks_of_a_connector_whose_latencies_are_no_tax_do_not_grow(tmp_path: Path) -> None:
+    """The table at the reference rates has no hooks of it either."""
+    made = Mutation({"phase_d": LEVELS}, then=both(levels, answers)).made(tmp_path)
+    hooks = [
+        slope
+        for of in made["growth"]
+        if of["config"] == "nixl_both"
+        for slope in of["slopes"]
+        if slope["quantity"] == "connector_total_us"
+    ]
+    (reason,) = (s["per_1000_cached_blocks"]["reason"] for s in hooks)
+    assert reason.startswith("its latencies are no tax: ")

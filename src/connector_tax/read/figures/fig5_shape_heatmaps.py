@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from connector_tax.base.documents.aggregate import Aggregate, Interval
+from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxRow
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.questions import (
@@ -51,8 +51,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not grids:
         return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
     order = list(grids)
-    inputs = sorted({i for grid in grids.values() for i, _ in grid})
-    outputs = sorted({o for grid in grids.values() for _, o in grid})
+    shapes = {tax.shape for tax in _measured(aggregate)}
+    inputs, outputs = sorted({i for i, _ in shapes}), sorted({o for _, o in shapes})
 
     rates = _rates(grids)
     columns = min(PER_ROW, len(order))
@@ -90,11 +90,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
 def _grids(aggregate: Aggregate) -> dict[str, Grid]:
     """Of each configuration, the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
-    own = [
-        tax
-        for tax in aggregate.taxes
-        if (tax.phase, tax.metric, tax.reference) == ("b", "ttft_p90", "ref_safe") and tax.config != "plain"
-    ]
+    own = _measured(aggregate)
     grids: dict[str, Grid] = {}
     for measured in own:
         tax = standing_tax(aggregate, measured)
@@ -105,6 +101,15 @@ def _grids(aggregate: Aggregate) -> dict[str, Grid]:
             grids.setdefault(config, {}).setdefault(main.shape, main)
     place = {c: k for k, c in enumerate(aggregate.config_ids)}
     return {c: grids[c] for c in sorted(grids, key=lambda c: place.get(c, len(place)))}
+
+
+def _measured(aggregate: Aggregate) -> list[TaxRow]:
+    """The tax of each of Phase B's cells, those without a number too."""
+    return [
+        tax
+        for tax in aggregate.taxes
+        if (tax.phase, tax.metric, tax.reference) == ("b", "ttft_p90", "ref_safe") and tax.config != "plain"
+    ]
 
 
 def _heatmap(

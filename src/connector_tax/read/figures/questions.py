@@ -13,6 +13,7 @@ from connector_tax.base.documents.aggregate import (
     TaxRow,
     VirtualGpu,
 )
+from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 
@@ -147,7 +148,7 @@ def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
     return chosen if chosen.known or row.known else row
 
 
-def virtual_name(gpu: VirtualGpu) -> str:
+def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:
     """``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people write."""
     name, profile, sha256 = (printable(text or "unknown", 96) for text in (gpu.name, gpu.profile, gpu.sha256))
     return f"{name} (profile {profile}, {sha256})"

@@ -1,78 +1,97 @@
 """Where the microseconds go, as tables: one per configuration."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from connector_tax.read.figures.lookup import Aggregate, in_order, interval, label_of, mapping, number, rows
+from connector_tax.base.documents.aggregate import Aggregate, Attribution, Hook, QuantityOfKind
+from connector_tax.read.figures.questions import in_order
 from connector_tax.read.figures.words import clean, hooks_words, interval_texts
-from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all, wall_us
+from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all
 from connector_tax.read.report.mechanism import mechanism
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH
 
-Text = dict[str, Any]
 MAX_HOOKS = 12
 
 
-def attribution_view(aggregate: Aggregate) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    label: str
+    us: str
+    n: str
+
+
+@dataclass(frozen=True, slots=True)
+class HookRow:
+    hook: str
+    calls: str
+    us: str
+    call: str
+    token: str
+    cpu: str
+    cpu_n: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionTables:
+    """
+    Attributes:
+        others: hooks that take less and have no row.
+    """
+
+    label: str
+    id: str
+    step: str
+    plain_step: str
+    n: str
+    difference: str
+    why: list[str]
+    share: str
+    parts: list[PartRow]
+    hooks: list[HookRow]
+    others: int
+    kind: str = OF_ONE_LAUNCH
+
+
+def attribution_view(aggregate: Aggregate) -> list[AttributionTables]:
     """One entry per configuration, in the campaign's order."""
-    return [_one(aggregate, entry) for entry in in_order(aggregate, rows(aggregate.get("attribution")))]
+    return [_one(aggregate, entry) for entry in in_order(aggregate, aggregate.attribution)]
 
 
-def _one(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
-    hooks = rows(entry.get("hooks"))
-    share = interval(entry.get("in_hooks_share"))
-    return {
-        "label": label_of(aggregate, str(entry.get("config"))),
-        "id": str(entry.get("config")),
-        "step": _us(entry.get("step_us")),
-        "plain_step": _us(entry.get("plain_step_us")),
-        "n": f"{number(entry.get('n_steps')) or 0:,.0f} and {number(entry.get('n_plain_steps')) or 0:,.0f}",
-        "difference": _with_range(mapping(entry.get("difference_us"))),
-        "kind": OF_ONE_LAUNCH,
-        "why": [clean(sentence) for sentence in mechanism(aggregate, entry)],
-        "share": "" if share is None or not share.excludes_zero else hooks_words(share, "the difference"),
-        "parts": [
-            {
-                "label": str(p.get("label")),
-                "us": _with_range(p),
-                "n": f"{_steps(p.get('n'))}, {OF_ONE_LAUNCH}",
-            }
-            for p in rows(entry.get("parts"))
-        ],
-        "hooks": [
-            {
-                "hook": str(h.get("hook")),
-                "calls": f"{number(h.get('calls_per_step')) or 0:.2f}",
-                "us": _us(h.get("us_per_step")),
-                "call": _us(h.get("us_per_call")),
-                "token": _us(h.get("us_per_token")),
-                "cpu": _cpu(h),
-                "cpu_n": "" if h.get("cpu_us_per_step") is None else _steps(h.get("n_cpu_steps")),
-            }
-            for h in hooks[:MAX_HOOKS]
-        ],
-        "others": max(0, len(hooks) - MAX_HOOKS),
-    }
+def _one(aggregate: Aggregate, entry: Attribution) -> AttributionTables:
+    share = None if entry.in_hooks_share is None else entry.in_hooks_share.interval
+    return AttributionTables(
+        label=aggregate.label_of(entry.config),
+        id=entry.config,
+        step=_us(entry.step_us),
+        plain_step=_us(entry.plain_step_us),
+        n=f"{entry.n_steps:,} and {entry.n_plain_steps:,}",
+        difference=_with_range(entry.difference_us),
+        why=[clean(sentence) for sentence in mechanism(aggregate, entry)],
+        share="" if share is None or not share.excludes_zero else hooks_words(share, "the difference"),
+        parts=[PartRow(p.label, _with_range(p), f"n {p.n:,}, {OF_ONE_LAUNCH}") for p in entry.parts],
+        hooks=[_hook(h) for h in entry.hooks[:MAX_HOOKS]],
+        others=max(0, len(entry.hooks) - MAX_HOOKS),
+    )
 
 
-def _cpu(hook: Mapping[str, Any]) -> str:
-    wall, cpu = wall_us(hook), cpu_us(hook)
-    return "–" if wall is None or cpu is None else ALL_OF_IT if is_all(wall, cpu) else _us(cpu)
+def _hook(hook: Hook) -> HookRow:
+    cpu = cpu_us(hook)
+    return HookRow(
+        hook=hook.hook,
+        calls=f"{hook.calls_per_step:.2f}",
+        us=_us(hook.us_per_step),
+        call=_us(hook.us_per_call),
+        token=_us(hook.us_per_token),
+        cpu="–" if cpu is None else ALL_OF_IT if is_all(hook.us_per_step, cpu) else _us(cpu),
+        cpu_n="" if cpu is None else f"n {hook.n_cpu_steps:,}",
+    )
 
 
-def _us(value: Any) -> str:
-    found = number(value)
-    return "?" if found is None else f"{found:,.3g}" if abs(found) < 100 else f"{found:,.0f}"
+def _us(value: float) -> str:
+    return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def _steps(value: Any) -> str:
-    """Those behind a number; aggregates of earlier versions do not say."""
-    found = number(value)
-    return "" if found is None else f"n {found:,.0f}"
-
-
-def _with_range(value: Mapping[str, Any]) -> str:
-    found = interval(value)
+def _with_range(value: QuantityOfKind) -> str:
+    found = value.interval
     if found is None:
         return "not available"
     # Each to the same decimal, since they add up.

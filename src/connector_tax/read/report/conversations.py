@@ -1,67 +1,64 @@
 """Phase C on the page: what a connector costs where turns share their past and the prefix cache is hit."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    all_cells,
-    in_order,
-    label_of,
-    number,
-    percentile,
-    rows,
-    usable,
-)
+from connector_tax.base.documents.aggregate import Aggregate, Cell, Latency, MeasuredCell, TaxRow
+from connector_tax.read.figures.questions import in_order
 from connector_tax.read.report.qualifiers import flagged
-from connector_tax.read.report.tax_text import LATENCY_METRICS, tax_text, tokens
-
-Text = dict[str, Any]
+from connector_tax.read.report.tax_text import LATENCY_METRICS, TaxText, tax_text, without_tax
 
 
-def conversations_view(aggregate: Aggregate) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class ConversationRow:
+    label: str
+    sessions: str
+    rate: str
+    n: str
+    hits: str
+    ttft: str
+    tpot: str
+    taxes: list[TaxText]
+
+
+def conversations_view(aggregate: Aggregate) -> list[ConversationRow]:
     """One row per configuration and session file, plain first; its own numbers, then its taxes."""
-    taxes = {
-        (row.get("config"), row.get("cell_id"), row.get("metric")): row
-        for row in rows(aggregate.get("taxes"))
-        if row.get("phase") == "c"
+    taxes: dict[tuple[str, str, str], TaxRow] = {
+        (tax.config, tax.cell_id, tax.metric): tax for tax in aggregate.taxes if tax.phase == "c"
     }
-    cells = in_order(aggregate, all_cells(aggregate, "c"), "cell_id")
+    cells = in_order(aggregate, (cell for cell in aggregate.cells if cell.phase == "c"))
     return [
-        {
-            "label": label_of(aggregate, str(cell.get("config"))),
-            "sessions": str(cell.get("cell_id")).partition("_")[2],
-            "rate": f"{number(cell.get('rate_per_s')) or 0:g}",
-            "n": tokens(cell.get("n_window")),
-            "hits": _share(cell),
-            "ttft": _ms(cell, "ttft_ms"),
-            "tpot": _ms(cell, "tpot_ms"),
-            "taxes": []
-            if cell.get("config") == "plain"
-            else [
-                _tax(aggregate, cell, taxes.get((cell.get("config"), cell.get("cell_id"), m)))
-                for m in LATENCY_METRICS
-            ],
-        }
-        for cell in cells
+        ConversationRow(
+            label=aggregate.label_of(cell.config),
+            sessions=cell.cell_id.partition("_")[2],
+            rate=f"{cell.rate_per_s:g}",
+            n=f"{cell.n_window:,}" if isinstance(cell, MeasuredCell) else "?",
+            hits=_share(cell),
+            ttft=_ms(cell, "ttft_ms"),
+            tpot=_ms(cell, "tpot_ms"),
+            taxes=[]
+            if cell.config == "plain"
+            else [_tax(aggregate, cell, taxes.get((cell.config, cell.cell_id, m))) for m in LATENCY_METRICS],
+        )
+        for cell in sorted(cells, key=lambda cell: cell.cell_id)
     ]
 
 
-def _tax(aggregate: Aggregate, cell: Mapping[str, Any], tax: Mapping[str, Any] | None) -> Text:
+def _tax(aggregate: Aggregate, cell: Cell, tax: TaxRow | None) -> TaxText:
     """A cell that was measured and does not count has no tax, for its own reasons."""
     if tax is not None:
         return tax_text(tax, flagged(aggregate, tax))
-    reasons = "; ".join(map(str, cell.get("reasons") or [])) or str(cell.get("verdict"))
-    return tax_text({"reason": "not measured" if usable(cell) else f"its cell does not count ({reasons})"})
+    if cell.usable:
+        return without_tax("not measured")
+    return without_tax(f"its cell does not count ({'; '.join(cell.reasons) or cell.verdict})")
 
 
-def _share(cell: Mapping[str, Any]) -> str:
-    share = number(cell.get("prefix_cache_hit_share"))
+def _share(cell: Cell) -> str:
+    share = cell.prefix_cache_hit_share if isinstance(cell, MeasuredCell) else None
     return "unknown" if share is None else f"{share:.0%}"
 
 
-def _ms(cell: Mapping[str, Any], quantity: str) -> str:
-    found = percentile(cell, quantity, "p90")
+def _ms(cell: Cell, latency: Latency) -> str:
+    found = cell.latency(latency).p90.interval if isinstance(cell, MeasuredCell) else None
     if found is None:
         return "–"
     ends = ["∞" if e is None else f"{e:,.4g}" for e in (found.low, found.high)]

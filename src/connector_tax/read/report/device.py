@@ -1,31 +1,33 @@
 """A virtual GPU in words: what the device was, what it therefore cannot show, and how well its clock kept the time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    all_cells,
-    configs,
-    mapping,
-    number,
-    strings,
-    usable,
-    virtual_gpu,
-    virtual_name,
-)
+from connector_tax.base.documents.aggregate import Aggregate, DeviceClock, VirtualGpu
+from connector_tax.read.figures.questions import virtual_name
 from connector_tax.read.figures.words import clean
 
-Text = dict[str, Any]
 NEVER_SHOWN = "kernels, memory traffic, transfers of KV between devices, what CUDA graphs really cost"
 COPIES = "Copies of KV between the device and its host are clocked by stand-ins where a connector makes them."
 STEP = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
 
 
+@dataclass(frozen=True, slots=True)
+class ClockRow:
+    label: str
+    cells: str
+    steps: str
+    lateness: str
+    late_share: str
+    busy: str
+    slack_p10: str
+    slack_p50: str
+
+
 def device_banner(aggregate: Aggregate) -> list[str]:
     """What must be known before any number of a virtual GPU is read; empty for every other campaign."""
-    gpu = virtual_gpu(aggregate)
+    gpu = aggregate.provenance.clock
     if gpu is None:
         return []
     lines = [
@@ -36,23 +38,20 @@ def device_banner(aggregate: Aggregate) -> list[str]:
     return [*lines, *_stand_ins(aggregate), *_kept_time(aggregate)]
 
 
-def _step(gpu: Mapping[str, Any]) -> str:
-    step = mapping(gpu.get("step"))
-    found = [number(step.get(name)) for name in STEP]
-    if any(v is None for v in found):
+def _step(gpu: VirtualGpu) -> str:
+    if any(name not in gpu.step for name in STEP):
         return ""
-    base, prefill, decode, context = found
+    base, prefill, decode, context = (gpu.step[name] for name in STEP)
     return (
         f": {base:,.0f} µs, {prefill:.4g} µs per prompt token, {decode:.4g} µs per decoding sequence and "
         f"{context:.4g} µs per token of context"
     )
 
 
-def _not_shown(gpu: Mapping[str, Any]) -> str:
-    host = mapping(gpu.get("host"))
+def _not_shown(gpu: VirtualGpu) -> str:
     before, each, after = (
-        number(host.get(k)) or 0.0
-        for k in ("before_launch_us", "before_launch_per_seq_us", "after_launch_us")
+        gpu.host.get(name, 0.0)
+        for name in ("before_launch_us", "before_launch_per_seq_us", "after_launch_us")
     )
     if before or each or after:
         said = (
@@ -66,11 +65,10 @@ def _not_shown(gpu: Mapping[str, Any]) -> str:
 def _stand_ins(aggregate: Aggregate) -> list[str]:
     """What was put in place of the device for each configuration, as the plugin inside its engines said it."""
     said = []
-    for config in configs(aggregate):
-        own = [mapping(c.get("health")) for c in all_cells(aggregate) if c.get("config") == config.id]
-        found = dict.fromkeys(words for health in own for words in strings(health.get("stand_ins")))
+    for config in aggregate.config_ids:
+        found = dict.fromkeys(words for cell in aggregate.measured(config=config) for words in cell.stand_ins)
         if found:
-            said.append(f"{clean(config.label)} ({'; '.join(clean(words) for words in found)})")
+            said.append(f"{clean(aggregate.label_of(config))} ({'; '.join(map(clean, found))})")
     if not said:
         return []
     return [
@@ -80,64 +78,48 @@ def _stand_ins(aggregate: Aggregate) -> list[str]:
 
 
 def _kept_time(aggregate: Aggregate) -> list[str]:
-    clocks = [c for cell in all_cells(aggregate) if usable(cell) and (c := clock_of(cell))]
-    late = [v for c in clocks if (v := number(c.get("late_share"))) is not None]
-    slack = [v for c in clocks if (v := number(mapping(c.get("slack_us")).get("p10"))) is not None]
-    if not late or not slack:
+    clocks = _clocks(aggregate)
+    if not clocks:
         return []
-    least = min(slack)
+    late, least = max(c.late_share for c in clocks), min(c.slack_us.p10 for c in clocks)
     host = (
         f"in nine of ten steps the host was done {least:,.0f} µs or more before the device, in the cell with the least"
         if least >= 0
         else f"in the cell with the least to spare, the device waited for the host in one step of ten, by {-least:,.0f} µs or more"
     )
     return [
-        f"In its {len(late)} usable cells the clock ran late by at most {max(late):.2%} of the device's time; {host}."
+        f"In its {len(clocks)} usable cells the clock ran late by at most {late:.2%} of the device's time; {host}."
     ]
 
 
-def clock_of(cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``device_clock`` of the cell's health; empty for cells with a device of their own."""
-    return mapping(mapping(cell.get("health")).get("device_clock"))
+def _clocks(aggregate: Aggregate, config: str | None = None) -> list[DeviceClock]:
+    """Of the usable cells; those with a device of their own have none."""
+    found = (cell.device_clock for cell in aggregate.measured(config=config))
+    return [clock for clock in found if clock is not None]
 
 
-def device_view(aggregate: Aggregate) -> list[Text]:
+def device_view(aggregate: Aggregate) -> list[ClockRow]:
     """One row per configuration with a clock: how late it was, how busy the device, and what the host had to spare."""
-    found = []
-    for config in configs(aggregate):
-        own = [
-            c
-            for cell in all_cells(aggregate)
-            if cell.get("config") == config.id and usable(cell) and (c := clock_of(cell))
-        ]
-        if own:
-            found.append(_row(config.label, own))
-    return found
+    return [
+        _row(aggregate.label_of(config), clocks)
+        for config in aggregate.config_ids
+        if (clocks := _clocks(aggregate, config))
+    ]
 
 
-def _row(label: str, clocks: list[Mapping[str, Any]]) -> Text:
-    def of(*path: str) -> list[float]:
-        values = []
-        for clock in clocks:
-            value: Any = clock
-            for key in path:
-                value = mapping(value).get(key)
-            if (told := number(value)) is not None:
-                values.append(told)
-        return values
-
-    late, busy = of("late_share"), of("device_busy_share")
-    return {
-        "label": clean(label),
-        "cells": str(len(clocks)),
-        "steps": f"{sum(of('steps')):,.0f}",
-        "lateness": _us(of("lateness_us", "p50"), median),
-        "late_share": f"{max(late):.2%}" if late else "–",
-        "busy": f"{min(busy):.0%} to {max(busy):.0%}" if busy else "–",
-        "slack_p10": _us(of("slack_us", "p10"), min),
-        "slack_p50": _us(of("slack_us", "p50"), median),
-    }
+def _row(label: str, clocks: Sequence[DeviceClock]) -> ClockRow:
+    busy = [c.device_busy_share for c in clocks]
+    return ClockRow(
+        label=clean(label),
+        cells=str(len(clocks)),
+        steps=f"{sum(c.steps for c in clocks):,}",
+        lateness=_us(median, (c.lateness_us.p50 for c in clocks)),
+        late_share=f"{max(c.late_share for c in clocks):.2%}",
+        busy=f"{min(busy):.0%} to {max(busy):.0%}",
+        slack_p10=_us(min, (c.slack_us.p10 for c in clocks)),
+        slack_p50=_us(median, (c.slack_us.p50 for c in clocks)),
+    )
 
 
-def _us(values: list[float], of: Any) -> str:
-    return f"{of(values):,.0f} µs" if values else "–"
+def _us(of: Callable[[Iterable[float]], float], values: Iterable[float]) -> str:
+    return f"{of(values):,.0f} µs"

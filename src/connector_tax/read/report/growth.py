@@ -1,21 +1,11 @@
 """Phase D on the page: what a connector's times grow by with cached blocks and with running requests."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
-    in_order,
-    interval,
-    label_of,
-    mapping,
-    number,
-    rows,
-)
+from connector_tax.base.documents.aggregate import Aggregate, Growth, GrowthCell, Interval, Quantity, Slope
+from connector_tax.read.figures.questions import in_order
 from connector_tax.read.figures.words import MINUS, clean, with_interval
-from connector_tax.read.report.tax_text import tokens
 
 QUANTITIES = {
     "build_meta_us": "build_connector_meta",
@@ -25,37 +15,61 @@ QUANTITIES = {
     "decode_step_us": "decoding step (control)",
     "decode_step_over_plain_us": "decoding step less plain's",
 }
-TAXES = ("ttft_p50", "tpot_p50")
 # Of a hook that takes the same in every step, what arithmetic leaves of its slope is nothing.
 LEAST_US = 0.01
-Text = dict[str, Any]
 
 
-def growth_view(aggregate: Aggregate) -> Text | None:
-    """A table of slopes, a table of cells and what they come to; None where Phase D was not measured."""
-    found = in_order(aggregate, rows(aggregate.get("growth")))
+@dataclass(frozen=True, slots=True)
+class SlopeRow:
+    label: str
+    quantity: str
+    numbers: tuple[str, str]
+    n: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    label: str
+    blocks: str
+    running: str
+    hooks: str
+    taxes: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthView:
+    """A table of slopes, a table of cells and what they come to."""
+
+    sentences: list[str]
+    slopes: list[SlopeRow]
+    cells: list[CellRow]
+
+
+def growth_view(aggregate: Aggregate) -> GrowthView | None:
+    """None where Phase D was not measured."""
+    found = in_order(aggregate, aggregate.growth)
     if not found:
         return None
-    return {
-        "sentences": [_sentence(aggregate, entry) for entry in found if entry.get("config") != "plain"],
-        "slopes": [_slope(aggregate, entry, s) for entry in found for s in rows(entry.get("slopes"))],
-        "cells": [_cell(aggregate, entry, c) for entry in found for c in rows(entry.get("cells"))],
-    }
+    return GrowthView(
+        sentences=[_sentence(aggregate, entry) for entry in found if entry.config != "plain"],
+        slopes=[_slope(aggregate.label_of(entry.config), s) for entry in found for s in entry.slopes],
+        cells=[_cell(aggregate.label_of(entry.config), c) for entry in found for c in entry.cells],
+    )
 
 
-def _sentence(aggregate: Aggregate, entry: Mapping[str, Any]) -> str:
+def _sentence(aggregate: Aggregate, entry: Growth) -> str:
     """What all hooks of one connector together come to."""
-    label = clean(label_of(aggregate, str(entry.get("config"))), 60)
-    total = next((s for s in rows(entry.get("slopes")) if s.get("quantity") == "connector_total_us"), {})
-    slope = interval(total.get("per_1000_cached_blocks"))
-    if slope is None or slope.low is None or slope.high is None:
+    label = clean(aggregate.label_of(entry.config), 60)
+    total = next((s for s in entry.slopes if s.quantity == "connector_total_us"), None)
+    slope = None if total is None else total.per_1000_cached_blocks.interval
+    if total is None or slope is None or slope.low is None or slope.high is None:
         return f"{label}: whether its hooks grow with what is cached is not known."
     if not slope.excludes_zero:
         most = _at_least(max(abs(slope.low), abs(slope.high), LEAST_US))
         return f"{label}: no growth of its hooks with what is cached was found; more than {most:g} µs per 1,000 blocks is excluded."
     word = "take longer" if slope.point > 0 else "take less"
-    ends = total.get("cached_blocks")
-    span = f", over {tokens(ends[0])} to {tokens(ends[1])} blocks" if isinstance(ends, list) else ""
+    ends = total.cached_blocks
+    span = "" if ends is None else f", over {ends[0]:,.0f} to {ends[1]:,.0f} blocks"
     return f"{label}: its hooks {word} the more is cached, by {_us(slope)} per 1,000 blocks and step{span}."
 
 
@@ -65,39 +79,34 @@ def _at_least(value: float) -> float:
     return math.ceil(round(value / step, 9)) * step
 
 
-def _slope(aggregate: Aggregate, entry: Mapping[str, Any], slope: Mapping[str, Any]) -> Text:
-    quantity = str(slope.get("quantity"))
-    return {
-        "label": label_of(aggregate, str(entry.get("config"))),
-        "quantity": QUANTITIES.get(quantity, quantity),
-        "numbers": [_number(slope.get(k)) for k in ("per_1000_cached_blocks", "per_running_request")],
-        "n": tokens(slope.get("n_cells")),
-    }
+def _slope(label: str, slope: Slope) -> SlopeRow:
+    numbers = _number(slope.per_1000_cached_blocks), _number(slope.per_running_request)
+    return SlopeRow(label, QUANTITIES[slope.quantity], numbers, f"{slope.n_cells:,}")
 
 
-def _cell(aggregate: Aggregate, entry: Mapping[str, Any], cell: Mapping[str, Any]) -> Text:
-    us, taxes = mapping(cell.get("medians_us")), mapping(cell.get("p50_taxes"))
-    blocks = number(cell.get("cached_blocks"))
-    return {
-        "label": label_of(aggregate, str(entry.get("config"))),
-        "blocks": "unknown" if blocks is None else f"{blocks:,.0f}",
-        "running": f"{number(cell.get('running')) or 0:g}",
-        "hooks": _median(us.get("connector_total_us")) if "connector_total_us" in us else "",
-        "taxes": [_ratio(taxes.get(name)) if taxes else "" for name in TAXES],
-    }
+def _cell(label: str, cell: GrowthCell) -> CellRow:
+    hooks = cell.medians_us.get("connector_total_us")
+    ttft, tpot = (cell.p50_taxes.get("ttft_p50"), cell.p50_taxes.get("tpot_p50"))
+    return CellRow(
+        label=label,
+        blocks="unknown" if cell.cached_blocks is None else f"{cell.cached_blocks:,.0f}",
+        running=f"{cell.running:g}",
+        hooks="" if hooks is None else _median(hooks),
+        taxes=(_ratio(ttft), _ratio(tpot)) if cell.p50_taxes else ("", ""),
+    )
 
 
-def _number(value: Any) -> str:
-    found = interval(value)
-    if found is None:
-        return f"not available: {mapping(value).get('reason') or 'not measured'}"
-    return _us(found)
+def _number(value: Quantity) -> str:
+    return _why_none(value) if value.interval is None else _us(value.interval)
 
 
-def _median(value: Any) -> str:
+def _median(value: Quantity) -> str:
     """Of a cell, with the steps behind it."""
-    text = _number(value)
-    return text if interval(value) is None else f"{text}, n {tokens(mapping(value).get('n'))}"
+    return _why_none(value) if value.interval is None else f"{_us(value.interval)}, n {value.n:,}"
+
+
+def _why_none(value: Quantity | None) -> str:
+    return f"not available: {(value and value.reason) or 'not measured'}"
 
 
 def _us(value: Interval) -> str:
@@ -117,9 +126,8 @@ def _digits(value: float) -> str:
     return text.replace("-", MINUS)
 
 
-def _ratio(value: Any) -> str:
+def _ratio(value: Quantity | None) -> str:
     """With the requests of the side that has fewer; of one launch, as the page says of all of them."""
-    found = interval(value)
-    if found is None:
-        return f"not available: {mapping(value).get('reason') or 'not measured'}"
-    return f"{with_interval(found)}, n {tokens(mapping(value).get('n'))}"
+    if value is None or value.interval is None:
+        return _why_none(value)
+    return f"{with_interval(value.interval)}, n {value.n:,}"

@@ -2,42 +2,35 @@
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from connector_tax.base.documents.aggregate import Aggregate, Interval
+from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    Interval,
+from connector_tax.read.figures.claims import told_apart, without_number
+from connector_tax.read.figures.questions import (
+    Tax,
+    blocks_of,
     confidence_words,
-    configs,
-    interval,
-    is_of_one_launch,
-    label_of,
-    launches_behind,
     main_taxes,
-    number,
-    reference_flags,
+    on_embedded_engine,
     reference_rate,
-    rows,
-    source_note,
-    told_apart,
-    virtual_gpu,
     why_absent,
-    why_not_phase_a,
-    without_number,
 )
 from connector_tax.read.figures.words import (
     MEASURED,
     clean,
     hold_together,
     interval_texts,
+    launches_behind,
     listing,
     rate,
     with_interval,
 )
 from connector_tax.read.report.qualifiers import flags_behind
+from connector_tax.read.report.questions import why_not_phase_a
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, holds, stands_in
 
 SUBJECT = "mooncake_both"
@@ -56,103 +49,144 @@ FLAGS = {
 }
 
 
-def headline(aggregate: Aggregate) -> dict[str, Any]:
-    """``sentence``, ``details`` and ``flags``; the subject is Mooncake (both), else see ``_largest``. Plain with a connector's settings is none."""
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What stands above everything else; ``flags`` qualify the reference rates."""
+
+    sentence: str
+    details: list[str]
+    flags: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The TTFT taxes at ref_safe, and whose the headline is about.
+
+    Attributes:
+        taxes, values: connector -> its tax, its number; none is empty.
+        lacking: connectors without a number -> why.
+    """
+
+    aggregate: Aggregate
+    subject: str
+    taxes: Mapping[str, Tax]
+    values: Mapping[str, Interval]
+    lacking: Mapping[str, str]
+
+    @property
+    def tax(self) -> Tax:
+        return self.taxes[self.subject]
+
+    @property
+    def where(self) -> str:
+        return _at(self.aggregate, "ref_safe")
+
+
+def headline(aggregate: Aggregate) -> Headline:
+    """The subject is Mooncake (both), else see ``_largest``. Plain with a connector's settings is none."""
+    rates = aggregate.reference_rates
+    flags = [] if rates is None else [FLAGS.get(flag, flag) for flag in rates.flags]
     found = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
-    taxes = {c: row for c, row in found.items() if is_connector(c)}
-    flags = [FLAGS.get(f, f) for f in reference_flags(aggregate)]
-    values = {c: v for c, row in taxes.items() if (v := interval(row)) is not None}
+    taxes = {c: tax for c, tax in found.items() if is_connector(c)}
+    values = {c: v for c, tax in taxes.items() if (v := tax.interval) is not None}
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     if not values:
-        return {
-            "sentence": hold_together(
-                f"No connector's tax on TTFT p90 could be measured at ref_safe ({_why_nobody(aggregate, lacking)})."
-            ),
-            "details": [],
-            "flags": flags,
-        }
+        why = _why_nobody(aggregate, lacking)
+        sentence = f"No connector's tax on TTFT p90 could be measured at ref_safe ({why})."
+        return Headline(hold_together(sentence), [], flags)
+    chosen = Chosen(aggregate, SUBJECT if SUBJECT in values else _largest(taxes), taxes, values, lacking)
+    details = (*_about_the_number(chosen), *_other_numbers(chosen), *_the_others(chosen))
+    return Headline(hold_together(_first(chosen)), [hold_together(d) for d in details], flags)
 
-    subject = SUBJECT if SUBJECT in values else _largest(taxes)
-    row, value = taxes[subject], values[subject]
-    at = reference_rate(aggregate, "ref_safe")
-    name = label_of(aggregate, subject)
-    where = "at ref_safe" + (f" ({rate(at)})" if at is not None else "")
-    sentence = (
-        f"{_sentence(name, where, row, value, confidence_words(aggregate))}{_unmeasured(aggregate, lacking)}"
+
+def _at(aggregate: Aggregate, reference: Reference) -> str:
+    """``at ref_safe (4 req/s)``."""
+    at = reference_rate(aggregate, reference)
+    return f"at {reference}" + (f" ({rate(at)})" if at else "")
+
+
+def _first(chosen: Chosen) -> str:
+    """The tax, on what engine, and who has none."""
+    aggregate, gpu = chosen.aggregate, chosen.aggregate.provenance.clock
+    device = ""
+    if on_embedded_engine(aggregate):
+        device = "On the embedded engine: "
+    elif gpu is not None:
+        device = f"On a virtual {clean(gpu.name or 'GPU', 96)}: "
+    return f"{device}{_sentence(chosen)}{_unmeasured(aggregate, chosen.lacking)}"
+
+
+def _about_the_number(chosen: Chosen) -> Iterator[str]:
+    """What is behind it, and what it holds beside the connector's cost."""
+    aggregate, tax = chosen.aggregate, chosen.tax
+    yield (
+        f"{_over_blocks(aggregate, tax)}{tax.n:,} requests with the connector, {tax.n_plain:,} without; "
+        f"{tax.input_tokens:,} prompt and {tax.output_tokens:,} output tokens."
     )
-    if source_note(aggregate).startswith("Embedded engine"):
-        sentence = f"On the embedded engine: {sentence}"
-    elif (gpu := virtual_gpu(aggregate)) is not None:
-        sentence = f"On a virtual {clean(str(gpu.get('name') or 'GPU'), 96)}: {sentence}"
-    details = [
-        _over_blocks(aggregate, row)
-        + f"{number(row.get('n')) or 0:,.0f} requests with the connector, {number(row.get('n_plain')) or 0:,.0f} without; "
-        f"{number(row.get('input_tokens')) or 0:,.0f} prompt and {number(row.get('output_tokens')) or 0:,.0f} output tokens."
-    ]
-    if (instead := stands_in(row)) and row.get("blocks") is None:
-        why = why_not_phase_a(aggregate, row) or "Phase A's has no number"
-        details.append(f"Measured {instead}, since {clean(why)}.")
-    if row.get("overloaded"):
-        details.append("Requests waited, with the connector or without, so the tax holds queueing as well.")
-    if held := holds(row):
-        details.append(f"The tax {clean(held)}.")
-    if flags_of_it := list(flags_behind(aggregate, row)):
-        details.append(
-            f"The cells behind it are flagged {listing(flags_of_it, len(flags_of_it))}; what that means stands below."
-        )
-    tpot_row = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(subject)
-    if (tpot := interval(tpot_row)) is not None:
-        details.append(f"TPOT p90: {with_interval(tpot)}{_kind(tpot_row or {})}.")
-    load_row = main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(subject)
-    load = interval(load_row)
-    load_rate = reference_rate(aggregate, "ref_load")
-    if load is not None and load_rate != at:
-        details.append(
-            f"TTFT p90 at ref_load{f' ({rate(load_rate)})' if load_rate else ''}: {with_interval(load)}{_kind(load_row or {})}."
-        )
+    if (instead := stands_in(tax)) and blocks_of(tax) is None:
+        why = why_not_phase_a(aggregate, tax) or "Phase A's has no number"
+        yield f"Measured {instead}, since {clean(why)}."
+    if tax.overloaded:
+        yield "Requests waited, with the connector or without, so the tax holds queueing as well."
+    if held := holds(tax):
+        yield f"The tax {clean(held)}."
+    if flags := list(flags_behind(aggregate, tax)):
+        yield f"The cells behind it are flagged {listing(flags, len(flags))}; what that means stands below."
+
+
+def _other_numbers(chosen: Chosen) -> Iterator[str]:
+    """TPOT, and the same latency under load."""
+    aggregate = chosen.aggregate
+    tpot = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(chosen.subject)
+    if tpot is not None and (value := tpot.interval) is not None:
+        yield f"TPOT p90: {with_interval(value)}{_kind(tpot)}."
+    load = main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(chosen.subject)
+    same = reference_rate(aggregate, "ref_load") == reference_rate(aggregate, "ref_safe")
+    if load is not None and (value := load.interval) is not None and not same:
+        yield f"TTFT p90 {_at(aggregate, 'ref_load')}: {with_interval(value)}{_kind(load)}."
+
+
+def _the_others(chosen: Chosen) -> Iterator[str]:
+    """What the other connectors have, and why the subject is not the usual one."""
+    aggregate, values, lacking = chosen.aggregate, chosen.values, chosen.lacking
     if len(values) + len(lacking) > 1:
-        behind = launches_behind([taxes[c] for c in values])
         claim = told_apart(aggregate, values, without=list(lacking))
-        details.append(f"TTFT p90 {where}: {claim}. {behind}")
-    if subject != SUBJECT:
-        details.append(f"{_why_this_one(taxes, subject)}; {why_absent(aggregate, SUBJECT)}.")
-    return {
-        "sentence": hold_together(sentence),
-        "details": [hold_together(d) for d in details],
-        "flags": flags,
-    }
+        behind = launches_behind([chosen.taxes[c] for c in values])
+        yield f"TTFT p90 {chosen.where}: {claim}. {behind}"
+    if chosen.subject != SUBJECT:
+        yield f"{_why_this_one(chosen.taxes, chosen.subject)}; {why_absent(aggregate, SUBJECT)}."
 
 
-def _sentence(name: str, where: str, row: Mapping[str, Any], value: Interval, confidence: str) -> str:
+def _sentence(chosen: Chosen) -> str:
     """What one tax says; of one with an open end, what the other end holds."""
-    estimate = f"{with_interval(value)} ({confidence} interval{_kind(row)})"
+    tax, value, where = chosen.tax, chosen.values[chosen.subject], chosen.where
+    name, confidence = chosen.aggregate.label_of(chosen.subject), confidence_words(chosen.aggregate)
+    estimate = f"{with_interval(value)} ({confidence} interval{_kind(tax)})"
     if value.told == NO_TAX_FOUND:
         return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {estimate}."
     if value.told == UNDETERMINED:
-        why = row.get("reason") or "an end of its interval is open"
         ends = "no bounds" if value.low is None and value.high is None else "an open end"
         return (
             f"{name}: whether it has a tax on TTFT p90 {where} is not known; the estimate is {estimate}. "
-            f"The interval has {ends} and does not exclude zero: {clean(str(why))}."
+            f"The interval has {ends} and does not exclude zero: {clean(tax.reason or 'an end of its interval is open')}."
         )
     if value.told == GAIN:
         return f"With {name} switched on TTFT p90 {where} is lower: {estimate}."
     amount, low, high = (text.lstrip("+") for text in interval_texts(value))
     if value.high is None:
-        why = row.get("reason") or "not known"
         return (
-            f"Merely switching on {name} costs at least {low} more TTFT p90 {where}, by its {confidence} interval{_kind(row)}. "
-            f"The estimate is {amount}; the upper end is open: {clean(str(why))}."
+            f"Merely switching on {name} costs at least {low} more TTFT p90 {where}, by its {confidence} interval{_kind(tax)}. "
+            f"The estimate is {amount}; the upper end is open: {clean(tax.reason or 'not known')}."
         )
     return (
         f"Merely switching on {name} costs {amount} more TTFT p90 {where}, {confidence} interval {low} to {high}"
-        f"{_kind(row)}."
+        f"{_kind(tax)}."
     )
 
 
 def _unmeasured(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
     """Connectors without a number that were not skipped, each with its reason: the sentence before would pass for the whole."""
-    wanted = {c.id for c in configs(aggregate) if c.status != "skipped"}
+    wanted = {c for c, state in aggregate.configs.items() if state.status != "skipped"}
     found = _by_reason(aggregate, {c: why for c, why in lacking.items() if c in wanted})
     return "".join(
         f" {listing(names, len(names))} {'has' if len(names) == 1 else 'have'} no number: {why}."
@@ -164,13 +198,13 @@ def _by_reason(aggregate: Aggregate, lacking: Mapping[str, str]) -> dict[str, li
     """Reason -> whose it is; of several it says no longer ``it``."""
     found: dict[str, list[str]] = {}
     for config, why in lacking.items():
-        found.setdefault(clean(why, 160), []).append(clean(label_of(aggregate, config), 40))
+        found.setdefault(clean(why, 160), []).append(clean(aggregate.label_of(config), 40))
     return {why if len(names) == 1 else re.sub("^it (was )?", "", why): names for why, names in found.items()}
 
 
 def _why_nobody(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
     """Without plain nobody has a tax; else each connector's reason."""
-    plain = next((c for c in configs(aggregate) if c.id == "plain"), None)
+    plain = aggregate.configs.get("plain")
     if plain is not None and plain.status not in MEASURED:
         return clean(why_absent(aggregate, "plain"))
     if not lacking:
@@ -180,31 +214,24 @@ def _why_nobody(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
     )
 
 
-def _largest(taxes: Mapping[str, Mapping[str, Any]]) -> str:
+def _largest(taxes: Mapping[str, Tax]) -> str:
     """The connector with the largest tax by the estimates that count: over blocks where somebody has those, and told apart from zero
     where one is.
     """
 
     def rank(config: str) -> tuple[bool, bool, float]:
-        row, value = taxes[config], interval(taxes[config])
-        point = -math.inf if value is None else value.point
-        return (
-            not is_of_one_launch(row.get("kind")),
-            value is not None and value.told == TAX,
-            point,
-        )
+        tax = taxes[config]
+        return not tax.of_one_launch, tax.told == TAX, -math.inf if tax.point is None else tax.point
 
     return max(taxes, key=rank)
 
 
-def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
+def _why_this_one(taxes: Mapping[str, Tax], subject: str) -> str:
     """What ``_largest`` went by."""
-    once = is_of_one_launch(taxes[subject].get("kind"))
-    among = "" if once or not any(is_of_one_launch(t.get("kind")) for t in taxes.values()) else " over blocks"
-    own = [v for t in taxes.values() if (once or not is_of_one_launch(t.get("kind"))) and (v := interval(t))]
-    value = interval(taxes[subject])
-    word = UNDETERMINED if value is None else value.told
-    alike = sum(v.told == word for v in own)
+    once, word = taxes[subject].of_one_launch, taxes[subject].told
+    among = "" if once or not any(t.of_one_launch for t in taxes.values()) else " over blocks"
+    own = [t for t in taxes.values() if once or not t.of_one_launch]
+    alike = sum(t.told == word for t in own)
     if word == TAX:
         largest = f"Of the connectors that have a tax{among} this one has the largest"
         return largest if alike > 1 else f"No other connector is found to have a tax{among}"
@@ -214,25 +241,25 @@ def _why_this_one(taxes: Mapping[str, Mapping[str, Any]], subject: str) -> str:
     return f"{none}, and of the estimates{among} this is the largest" if len(own) > 1 else none
 
 
-def _kind(row: Mapping[str, Any]) -> str:
+def _kind(tax: Tax) -> str:
     """What the interval holds."""
-    blocks = number(row.get("blocks"))
-    return f", {OF_ONE_LAUNCH}" if blocks is None else f", over {blocks:.0f} blocks of launches"
+    blocks = blocks_of(tax)
+    return f", {OF_ONE_LAUNCH}" if blocks is None else f", over {blocks} blocks of launches"
 
 
-def _over_blocks(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
+def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
     """How many blocks of launches, and Phase A's launch by itself beside them; nothing where one launch is all there is."""
-    blocks = number(tax.get("blocks"))
+    blocks = blocks_of(tax)
     if blocks is None:
         return ""
-    keys = ("config", "reference", "metric")
+    whose = (tax.config, tax.reference, tax.metric)
     one = next(
         (
-            v
-            for t in rows(aggregate.get("taxes"))
-            if t.get("headline") and all(t.get(k) == tax.get(k) for k in keys) and (v := interval(t))
+            value
+            for t in aggregate.taxes
+            if t.headline and (t.config, t.reference, t.metric) == whose and (value := t.interval)
         ),
         None,
     )
     beside = "" if one is None else f"; one launch: {with_interval(one)}"
-    return f"Over {blocks:.0f} blocks of launches{beside}. In all "
+    return f"Over {blocks} blocks of launches{beside}. In all "

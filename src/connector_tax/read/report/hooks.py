@@ -4,23 +4,14 @@ To read a thread's CPU clock takes up to a microsecond of CPU, which a short hoo
 wall time, and is called all of it there.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from connector_tax.read.figures.lookup import number
+from connector_tax.base.documents.aggregate import Hook
 
 ALL_OF_IT = "all of it"
 
 
-def wall_us(hook: Mapping[str, Any]) -> float | None:
-    """Of a step."""
-    return number(hook.get("us_per_step"))
-
-
-def cpu_us(hook: Mapping[str, Any]) -> float | None:
-    """Of a step; no more than ``wall_us``, None where either is not known."""
-    cpu, wall = number(hook.get("cpu_us_per_step")), wall_us(hook)
-    return None if cpu is None or wall is None else min(cpu, wall)
+def cpu_us(hook: Hook) -> float | None:
+    """Of a step; no more than its wall time, None where it is not known."""
+    return None if hook.cpu_us_per_step is None else min(hook.cpu_us_per_step, hook.us_per_step)
 
 
 def is_all(wall: float, cpu: float) -> bool:

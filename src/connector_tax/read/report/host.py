@@ -1,21 +1,20 @@
 """What the host did meanwhile, in words: over all cells, and whether it changed over the launches that drift is told from."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from connector_tax.read.figures.lookup import (
+from connector_tax.base.documents.aggregate import (
     Aggregate,
-    confidence_of,
-    interval,
-    mapping,
-    number,
-    rows,
-    usable,
+    Drift,
+    Gpu,
+    Host,
+    HostDrift,
+    HostSource,
+    Interval,
 )
 from connector_tax.read.figures.words import MINUS, listing, rate, with_interval
 
-Text = dict[str, Any]
 METRIC_WORDS = {"ttft_p90": "plain's TTFT p90", "tpot_p90": "plain's TPOT p90"}
 SOURCE_WORDS = {
     "steal_share": "CPU time stolen",
@@ -31,28 +30,45 @@ DIGITS = {"ratio": 2, "MHz": 0, "us": 0, "C": 1, "W": 1}
 NO_READINGS = "No sample says what the host did: these cells were rehearsed, or measured by a version that did not look."
 
 
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    name: str
+    mean: str
+    change: str
+    p: str
+    word: str
+    mood: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriftTable:
+    title: str
+    rows: list[DriftRow]
+    unknown: str
+
+
 def host_view(aggregate: Aggregate) -> list[str]:
     """A sentence per source over all usable cells; one sentence alone if nobody looked."""
-    cells = [c for c in rows(aggregate.get("cells")) if usable(c)]
-    hosts = [mapping(c.get("host")) for c in cells if c.get("host") is not None]
+    cells = list(aggregate.measured())
+    hosts = [cell.host for cell in cells if cell.host is not None]
     if not cells:
         return []
     if not hosts:
         return [NO_READINGS]
-    gpus = [mapping(h.get("gpu")) for h in hosts if h.get("gpu") is not None]
+    gpus = [host.gpu for host in hosts if host.gpu is not None]
     found = [] if len(hosts) == len(cells) else [f"{len(hosts)} of {len(cells)} cells say what the host did."]
     found.append(_cpu(hosts))
     found.append(_gpu(gpus) if gpus else "GPU: none that could be asked.")
     return found
 
 
-def _cpu(hosts: list[Mapping[str, Any]]) -> str:
-    steal, mhz = _numbers(hosts, "steal_share"), _numbers(hosts, "cpu_mhz_p50")
+def _cpu(hosts: Sequence[Host]) -> str:
+    steal, mhz = _known(h.steal_share for h in hosts), _known(h.cpu_mhz_p50 for h in hosts)
     stolen = (
         f"{_range(steal, 'ratio')} of CPU time stolen per cell" if steal else "what was stolen is not told"
     )
     clock = f"clocks of {_range(mhz, 'MHz')}" if mhz else "this kernel does not tell their clocks"
-    work = _numbers(hosts, "cpu_work_us_mean")
+    work = _known(h.cpu_work_us_mean for h in hosts)
     speed = (
         f" A fixed piece of work took {_range(work, 'us')} of CPU time (mean per cell): the host's share of a latency grows about alike."
         if work
@@ -61,73 +77,72 @@ def _cpu(hosts: list[Mapping[str, Any]]) -> str:
     return f"CPUs: {stolen}; {clock}.{speed}"
 
 
-def _gpu(gpus: list[Mapping[str, Any]]) -> str:
+def _gpu(gpus: Sequence[Gpu]) -> str:
     parts = [
         f"{name} {_range(values, unit)}"
-        for name, key, unit in (
-            ("SM clock", "sm_mhz_p50", "MHz"),
-            ("peak temperature", "temperature_c_max", "C"),
-            ("mean power", "power_w_mean", "W"),
+        for name, values, unit in (
+            ("SM clock", _known(g.sm_mhz_p50 for g in gpus), "MHz"),
+            ("peak temperature", _known(g.temperature_c_max for g in gpus), "C"),
+            ("mean power", _known(g.power_w_mean for g in gpus), "W"),
         )
-        if (values := _numbers(gpus, key))
+        if values
     ]
-    reasons = Counter(name for g in gpus for name in mapping(g.get("clock_reasons")))
+    reasons = Counter(name for g in gpus for name in g.clock_reasons or ())
     held = [f"{name} in {n} of {len(gpus)} cells" for name, n in reasons.most_common()]
     if held:
         parts.append(f"clocks held down by {listing(held, 6)}")
-    failed = [str(e) for g in gpus for e in g.get("errors") or []]
+    failed = [error for g in gpus for error in g.errors]
     if failed:
-        parts.append(f"readings failed in {sum(bool(g.get('errors')) for g in gpus)} cells ({failed[0]})")
+        parts.append(f"readings failed in {sum(bool(g.errors) for g in gpus)} cells ({failed[0]})")
     return f"GPU, per cell: {'; '.join(parts) or 'it tells nothing'}."
 
 
-def _numbers(found: list[Mapping[str, Any]], key: str) -> list[float]:
-    return [v for v in (number(f.get(key)) for f in found) if v is not None]
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [v for v in values if v is not None]
 
 
-def host_drift_view(aggregate: Aggregate) -> list[Text]:
+def host_drift_view(aggregate: Aggregate) -> list[DriftTable]:
     """One table per reference rate with blocks: drift of plain's percentiles, and of each source beside it."""
-    return [_table(aggregate, entry) for entry in rows(aggregate.get("host_drift"))]
+    return [_table(aggregate, entry) for entry in aggregate.host_drift]
 
 
-def _table(aggregate: Aggregate, entry: Mapping[str, Any]) -> Text:
-    sources, alpha = rows(entry.get("sources")), 1 - confidence_of(aggregate)
+def _table(aggregate: Aggregate, entry: HostDrift) -> DriftTable:
+    alpha = 1 - aggregate.provenance.confidence
     latencies = [
-        _row(METRIC_WORDS.get(str(e.get("metric")), ""), "", mapping(e.get("drift")), with_interval, alpha)
-        for e in rows(aggregate.get("repeats"))
-        if e.get("rate_per_s") == entry.get("rate_per_s") and e.get("drift") is not None
+        _row(METRIC_WORDS.get(e.metric, ""), "", e.drift, with_interval, alpha)
+        for e in aggregate.repeats
+        if e.rate_per_s == entry.rate_per_s and e.drift is not None
     ]
-    known = {str(s.get("source")) for s in sources}
+    known = {s.source for s in entry.sources}
     unknown = [word for source, word in SOURCE_WORDS.items() if source not in known]
-    return {
-        "title": f"The host over plain's {number(entry.get('n_launches')) or 0:.0f} launches at "
-        f"{entry.get('reference')}, {rate(number(entry.get('rate_per_s')) or 0.0)}",
-        "rows": latencies + [_source_row(s, alpha) for s in sources],
-        "unknown": f"Not told by this host: {listing(unknown, len(unknown))}." if unknown else "",
-    }
+    return DriftTable(
+        title=f"The host over plain's {entry.n_launches} launches at {entry.reference}, {rate(entry.rate_per_s)}",
+        rows=latencies + [_source_row(s, alpha) for s in entry.sources],
+        unknown=f"Not told by this host: {listing(unknown, len(unknown))}." if unknown else "",
+    )
 
 
-def _source_row(source: Mapping[str, Any], alpha: float) -> Text:
-    unit = str(source.get("unit"))
-    name = SOURCE_WORDS.get(str(source.get("source")), str(source.get("source")))
-    mean = number(source.get("mean"))
-    return _row(name, "–" if mean is None else _amount(mean, unit), source, lambda v: _change(v, unit), alpha)
+def _source_row(source: HostSource, alpha: float) -> DriftRow:
+    unit = source.unit
+    mean = _amount(source.mean, unit)
+    return _row(SOURCE_WORDS[source.source], mean, source, lambda v: _change(v, unit), alpha)
 
 
-def _row(name: str, mean: str, line: Mapping[str, Any], text: Callable[[Any], str], alpha: float) -> Text:
-    change, p_value = interval(line.get("change")), number(line.get("p_value"))
-    sure = p_value is not None and p_value < alpha
-    return {
-        "name": name,
-        "mean": mean,
-        "change": "–" if change is None else text(change),
-        "p": "–" if p_value is None else f"{p_value:.2g}",
-        "word": "changes" if sure else "no visible change",
-        "mood": "open" if sure else "none",
-    }
+def _row(
+    name: str, mean: str, line: Drift | HostSource, text: Callable[[Interval], str], alpha: float
+) -> DriftRow:
+    sure = line.p_value < alpha
+    return DriftRow(
+        name=name,
+        mean=mean,
+        change=text(line.change.interval),
+        p=f"{line.p_value:.2g}",
+        word="changes" if sure else "no visible change",
+        mood="open" if sure else "none",
+    )
 
 
-def _change(value: Any, unit: str) -> str:
+def _change(value: Interval, unit: str) -> str:
     """Of a share in percentage points; else in its own unit."""
     shown = "pp" if unit == "ratio" else UNITS[unit].strip()
     point, low, high = (_signed(v, unit) for v in (value.point, value.low, value.high))

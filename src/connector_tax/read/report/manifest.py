@@ -10,24 +10,27 @@ Paths inside commands are shortened: the project's folder to nothing, the home f
 import html
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import Receipt, read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument
-from connector_tax.base.documents.reading import as_json
+from connector_tax.base.documents.cell import CellDocument, RunConfig
+from connector_tax.base.documents.identity import EngineIdentity, Versions
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.reading import D, read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, sha256_of, write_text
+from connector_tax.base.files import sha256_of, write_text
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.cell import phase_label, phase_place
 from connector_tax.base.units import MOST_NS
-from connector_tax.read.figures.lookup import mapping, virtual_name
+from connector_tax.read.figures.questions import virtual_name
 from connector_tax.read.report.sections import begin_line, with_part
 
 NOT_KNOWN = "-"
@@ -104,7 +107,8 @@ def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
     """One row per run folder, by phase and, inside a phase, in the order the campaign ran it."""
-    preflight = _json(folder.preflight_status)
+    preflight = _readable(folder.preflight_status, PreflightStatus)
+    seen: Versions = {} if preflight is None else preflight.engine
     found = [(run, _position(document, run)) for run in folder.runs()]
     found.sort(
         key=lambda item: (
@@ -113,7 +117,7 @@ def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: P
             item[0].connector_id,
         )
     )
-    return [_row(run, position, preflight, project) for run, position in found]
+    return [_row(run, position, seen, project) for run, position in found]
 
 
 def _position(document: CampaignDocument, run: RunFolder) -> int | None:
@@ -121,11 +125,15 @@ def _position(document: CampaignDocument, run: RunFolder) -> int | None:
     return order.index(run.connector_id) + 1 if run.connector_id in order else None
 
 
-def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], project: Path) -> ManifestRow:
+def _row(run: RunFolder, position: int | None, seen: Versions, project: Path) -> ManifestRow:
+    """
+    Args:
+        seen: by preflight, of a run that does not say what it was launched with.
+    """
     receipt, fault = _receipt(run)
-    engine = _engine(run, receipt, preflight)
-    versions = mapping(engine.get("versions"))
-    emulated = bool(versions.get("emulator")) or engine.get("kind") == "emulator"
+    engine = _engine(run, receipt)
+    versions = seen if engine is None else engine.versions
+    emulated = bool(versions.get("emulator")) or (engine is not None and engine.kind == "emulator")
     return ManifestRow(
         date=run.path.parent.name[:10],
         phase=phase_label(run.phase),
@@ -151,13 +159,13 @@ def _row(run: RunFolder, position: int | None, preflight: Mapping[str, Any], pro
     )
 
 
-def _gpu(engine: Mapping[str, Any]) -> str:
+def _gpu(engine: EngineIdentity | None) -> str:
     """The cards, or what the clock of a virtual one went by."""
-    virtual = mapping(engine.get("virtual_gpu"))
-    if virtual:
-        return f"virtual {virtual_name(virtual)}"
-    gpu = engine.get("gpu")
-    return ("; ".join(map(str, gpu)) if gpu else "none") if isinstance(gpu, list) else NOT_KNOWN
+    if engine is None:
+        return NOT_KNOWN
+    if engine.virtual_gpu:
+        return f"virtual {virtual_name(engine.virtual_gpu)}"
+    return "; ".join(engine.gpu) or "none"
 
 
 def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
@@ -177,33 +185,26 @@ def _checksum(path: Path) -> str:
         return NOT_KNOWN
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    """Empty where there is no such object: the report names what is damaged, this page lists the rest."""
+def _readable(path: Path, kind: type[D]) -> D | None:
+    """None where it is missing or damaged: the report names what is damaged, this page lists the rest."""
     try:
-        return mapping(read_json(path))
+        return read_document(path, kind)
     except ArtifactError:
-        return {}
+        return None
 
 
-def _engine(run: RunFolder, receipt: Receipt | None, preflight: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The identity in the receipt; of a run that has none, in its config.json, else what preflight saw."""
-    if receipt is not None and receipt.engine:
-        return mapping(as_json(receipt.engine))
-    if run.config.is_file():
-        return mapping(_json(run.config).get("engine"))
-    return mapping(preflight.get("engine"))
+def _engine(run: RunFolder, receipt: Receipt | None) -> EngineIdentity | None:
+    """In the receipt; of a run that has none, in its config.json."""
+    if receipt is not None and receipt.engine is not None:
+        return receipt.engine
+    config = _readable(run.config, RunConfig)
+    return None if config is None else config.engine
 
 
 def _started(run: RunFolder) -> str | None:
     """UTC of the first request that any finished cell of this run was meant to send."""
-    starts = []
-    for cell in run.finished_cells():
-        document = _json(cell.cell_json)
-        clock, window = mapping(document.get("clock")), mapping(document.get("window"))
-        try:
-            starts.append(int(clock["utc_ns"]) + int(window["t0_ns"]) - int(clock["monotonic_ns"]))
-        except (KeyError, TypeError, ValueError):
-            continue  # a cell without a clock pair has no wall time; another one may
+    cells = [_readable(cell.cell_json, CellDocument) for cell in run.finished_cells()]
+    starts = [c.clock.utc_ns + c.window.t0_ns - c.clock.monotonic_ns for c in cells if c is not None]
     starts = [t_ns for t_ns in starts if 0 <= t_ns < MOST_NS]
     return f"{datetime.fromtimestamp(min(starts) // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}" if starts else None
 
@@ -234,7 +235,7 @@ def _relative(path: Path, project: Path) -> str:
     return str(path.relative_to(project)) if path.is_relative_to(project) else path.name
 
 
-def _known(value: Any) -> str:
+def _known(value: Fact) -> str:
     return str(value) if value else NOT_KNOWN
 
 

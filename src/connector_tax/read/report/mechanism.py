@@ -1,36 +1,23 @@
 """Why a connector's steps take longer, in sentences: its hooks on and off the CPU, its threads, and what only this host shows."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    mapping,
-    number,
-    reference_rate,
-    rows,
-    valid_cells,
-)
-from connector_tax.read.report.device import clock_of
-from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all, wall_us
+from connector_tax.base.documents.aggregate import Aggregate, Attribution
+from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all
+from connector_tax.read.report.questions import loaded_cells
 
 PLAIN = "plain"
 # A difference of lateness below it is the host's mood.
 LATE_POINTS = 0.005
 
 
-def mechanism(aggregate: Aggregate, entry: Mapping[str, Any]) -> list[str]:
+def mechanism(aggregate: Aggregate, entry: Attribution) -> list[str]:
     """Of one entry of ``attribution``; empty where nothing can be said."""
-    config = str(entry.get("config"))
-    return [*_hooks(entry), *_threads(aggregate, config), *_clock(aggregate, config)]
+    return [*_hooks(entry), *_threads(aggregate, entry.config), *_clock(aggregate, entry.config)]
 
 
-def _hooks(entry: Mapping[str, Any]) -> Iterator[str]:
-    hooks = [
-        (str(h.get("hook")), wall, cpu_us(h))
-        for h in rows(entry.get("hooks"))
-        if (wall := wall_us(h)) is not None
-    ]
+def _hooks(entry: Attribution) -> Iterator[str]:
+    hooks = [(h.hook, h.us_per_step, cpu_us(h)) for h in entry.hooks]
     known_us = [cpu for _, _, cpu in hooks if cpu is not None]
     if not known_us:
         return
@@ -61,12 +48,10 @@ def _threads(aggregate: Aggregate, config: str) -> Iterator[str]:
 
 
 def _spinning(aggregate: Aggregate, config: str) -> dict[tuple[str, str], float]:
-    at = reference_rate(aggregate, "ref_safe")
     return {
-        (str(s.get("process")), str(s.get("thread"))): number(s.get("share")) or 0.0
-        for cell in valid_cells(aggregate, "a", config)
-        if number(cell.get("rate_per_s")) == at
-        for s in rows(mapping(cell.get("cpu")).get("spinning"))
+        (s.process, s.thread): s.share
+        for cell in loaded_cells(aggregate, config)
+        for s in cell.cpu_use.spinning
     }
 
 
@@ -83,6 +68,5 @@ def _clock(aggregate: Aggregate, config: str) -> Iterator[str]:
 
 def _late(aggregate: Aggregate, config: str) -> float | None:
     """Of the cell whose steps these are: Phase A's at ref_safe."""
-    at = reference_rate(aggregate, "ref_safe")
-    cells = [c for c in valid_cells(aggregate, "a", config) if number(c.get("rate_per_s")) == at]
-    return next((late for c in cells if (late := number(clock_of(c).get("late_share"))) is not None), None)
+    clocks = (cell.device_clock for cell in loaded_cells(aggregate, config))
+    return next((clock.late_share for clock in clocks if clock is not None), None)

@@ -1,26 +1,12 @@
 """What recording costs, as a table: the effect, and each tax with the recorder and without it."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
+from connector_tax.base.documents.aggregate import Aggregate, Quantity
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    all_cells,
-    configs,
-    in_order,
-    interval,
-    is_recorded,
-    label_of,
-    mapping,
-    number,
-    rows,
-    usable,
-    why_absent,
-)
+from connector_tax.read.figures.questions import in_order, why_absent
 from connector_tax.read.figures.words import with_interval
 
-Text = dict[str, Any]
 METRIC_WORDS = {
     "ttft_p50": "TTFT p50",
     "tpot_p50": "TPOT p50",
@@ -29,47 +15,66 @@ METRIC_WORDS = {
 }
 
 
-def observer_view(aggregate: Aggregate) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class Number:
+    """``n``: the requests behind it."""
+
+    text: str
+    n: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverRow:
+    """``numbers``: the effect, the tax with the recorder and without it."""
+
+    label: str
+    metric: str
+    numbers: tuple[Number, Number, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverView:
+    """``lost``: of each configuration without a row, why."""
+
+    rows: list[ObserverRow]
+    lost: list[str]
+
+
+def observer_view(aggregate: Aggregate) -> ObserverView:
     """One row per configuration and latency, plain first."""
-    return [
-        {
-            "label": label_of(aggregate, str(row.get("config"))),
-            "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
-            "numbers": [_number(row.get(k)) for k in ("effect", "tax", "tax_unrecorded")],
-        }
-        for row in in_order(aggregate, rows(aggregate.get("observer_effect")))
+    found = [
+        ObserverRow(
+            aggregate.label_of(row.config),
+            METRIC_WORDS[row.metric],
+            (_number(row.effect), _number(row.tax), _number(row.tax_unrecorded)),
+        )
+        for row in in_order(aggregate, aggregate.observer_effect)
     ]
+    return ObserverView(found, _lost(aggregate))
 
 
-def observer_lost(aggregate: Aggregate) -> list[str]:
-    """Of each configuration without a row, why; nothing in a campaign without unrecorded cells."""
-    pairs = [c for c in all_cells(aggregate) if not is_recorded(c)]
-    shown = {str(row.get("config")) for row in rows(aggregate.get("observer_effect"))}
-    lacking = [
-        c.id for c in configs(aggregate) if c.id not in shown and (c.id == "plain" or is_connector(c.id))
-    ]
-    return [_why_lost(aggregate, c, [p for p in pairs if p.get("config") == c]) for c in lacking if pairs]
+def _lost(aggregate: Aggregate) -> list[str]:
+    """Nothing in a campaign without unrecorded cells."""
+    if all(cell.recorded for cell in aggregate.cells):
+        return []
+    shown = {row.config for row in aggregate.observer_effect}
+    asked = (c for c in aggregate.config_ids if c == "plain" or is_connector(c))
+    return [_why_lost(aggregate, config) for config in asked if config not in shown]
 
 
-def _why_lost(aggregate: Aggregate, config: str, unrecorded: list[Mapping[str, Any]]) -> str:
+def _why_lost(aggregate: Aggregate, config: str) -> str:
     """``NIXL (both): r4_256x16_unrecorded, its file is missing``."""
-    ids = {str(c.get("cell_id")).removesuffix("_unrecorded") for c in unrecorded}
+    own = [cell for cell in aggregate.cells if cell.config == config]
+    ids = {cell.cell_id.removesuffix("_unrecorded") for cell in own if not cell.recorded}
     lost = [
-        c
-        for c in all_cells(aggregate, "b")
-        if c.get("config") == config
-        and str(c.get("cell_id")).removesuffix("_unrecorded") in ids
-        and not usable(c)
+        f"{cell.cell_id}, {'; '.join(cell.reasons) or 'not usable'}"
+        for cell in own
+        if cell.phase == "b" and cell.cell_id.removesuffix("_unrecorded") in ids and not cell.usable
     ]
-    told = [
-        f"{c.get('cell_id')}, {'; '.join(map(str, c.get('reasons') or [])) or 'not usable'}" for c in lost
-    ]
-    return f"{label_of(aggregate, config)}: {'; '.join(told) or why_absent(aggregate, config)}"
+    return f"{aggregate.label_of(config)}: {'; '.join(lost) or why_absent(aggregate, config)}"
 
 
-def _number(value: Any) -> Text:
-    """``text`` and ``n``, the requests behind it."""
-    found = interval(value)
-    if found is None:
-        return {"text": "–", "n": ""}
-    return {"text": with_interval(found), "n": f"n {number(mapping(value).get('n')) or 0:,.0f}"}
+def _number(value: Quantity | None) -> Number:
+    if value is None or value.interval is None:
+        return Number("–", "")
+    return Number(with_interval(value.interval), f"n {value.n:,}")

@@ -1,115 +1,122 @@
 """What a tax is made of, and which engine settings a connector changes, as tables."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from connector_tax.base.records.cell import is_phase
+from connector_tax.base.documents.aggregate import Aggregate, Decomposition, QuantityOfKind, TwoParts
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    configs,
-    in_order,
-    interval,
-    label_of,
-    main_taxes,
-    mapping,
-    rows,
-)
+from connector_tax.read.figures.questions import blocks_of, in_order, main_taxes
 from connector_tax.read.figures.words import MEASURED, clean, with_interval
-from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, phase_name, tokens
+from connector_tax.read.report.tax_text import phase_name
 
-Text = dict[str, Any]
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90", "step_p50_us": "median step"}
-PARTS = ("total", "flags", "framework", "implementation")
 
 
-def decomposition_view(aggregate: Aggregate) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class PartText:
+    """``range``: the interval, or why there is no number."""
+
+    text: str
+    range: str
+    n: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsRow:
+    """``kind``: of the tax; empty where it has no number, and where each part says its own."""
+
+    label: str
+    metric: str
+    kind: str
+    parts: list[PartText]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRow:
+    """``nothing``: what stands there where nothing was changed."""
+
+    config: str
+    label: str
+    changes: list[str]
+    nothing: str
+
+
+def decomposition_view(aggregate: Aggregate) -> list[PartsRow]:
     """One row per connector and latency, in the campaign's order."""
-    return [
-        {
-            "label": label_of(aggregate, str(row.get("config"))),
-            "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
-            "kind": (kind := _kind_of(row)),
-            "parts": [_part_of(kind, mapping(row.get(part))) for part in PARTS],
-        }
-        for row in in_order(aggregate, rows(aggregate.get("decomposition")))
-    ]
+    return [_decomposed(aggregate, row) for row in in_order(aggregate, aggregate.decomposition)]
 
 
-def _kind_of(row: Mapping[str, Any]) -> str:
-    """Nothing where the tax has no number."""
-    return "" if interval(row.get("total")) is None else str(row.get("kind") or OF_ONE_LAUNCH)
+def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
+    kind = row.kind if row.total.known else ""
+    parts = (row.total, row.flags, row.framework, row.implementation)
+    return PartsRow(
+        aggregate.label_of(row.config),
+        METRIC_WORDS[row.metric],
+        kind,
+        [_part_of(kind, part) for part in parts],
+    )
 
 
-def _part_of(whole: str, part: Mapping[str, Any]) -> Text:
+def _part_of(whole: str, part: QuantityOfKind) -> PartText:
     """One of another kind than ``whole``, the tax, says so."""
-    found, kind = _part(part), part.get("kind")
-    if interval(part) is not None and kind not in (None, whole):
-        found["range"] = f"{found['range']}, {clean(str(kind))}"
-    return found
+    other = "" if part.kind in (None, whole) else f", {clean(part.kind)}"
+    return _part(part, beside=other if part.known else "")
 
 
-def _part(value: Any, unit: str = "ratio") -> Text:
-    found = interval(value)
+def _part(part: QuantityOfKind, unit: str = "ratio", *, beside: str = "", n: str = "") -> PartText:
+    found = part.interval
     if found is None:
-        return {"text": "not available", "range": str(value.get("reason") or "")}
+        return PartText("not available", part.reason or "", n)
     head, _, rest = with_interval(found, unit).partition(" [")
-    return {"text": head, "range": f"[{rest}" if rest else ""}
+    return PartText(head, (f"[{rest}" if rest else "") + beside, n)
 
 
-def two_parts_view(aggregate: Aggregate) -> list[Text]:
+def two_parts_view(aggregate: Aggregate) -> list[PartsRow]:
     """One row per connector and metric: its tax, the no-op connector's, and the rest."""
-    return [
-        {
-            "label": label_of(aggregate, str(row.get("config"))),
-            "metric": METRIC_WORDS.get(str(row.get("metric")), str(row.get("metric"))),
-            "parts": [
-                _part(found := mapping(row.get(part)), str(row.get("unit")))
-                | {
-                    "n": f"n {tokens(found.get('n'))}, {kind}{launch}"
-                    if (kind := found.get("kind")) is not None
-                    else ""
-                }
-                for part, launch in _launches(aggregate, row).items()
-            ],
-        }
-        for row in in_order(aggregate, rows(aggregate.get("two_parts")))
-    ]
+    return [_halved(aggregate, row) for row in in_order(aggregate, aggregate.two_parts)]
 
 
-def _launches(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+def _halved(aggregate: Aggregate, row: TwoParts) -> PartsRow:
+    parts = zip((row.total, row.framework, row.rest), _launches(aggregate, row), strict=True)
+    return PartsRow(
+        aggregate.label_of(row.config),
+        METRIC_WORDS[row.metric],
+        "",
+        [
+            _part(part, row.unit, n="" if part.kind is None else f"n {part.n:,}, {part.kind}{launch}")
+            for part, launch in parts
+        ],
+    )
+
+
+def _launches(aggregate: Aggregate, row: TwoParts) -> tuple[str, str, str]:
     """By which phase's launch each of the parts is, where one of the two taxes is not by Phase A's."""
-    of_metric = main_taxes(aggregate, metric=str(row.get("metric")), reference="ref_safe")
-    whole, noop = (mapping(of_metric.get(c)) for c in (str(row.get("config")), "noop_connector"))
-    phases = [None if t.get("blocks") is not None else t.get("phase") for t in (whole, noop)]
-    own, other = (f"phase {phase_name(p)}'s" if is_phase(p) else "" for p in map(str, phases))
-    if set(phases) <= {"a", None}:
-        return dict.fromkeys(("total", "framework", "rest"), "")
+    of_metric = main_taxes(aggregate, metric=row.metric, reference="ref_safe")
+    taxes = (of_metric.get(row.config), of_metric.get("noop_connector"))
+    phases = [None if tax is None or blocks_of(tax) is not None else tax.phase for tax in taxes]
+    if not set(phases) - {"a", None}:
+        return "", "", ""
+    own, other = ("" if phase is None else f"phase {phase_name(phase)}'s" for phase in phases)
     rest = f" each, {own} less {other}" if own != other else f", by {own} launch"
-    return {
-        part: f", by {of} launch" if of else "" for part, of in (("total", own), ("framework", other))
-    } | {"rest": rest}
+    return f", by {own} launch" if own else "", f", by {other} launch" if other else "", rest
 
 
-def settings_view(aggregate: Aggregate) -> list[Mapping[str, Any]]:
+def settings_view(aggregate: Aggregate) -> list[SettingsRow]:
     """One row per configuration: what it changed against plain, that it changed nothing, or that its settings were not seen.
 
     Nothing where nobody's were.
     """
-    seen = mapping(aggregate.get("engine_diff"))
+    seen = aggregate.engine_diff
     if all(changes is None for config, changes in seen.items() if config != "plain"):
         return []
-    wanted = [c.id for c in configs(aggregate) if is_connector(c.id) and c.status in MEASURED]
+    wanted = [c for c in aggregate.config_ids if is_connector(c) and aggregate.configs[c].status in MEASURED]
     found = []
     for config in dict.fromkeys((*seen, *wanted)):
         changes = seen.get(config)
         words = [
-            f"{name.removeprefix('log.')}: {mapping(change).get('plain')} → {mapping(change).get('own')}"
-            for name, change in mapping(changes).items()
+            f"{name.removeprefix('log.')}: {change['plain']} → {change['own']}"
+            for name, change in (changes or {}).items()
         ]
         if config != "plain":
             nothing = "not known" if changes is None else "none"
-            found.append(
-                {"label": label_of(aggregate, config), "config": config, "changes": words, "nothing": nothing}
-            )
+            found.append(SettingsRow(config, aggregate.label_of(config), words, nothing))
     return in_order(aggregate, found)

@@ -1,6 +1,6 @@
 """The standing of the numbers that H1 and H2 are held against; docs/prior.md has the sources."""
 
-from connector_tax.read.figures.lookup import Aggregate, rows
+from connector_tax.base.documents.aggregate import Aggregate
 
 ABOUT_PRIOR = ("H1", "H2")
 SENTENCES = (
@@ -13,5 +13,5 @@ SENTENCES = (
 
 def prior_sentences(aggregate: Aggregate) -> list[str]:
     """For beside the verdicts; none where neither H1 nor H2 was judged."""
-    judged = {str(h.get("id")) for h in rows(aggregate.get("hypotheses"))}
-    return list(SENTENCES) if judged & set(ABOUT_PRIOR) else []
+    judged = {h.id for h in aggregate.hypotheses}
+    return list(SENTENCES) if judged.intersection(ABOUT_PRIOR) else []

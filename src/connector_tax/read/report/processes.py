@@ -1,67 +1,62 @@
 """What each engine process takes of the host, as a table: idle, and loaded at ref_safe."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    configs,
-    label_of,
-    mapping,
-    number,
-    reference_rate,
-    rows,
-    valid_cells,
-)
-
-Text = dict[str, Any]
+from connector_tax.base.documents.aggregate import Aggregate, CpuUse
+from connector_tax.read.report.questions import loaded_cells
 
 
-def processes_view(aggregate: Aggregate) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Of one process, or of all."""
+
+    process: str
+    idle: str
+    loaded: str
+    rss: str
+    spinning: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    label: str
+    rows: list[Line]
+
+
+def processes_view(aggregate: Aggregate) -> list[Processes]:
     """One entry per configuration with a Phase A cell at ref_safe, plain first; each with one row per process."""
-    at = reference_rate(aggregate, "ref_safe")
-    found = []
-    for config in configs(aggregate):
-        for cell in valid_cells(aggregate, "a", config.id):
-            if number(cell.get("rate_per_s")) == at and (lines := _lines(mapping(cell.get("cpu")))):
-                found.append({"label": label_of(aggregate, config.id), "rows": lines})
-    return found
+    return [
+        Processes(aggregate.label_of(config), lines)
+        for config in aggregate.config_ids
+        for cell in loaded_cells(aggregate, config)
+        if (lines := _lines(cell.cpu_use))
+    ]
 
 
-def _lines(cpu: Mapping[str, Any]) -> list[Text]:
-    loaded, idle, rss = (mapping(cpu.get(k)) for k in ("loaded_s", "idle_share", "rss_mib"))
-    elapsed_s = number(cpu.get("elapsed_s"))
-    names = sorted({*loaded, *idle, *rss})
-    shares = {n: s / elapsed_s for n in names if elapsed_s and (s := number(loaded.get(n))) is not None}
+def _lines(cpu: CpuUse) -> list[Line]:
+    names = sorted({*cpu.loaded_s, *cpu.idle_share, *cpu.rss_mib})
+    shares = {name: s / cpu.elapsed_s for name, s in cpu.loaded_s.items() if cpu.elapsed_s}
     lines = [
-        {
-            "process": name,
-            "idle": _cores(number(idle.get(name))),
-            "loaded": _cores(shares.get(name)),
-            "rss": _mib(number(rss.get(name))),
-            "spinning": [
-                f"{s.get('thread')} ({number(s.get('share')) or 0:.0%} of a core)"
-                for s in rows(cpu.get("spinning"))
-                if s.get("process") == name
-            ],
-        }
+        Line(
+            name,
+            _cores(cpu.idle_share.get(name)),
+            _cores(shares.get(name)),
+            _mib(cpu.rss_mib.get(name)),
+            tuple(f"{s.thread} ({s.share:.0%} of a core)" for s in cpu.spinning if s.process == name),
+        )
         for name in names
     ]
     if len(names) > 1:
-        total = {
-            "process": "all",
-            "idle": _cores(_sum(idle)),
-            "loaded": _cores(sum(shares.values()) if shares else None),
-            "rss": _mib(_sum(rss)),
-            "spinning": [],
-        }
-        lines.append(total)
+        in_order = {name: shares[name] for name in names if name in shares}
+        lines.append(
+            Line("all", _cores(_sum(cpu.idle_share)), _cores(_sum(in_order)), _mib(_sum(cpu.rss_mib)))
+        )
     return lines
 
 
-def _sum(values: Mapping[str, Any]) -> float | None:
-    known = [v for v in map(number, values.values()) if v is not None]
-    return sum(known) if known else None
+def _sum(values: Mapping[str, float]) -> float | None:
+    return sum(values.values()) if values else None
 
 
 def _cores(value: float | None) -> str:

@@ -1,20 +1,12 @@
 """What qualifies the numbers on the page: flags of cells, and whether the engine still computed the same."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from connector_tax.base.documents.aggregate import Aggregate, Cell, MeasuredCell, Outputs
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    all_cells,
-    in_order,
-    label_of,
-    mapping,
-    number,
-    rows,
-    usable,
-)
+from connector_tax.read.figures.questions import Tax, blocks_of, in_order
 from connector_tax.read.figures.words import listing, rate
 
 PHASE_NAMES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
@@ -40,57 +32,70 @@ FLAG_MEANINGS = {
     "metrics_unreadable": "the engine lived and did not answer for its counters before or after the cell, though asked three times",
     "cache_below_level": "the prefix cache held less than the level asked for: it is smaller, or priming failed (cell.json, cache)",
 }
-Text = dict[str, Any]
 
 
-def flags_view(aggregate: Aggregate) -> list[Text]:
+@dataclass(frozen=True, slots=True)
+class FlagRow:
+    name: str
+    count: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsRow:
+    label: str
+    phase: str
+    same: str
+    first: str
+    verdict: str
+    mood: str
+
+
+def flags_view(aggregate: Aggregate) -> list[FlagRow]:
     """What qualifies cells, most frequent first, and how many of them."""
-    cells = list(all_cells(aggregate))
-    counts = _counts(aggregate)
     return [
-        {"name": flag, "count": f"{n} of {len(cells)}", "meaning": FLAG_MEANINGS.get(flag, "")}
-        for flag, n in counts.most_common()
+        FlagRow(flag, f"{n} of {len(aggregate.cells)}", FLAG_MEANINGS.get(flag, ""))
+        for flag, n in _counts(aggregate).most_common()
     ]
 
 
-def flags_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> dict[str, set[str]]:
+def flags_behind(aggregate: Aggregate, tax: Tax) -> dict[str, set[str]]:
     """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
     found: dict[str, set[str]] = {}
     for side, cell in _cells_behind(aggregate, tax):
-        for flag in cell.get("flags") or []:
-            found.setdefault(str(flag), set()).add(side)
+        for flag in cell.flags:
+            found.setdefault(flag, set()).add(side)
     return dict(sorted(found.items()))
 
 
-def _cells_behind(aggregate: Aggregate, tax: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _cells_behind(aggregate: Aggregate, tax: Tax) -> Iterator[tuple[str, MeasuredCell]]:
     """(``plain`` or ``own``, cell): the usable ones of its launch, or of the blocks that it is a mean over.
 
     Plain's second launches are in blocks alone.
     """
-    over_blocks = tax.get("blocks") is not None
-    phases = _own_blocks(aggregate, tax) if over_blocks else {tax.get("phase")}
-    sides = {"plain": "plain", tax.get("config"): "own"} | ({PLAIN_AGAIN: "plain"} if over_blocks else {})
-    for cell in all_cells(aggregate):
-        behind = cell.get("phase") in phases and cell.get("cell_id") == tax.get("cell_id") and usable(cell)
-        if behind and cell.get("config") in sides:
-            yield sides[cell.get("config")], cell
+    over_blocks = blocks_of(tax) is not None
+    phases = _own_blocks(aggregate, tax) if over_blocks else {tax.phase}
+    sides = {"plain": "plain", tax.config: "own"} | ({PLAIN_AGAIN: "plain"} if over_blocks else {})
+    for cell in aggregate.measured():
+        if cell.phase in phases and cell.cell_id == tax.cell_id and cell.config in sides:
+            yield sides[cell.config], cell
 
 
-def _own_blocks(aggregate: Aggregate, tax: Mapping[str, Any]) -> set[Any]:
+def _own_blocks(aggregate: Aggregate, tax: Tax) -> set[str]:
     """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of blocks."""
     entries = (
-        mapping(row.get("by_block"))
-        for entry in rows(aggregate.get("repeats"))
-        if all(entry.get(k) == tax.get(k) for k in ("rate_per_s", "metric"))
-        for row in rows(entry.get("taxes"))
-        if row.get("config") == tax.get("config")
+        set(row.by_block)
+        for entry in aggregate.repeats
+        if (entry.rate_per_s, entry.metric) == (tax.rate_per_s, tax.metric)
+        for row in entry.taxes
+        if row.config == tax.config
     )
-    return set(next(entries, {}))
+    return next(entries, set())
 
 
-def flagged(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
+def flagged(aggregate: Aggregate, tax: Tax) -> str:
     """``flagged client_limited (plain's)``; of flags that every cell carries the table of flags tells."""
-    usual = {f for f, n in _counts(aggregate).items() if n == len(all_cells(aggregate))}
+    usual = {f for f, n in _counts(aggregate).items() if n == len(aggregate.cells)}
     whose = {"plain": " (plain's)", "own": " (its own)"}
     named = [
         flag + (whose[next(iter(sides))] if len(sides) == 1 else "")
@@ -101,23 +106,23 @@ def flagged(aggregate: Aggregate, tax: Mapping[str, Any]) -> str:
 
 
 def _counts(aggregate: Aggregate) -> Counter[str]:
-    return Counter(flag for cell in all_cells(aggregate) for flag in cell.get("flags") or [])
+    return Counter(flag for cell in aggregate.cells for flag in cell.flags)
 
 
-def last_look(cell: Mapping[str, Any]) -> list[str]:
+def last_look(cell: Cell) -> list[str]:
     """Where a stopping rule ended the cell, and what was known then; nothing without one."""
-    stopping = mapping(cell.get("stopping"))
-    looks = rows(stopping.get("looks"))
-    if not looks or "overloaded" in (cell.get("flags") or []):
+    stopping = cell.stopped if isinstance(cell, MeasuredCell) else None
+    if stopping is None or not stopping.looks or "overloaded" in cell.flags:
         return []
+    last = stopping.looks[-1]
     widths = [
-        f"{name.replace('_', ' ')} {'unbounded' if (w := number(v)) is None else f'±{w:.1%}'}"
-        for name, v in mapping(looks[-1].get("half_widths")).items()
+        f"{name.replace('_', ' ')} {'unbounded' if width is None else f'±{width:.1%}'}"
+        for name, width in last.half_widths.items()
     ]
-    return [f"ended at the look of {looks[-1].get('n_planned')}: {', '.join(widths)}"]
+    return [f"ended at the look of {last.n_planned}: {', '.join(widths)}"]
 
 
-def knee_text(knee: float, above: list[float], gaps: str = "") -> str:
+def knee_text(knee: float, above: Sequence[float], gaps: str = "") -> str:
     """Not monotonic: what fired at the lower rate may have been chance.
 
     Args:
@@ -126,33 +131,28 @@ def knee_text(knee: float, above: list[float], gaps: str = "") -> str:
     return rate(knee) + gaps + (f"; not at {listing([rate(r) for r in above], 9)}" if above else "")
 
 
-def outputs_view(aggregate: Aggregate) -> list[Text]:
+def outputs_view(aggregate: Aggregate) -> list[OutputsRow]:
     """One row per launch that ran the accuracy pass."""
-    return [_outputs(aggregate, row) for row in in_order(aggregate, rows(aggregate.get("outputs")))]
+    return [_outputs(aggregate, row) for row in in_order(aggregate, aggregate.outputs)]
 
 
 def repeatable(aggregate: Aggregate) -> str:
     """Whether the engine gives the same answers twice: what another launch of plain says of it."""
-    again = [
-        r
-        for r in rows(aggregate.get("outputs"))
-        if r.get("config") in ("plain", PLAIN_AGAIN) and r.get("verdict") != "reference"
-    ]
-    if not again:
+    n = sum(r.config in ("plain", PLAIN_AGAIN) and r.verdict != "reference" for r in aggregate.outputs)
+    if not n:
         return "No other launch of plain answered them, so whether the engine repeats itself is not known."
-    n = len(again)
     return f"{n} other launch{'es' if n > 1 else ''} of plain show{'' if n > 1 else 's'} how repeatable the engine itself is."
 
 
-def _outputs(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+def _outputs(aggregate: Aggregate, row: Outputs) -> OutputsRow:
     moods = {"same": "good", "reference": "open", "not repeatable": "open"}
-    first = mapping(row.get("first_difference"))
-    where = "" if not first else f"prompt {first.get('prompt')}"
-    return {
-        "label": label_of(aggregate, str(row.get("config"))),
-        "phase": PHASE_NAMES.get(str(row.get("phase")), ""),
-        "same": f"{row.get('n_same')} of {row.get('n_prompts')}",
-        "first": where if first.get("token") is None else f"{where}, token {first.get('token')}",
-        "verdict": str(row.get("verdict")),
-        "mood": moods.get(str(row.get("verdict")), "bad"),
-    }
+    first = row.first_difference
+    where = "" if first is None else f"prompt {first.prompt}"
+    return OutputsRow(
+        label=aggregate.label_of(row.config),
+        phase=PHASE_NAMES.get(row.phase, ""),
+        same=f"{row.n_same} of {row.n_prompts}",
+        first=where if first is None or first.token is None else f"{where}, token {first.token}",
+        verdict=row.verdict,
+        mood=moods.get(row.verdict, "bad"),
+    )

@@ -1,19 +1,17 @@
 """Tables of taxes: at the reference rates, by phase, at every shape, and what load adds."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from connector_tax.read.figures.lookup import (
-    Aggregate,
-    chosen_taxes,
+from connector_tax.base.documents.aggregate import Aggregate, TaxRow
+from connector_tax.base.documents.rates import Reference
+from connector_tax.read.figures.questions import (
+    Tax,
+    blocks_of,
     confidence_words,
-    configs,
-    interval,
-    label_of,
+    in_order,
     main_taxes,
-    number,
     reference_rate,
-    rows,
     standing_tax,
 )
 from connector_tax.read.figures.words import rate, with_interval
@@ -22,11 +20,10 @@ from connector_tax.read.report.tax_text import (
     LATENCY_METRICS,
     OF_ONE_LAUNCH,
     STEP_METRICS,
+    TaxText,
     in_place,
-    per_s,
     stands_in,
     tax_text,
-    tokens,
 )
 
 TAX_COLUMNS = {
@@ -45,84 +42,121 @@ MEANINGS = {
     "ttft_p90": "TTFT is the time to the first token from the intended send",
     "tpot_p90": "TPOT the time per output token after the first",
 }
-Text = dict[str, Any]
 
 
-def reference_table(aggregate: Aggregate, reference: str) -> Text | None:
+@dataclass(frozen=True, slots=True)
+class ReferenceRow:
+    """``note``: whose launch stands in for Phase A's."""
+
+    label: str
+    id: str
+    note: str
+    taxes: list[TaxText]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTable:
+    reference: Reference
+    title: str
+    metrics: list[str]
+    columns: list[str]
+    rows: list[ReferenceRow]
+
+
+@dataclass(frozen=True, slots=True)
+class TaxesOfConfig:
+    config: str
+    label: str
+    taxes: list[TaxText]
+
+
+@dataclass(frozen=True, slots=True)
+class AmplificationRow:
+    config: str
+    label: str
+    ttft: str
+    tpot: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRow:
+    label: str
+    reference: str
+    rate: str
+    shape: str
+    taxes: list[TaxText]
+
+
+def reference_table(aggregate: Aggregate, reference: Reference) -> ReferenceTable | None:
     """One row per connector at one reference rate; None where no tax is available there."""
     columns = {m: main_taxes(aggregate, metric=m, reference=reference) for m in TAX_COLUMNS}
     columns = {m: found for m, found in columns.items() if found}
     if not columns:
         return None
     # Those with a reason in place of a number stand there with it; the one that stands for all launches comes last.
-    told = {
-        (str(t.get("config")), str(t.get("metric"))): t
-        for t in (*rows(aggregate.get("taxes")), *chosen_taxes(aggregate))
-        if t.get("reference") == reference and t.get("phase") == "a"
+    every: tuple[Tax, ...] = (*aggregate.taxes, *aggregate.chosen_taxes)
+    told: dict[tuple[str, str], Tax] = {
+        (t.config, t.metric): t for t in every if t.reference == reference and t.phase == "a"
     }
-    names = _column_names(columns)
     named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
-    order = [c.id for c in configs(aggregate) if c.id in named]
-    at = reference_rate(aggregate, reference)
+    at, names = reference_rate(aggregate, reference), _column_names(columns)
     first = next(iter(next(iter(columns.values())).values()))
-    shape = (
-        f"{tokens(first.get('input_tokens'))} prompt and {tokens(first.get('output_tokens'))} output tokens"
-    )
-    return {
-        "reference": reference,
-        "title": f"At {reference}" + (f", {rate(at)}" if at is not None else "") + f", {shape}",
-        "metrics": list(columns),
-        "columns": names,
-        "rows": [
-            {
-                "label": label_of(aggregate, c),
-                "id": c,
-                "note": _whose(
-                    [n for n, found in zip(names, columns.values(), strict=True) if c in found],
-                    [found[c] for found in columns.values() if c in found],
-                    [told.get((c, m), {}) for m, found in columns.items() if c in found],
+    shape = f"{first.input_tokens:,} prompt and {first.output_tokens:,} output tokens"
+    return ReferenceTable(
+        reference=reference,
+        title=f"At {reference}" + (f", {rate(at)}" if at is not None else "") + f", {shape}",
+        metrics=list(columns),
+        columns=names,
+        rows=[
+            ReferenceRow(
+                label=aggregate.label_of(c),
+                id=c,
+                note=_whose(
+                    [
+                        (name, found[c], told.get((c, m)))
+                        for name, (m, found) in zip(names, columns.items(), strict=True)
+                        if c in found
+                    ]
                 ),
-                "taxes": [
-                    _main_tax(aggregate, found.get(c), told.get((c, m))) for m, found in columns.items()
-                ],
-            }
-            for c in order
+                taxes=[_main_tax(aggregate, found.get(c), told.get((c, m))) for m, found in columns.items()],
+            )
+            for c in aggregate.config_ids
+            if c in named
         ],
-    }
+    )
 
 
-def _column_names(columns: Mapping[str, Any]) -> list[str]:
+def _column_names(columns: Collection[str]) -> list[str]:
     """The last two are parts of the median step, where that has a column."""
     apart = {} if "step_p50_us" in columns else WITHOUT_STEP
     return [apart.get(m, TAX_COLUMNS[m]) for m in columns]
 
 
-def _whose(names: list[str], own: list[Mapping[str, Any]], told: list[Mapping[str, Any]]) -> str:
+def _whose(taxes: Sequence[tuple[str, Tax, Tax | None]]) -> str:
     """Once per row: whose launch stands in for Phase A's, in which columns where not in all, and why.
 
     Args:
-        names: of the columns in which it has a number.
-        own: the taxes of one configuration there.
-        told: of each, what Phase A's cell says.
+        taxes: of one configuration, for each column in which it has a number: the column's name, the tax, what Phase A's cell says.
     """
+    names = [name for name, _, _ in taxes]
     found: dict[str, list[str]] = {}
-    for name, row, of_phase_a in zip(names, own, told, strict=True):
-        if row.get("blocks") is None and (instead := stands_in(row)):
-            reason = str(of_phase_a.get("reason") or "")
+    for name, own, of_phase_a in taxes:
+        if blocks_of(own) is None and (instead := stands_in(own)):
+            reason = None if of_phase_a is None else of_phase_a.reason
             found.setdefault(f"{instead}, since {reason}" if reason else instead, []).append(name)
     # What goes without a reason, as hooks that plain has none of do, follows the others of its row.
     for note in list(found):
         if others := [o for o in found if o.startswith(f"{note}, since ")]:
             found[others[0]] += found.pop(note)
     return "; ".join(
-        note if len(columns) == len(own) else f"{', '.join(sorted(columns, key=names.index))} {note}"
+        note if len(columns) == len(taxes) else f"{', '.join(sorted(columns, key=names.index))} {note}"
         for note, columns in found.items()
     )
 
 
-def about_taxes(aggregate: Aggregate, tables: list[Text]) -> list[str]:
+def about_taxes(aggregate: Aggregate, tables: list[ReferenceTable]) -> list[str]:
     """What the tables at the reference rates hold, of the columns that they have."""
-    metrics = {m for table in tables for m in table["metrics"]}
+    metrics = {m for table in tables for m in table.metrics}
     against = metrics - {"callback_p50_us"}
     confidence = confidence_words(aggregate)
     steps = "steps" if against & set(STEP_METRICS) or "callback_p50_us" in metrics else ""
@@ -141,7 +175,7 @@ def about_taxes(aggregate: Aggregate, tables: list[Text]) -> list[str]:
             "Where the engine, with the connector or without, did not keep up with the rate, the tax holds queueing as well."
         ]
     if "step_p50_us" in metrics:
-        safe = any(t["reference"] == "ref_safe" and "step_p50_us" in t["metrics"] for t in tables)
+        safe = any(t.reference == "ref_safe" and "step_p50_us" in t.metrics for t in tables)
         found.append(
             "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
             + (": read its column at ref_safe." if safe else ".")
@@ -153,107 +187,94 @@ def about_taxes(aggregate: Aggregate, tables: list[Text]) -> list[str]:
     return found
 
 
-def _main_tax(
-    aggregate: Aggregate, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None = None
-) -> Text:
+def _main_tax(aggregate: Aggregate, tax: Tax | None, told: Tax | None = None) -> TaxText:
     """The number, and which launch it is of where that is not Phase A's; without one Phase A's reason."""
-    if row is None:
+    if tax is None:
         return tax_text(told)
-    text = tax_text(row, flagged(aggregate, row))
-    return text | {"n": ", ".join(filter(None, (text["n"], stands_in(row))))}
+    text = tax_text(tax, flagged(aggregate, tax))
+    return replace(text, n=", ".join(filter(None, (text.n, stands_in(tax)))))
 
 
-def repeats_by_phase(aggregate: Aggregate) -> list[Text]:
+def repeats_by_phase(aggregate: Aggregate) -> list[TaxesOfConfig]:
     """Taxes at ref_safe that two launches measured: Phase A's, and the same rate and shape in Phase B."""
-    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
-    for row in rows(aggregate.get("taxes")):
-        if row.get("reference") == "ref_safe" and row.get("metric") in LATENCY_METRICS:
-            key = tuple(
-                row.get(k) for k in ("config", "rate_per_s", "input_tokens", "output_tokens", "metric")
-            )
-            found.setdefault(key, {})[str(row.get("phase"))] = row
-    table: dict[str, Text] = {}
-    for (config, *_, metric), by_phase in found.items():
+    places: dict[tuple[object, ...], dict[str, TaxRow]] = {}
+    for tax in aggregate.taxes:
+        if tax.reference == "ref_safe" and tax.metric in LATENCY_METRICS:
+            places.setdefault(tax.place, {})[tax.phase] = tax
+    twice: dict[str, dict[str, list[TaxText]]] = {}
+    for by_phase in places.values():
         if {"a", "b"} <= by_phase.keys():
-            entry = table.setdefault(str(config), {"label": label_of(aggregate, str(config)), "taxes": {}})
-            entry["taxes"][str(metric)] = [
-                _as_it_counts(aggregate, t) for t in (by_phase["a"], by_phase["b"])
-            ]
-    order = [c.id for c in configs(aggregate) if c.id in table]
+            first, second = by_phase["a"], by_phase["b"]
+            texts = [_as_it_counts(aggregate, t) for t in (first, second)]
+            twice.setdefault(first.config, {})[first.metric] = texts
     return [
-        {
-            "label": table[c]["label"],
-            "taxes": [t for m in LATENCY_METRICS for t in table[c]["taxes"].get(m, [])],
-        }
-        for c in order
+        TaxesOfConfig(c, aggregate.label_of(c), [t for m in LATENCY_METRICS for t in twice[c].get(m, [])])
+        for c in aggregate.config_ids
+        if c in twice
     ]
 
 
-def _as_it_counts(aggregate: Aggregate, row: Mapping[str, Any]) -> Text:
+def _as_it_counts(aggregate: Aggregate, tax: TaxRow) -> TaxText:
     """A launch's tax as text; where no tax stands for its rate, since another launch failed, its verdict is none either."""
-    text = tax_text(row, flagged(aggregate, row))
-    keys = ("config", "metric", "reference")
-    place = [row.get(k) for k in keys]
-    chosen = next((t for t in chosen_taxes(aggregate) if [t.get(k) for k in keys] == place), None)
-    if chosen is None or interval(chosen) is not None or interval(row) is None:
+    text = tax_text(tax, flagged(aggregate, tax))
+    whose = (tax.config, tax.metric, tax.reference)
+    chosen = next((t for t in aggregate.chosen_taxes if (t.config, t.metric, t.reference) == whose), None)
+    if chosen is None or chosen.known or not tax.known:
         return text
-    return text | {"verdict": "of one launch; no tax stands for this rate", "mood": "none"}
+    return replace(text, verdict="of one launch; no tax stands for this rate", mood="none")
 
 
-def amplification(aggregate: Aggregate) -> list[Text]:
-    order = [c.id for c in configs(aggregate)]
+def amplification(aggregate: Aggregate) -> list[AmplificationRow]:
+    """What load adds to both latencies, one row per configuration."""
     found: dict[str, dict[str, str]] = {}
-    for row in rows(aggregate.get("amplification")):
-        metric, value = str(row.get("metric")), interval(row)
-        if metric not in LATENCY_METRICS:
-            continue
-        # A difference of two percentages is in percentage points.
-        text = (
-            f"{with_interval(value).replace(' %', ' pp')}, {row.get('kind') or OF_ONE_LAUNCH}"
-            if value
-            else f"not available: {row.get('reason') or 'unknown'}"
-        )
-        found.setdefault(str(row.get("config")), {})[metric] = text
-    return [
-        {"label": label_of(aggregate, c), "ttft": v.get("ttft_p90", ""), "tpot": v.get("tpot_p90", "")}
-        for c, v in sorted(
-            found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)
-        )
-    ]
+    for row in aggregate.amplification:
+        if row.metric in LATENCY_METRICS:
+            value = row.interval
+            # A difference of two percentages is in percentage points.
+            found.setdefault(row.config, {})[row.metric] = (
+                f"not available: {row.reason or 'unknown'}"
+                if value is None
+                else f"{with_interval(value).replace(' %', ' pp')}, {row.kind or OF_ONE_LAUNCH}"
+            )
+    return in_order(
+        aggregate,
+        [
+            AmplificationRow(c, aggregate.label_of(c), v.get("ttft_p90", ""), v.get("tpot_p90", ""))
+            for c, v in found.items()
+        ],
+    )
 
 
-def shape_taxes(aggregate: Aggregate) -> list[Text]:
+def shape_taxes(aggregate: Aggregate) -> list[ShapeRow]:
     """The latency taxes at Phase B's and B's shapes, one row each; the unavailable ones with their reason."""
-    order = [c.id for c in configs(aggregate)]
-    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
-    for row in rows(aggregate.get("taxes")):
-        if row.get("phase") in ("b", "b_prime") and row.get("metric") in LATENCY_METRICS:
-            config = str(row.get("config"))
-            place = (
-                order.index(config) if config in order else len(order),
-                config,
-                str(row.get("reference")),
-            )
-            key = (
-                *place,
-                *(number(row.get(k)) or 0 for k in ("rate_per_s", "input_tokens", "output_tokens")),
-            )
-            found.setdefault(key, {})[str(row.get("metric"))] = row
+    order = {config: k for k, config in enumerate(aggregate.config_ids)}
+    found: dict[tuple[int, str, bool, str, float, int, int], dict[str, TaxRow]] = {}
+    for tax in aggregate.taxes:
+        if tax.phase in ("b", "b_prime") and tax.metric in LATENCY_METRICS:
+            place = (order.get(tax.config, len(order)), tax.config)
+            at = (tax.reference != "ref_safe", tax.reference, tax.rate_per_s)
+            found.setdefault((*place, *at, tax.input_tokens, tax.output_tokens), {})[tax.metric] = tax
     return [
-        {
-            "label": label_of(aggregate, key[1]),
-            "reference": key[2],
-            "rate": per_s(key[3]),
-            "shape": f"{tokens(key[4])} x {tokens(key[5])}",
-            "taxes": [_shape_tax(aggregate, taxes.get(m)) for m in LATENCY_METRICS],
-        }
-        for key, taxes in sorted(
-            found.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] != "ref_safe", *item[0][3:])
+        ShapeRow(
+            label=aggregate.label_of(config),
+            reference=reference,
+            rate=f"{at:g}",
+            shape=f"{n_in:,} x {n_out:,}",
+            taxes=[_shape_tax(aggregate, taxes.get(m)) for m in LATENCY_METRICS],
         )
+        for (_, config, _, reference, at, n_in, n_out), taxes in sorted(found.items(), key=_without_reference)
     ]
 
 
-def _shape_tax(aggregate: Aggregate, row: Mapping[str, Any] | None) -> Text:
+def _without_reference(
+    item: tuple[tuple[int, str, bool, str, float, int, int], object],
+) -> tuple[int, str, bool, float, int, int]:
+    """Other rates than ref_safe stand by rate, whichever they are."""
+    place, config, other, _, rate_per_s, n_in, n_out = item[0]
+    return place, config, other, rate_per_s, n_in, n_out
+
+
+def _shape_tax(aggregate: Aggregate, row: TaxRow | None) -> TaxText:
     """The tax that stands at its rate and shape: at Phase A's shape it may be over blocks, or of Phase A's launch, and says so."""
     if row is None or (found := standing_tax(aggregate, row)) is row:
         return tax_text(row, "" if row is None else flagged(aggregate, row))

@@ -1,47 +1,60 @@
 """How one verdict reads in the table of hypotheses."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from connector_tax.read.figures.lookup import mapping, number
+from connector_tax.base.documents.aggregate import Answer, Hypothesis
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH
 
-Text = dict[str, Any]
+MOODS = {"supported": "good", "refuted": "bad", "undetermined": "open"}
 
 
-def verdict_row(value: Mapping[str, Any], alpha: float) -> Text:
+@dataclass(frozen=True, slots=True)
+class PValues:
+    text: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    id: str
+    title: str
+    subject: str
+    outcome: str
+    mood: str
+    label: str
+    sentence: str
+    at_equal_speed: str
+    p: PValues
+
+
+def verdict_row(value: Hypothesis, alpha: float) -> VerdictRow:
     """One of one launch says so beside its outcome."""
-    outcome = str(value.get("outcome") or "undetermined")
-    known = {"supported": "good", "refuted": "bad", "undetermined": "open"}
-    return {
-        "id": str(value.get("id") or ""),
-        "title": str(value.get("title") or ""),
-        "subject": str(value.get("subject") or ""),
-        "outcome": f"{outcome}, {OF_ONE_LAUNCH}"
-        if outcome in known and value.get("kind") != "over blocks"
-        else outcome,
-        "mood": next((m for k, m in known.items() if outcome.startswith(k)), "none"),
-        "label": str(value.get("label") or ""),
-        "sentence": str(value.get("sentence") or ""),
-        "at_equal_speed": _at_equal_speed(mapping(value.get("at_equal_host_speed")), alpha),
-        "p": _p_values(value, outcome, alpha),
-    }
+    once = value.outcome in MOODS and value.kind != "over blocks"
+    return VerdictRow(
+        id=value.id,
+        title=value.title,
+        subject=value.subject,
+        outcome=f"{value.outcome}, {OF_ONE_LAUNCH}" if once else value.outcome,
+        mood=MOODS.get(value.outcome, "none"),
+        label=value.label or "",
+        sentence=value.sentence,
+        at_equal_speed=_at_equal_speed(value.at_equal_host_speed, alpha),
+        p=_p_values(value, alpha),
+    )
 
 
-def _at_equal_speed(value: Mapping[str, Any], alpha: float) -> str:
+def _at_equal_speed(value: Answer | None, alpha: float) -> str:
     """The answer at equal speed of the host; empty where there is none."""
-    outcome, sentence = str(value.get("outcome") or ""), value.get("sentence")
-    if not outcome or not sentence:
+    if value is None or not value.sentence:
         return ""
-    p = _p_values(value, outcome, alpha)
-    note = f" ({p['note']})" if p["note"] else ""
-    return f"At equal speed of the host: {outcome}{note}, p and Holm's p {p['text']}. {sentence}"
+    p = _p_values(value, alpha)
+    note = f" ({p.note})" if p.note else ""
+    return f"At equal speed of the host: {value.outcome}{note}, p and Holm's p {p.text}. {value.sentence}"
 
 
-def _p_values(value: Mapping[str, Any], outcome: str, alpha: float) -> Text:
+def _p_values(value: Answer, alpha: float) -> PValues:
     """Its own, and adjusted for all verdicts; a decision that does not survive the adjustment says so."""
-    own, adjusted = number(value.get("p_value")), number(value.get("p_holm"))
-    if own is None or adjusted is None:
-        return {"text": "–", "note": ""}
-    lost = outcome in ("supported", "refuted") and adjusted > alpha
-    return {"text": f"{own:.2g}, {adjusted:.2g}", "note": "not with all the others" if lost else ""}
+    if value.p_value is None or value.p_holm is None:
+        return PValues("–", "")
+    lost = value.outcome in ("supported", "refuted") and value.p_holm > alpha
+    return PValues(f"{value.p_value:.2g}, {value.p_holm:.2g}", "not with all the others" if lost else "")

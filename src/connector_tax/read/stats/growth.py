@@ -109,7 +109,10 @@ def _point(
     else:
         base = unavailable("plain has no usable cell at this level") if plain is None else _decode_step(plain)
         more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
-        us = {**{name: own.step(name, 50.0) for name in HOOKS}, STEP_TAX: more}
+        hooks = {name: own.step(name, 50.0) for name in HOOKS}
+        if no_tax is not None:
+            hooks = {name: unavailable(no_tax, hook.n) for name, hook in hooks.items()}
+        us = {**hooks, STEP_TAX: more}
     return Point(
         cell,
         cached_blocks(cell, before_in_launch(cell, others)),

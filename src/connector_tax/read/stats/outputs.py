@@ -72,7 +72,7 @@ def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable
         config=config,
         phase=phase,
         n_prompts=len(answers),
-        n_same=len(answers) - len(different),
+        n_same=min(len(reference), len(answers)) - len(different),
         n_failed=failed,
         first_difference=None
         if first is None

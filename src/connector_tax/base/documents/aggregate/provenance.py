@@ -14,18 +14,18 @@ USUAL_CONFIDENCE = 0.95
 
 
 class VirtualGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clock in place of a GPU went by.
+    """What the clock in place of a GPU went by; of a campaign that has no cell yet nothing of it is known.
 
     Attributes:
         step: microseconds of a step and what it grows by, by name.
         host: microseconds that a GPU's runner would take on the host, by name.
     """
 
-    profile: str
-    sha256: str
-    name: str
-    step: dict[str, float]
-    host: dict[str, float]
+    profile: str = ""
+    sha256: str = ""
+    name: str = ""
+    step: dict[str, float] = {}
+    host: dict[str, float] = {}
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +60,9 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def clock(self) -> VirtualGpu | None:
         """What the clock went by, where the device was one; else None."""
-        if self.engine_kind != "virtual_gpu" or isinstance(self.virtual_gpu, msgspec.UnsetType):
+        if self.engine_kind != "virtual_gpu":
             return None
-        return msgspec.convert(self.virtual_gpu, VirtualGpu)
+        return msgspec.convert(self.virtual_gpu or {}, VirtualGpu)
 
     @property
     def random_arrivals(self) -> bool:
