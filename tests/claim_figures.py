@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from claim_cells import Cell, Entry, is_open, launch_of, sign
-from claim_left_out import PARTS, STACKS, LeftOut
+from claim_left_out import PARTS, LeftOut
 from claim_lines import both_sides, sizes
 from claim_numbers import estimate, the
 from claim_phrases import phrases
@@ -294,7 +294,7 @@ class Figures(LeftOut):
     def stack(self) -> tuple[str, tuple[str, str], dict[str, Entry]]:
         taxes = self.main("ttft_p90")
         return next(
-            (whole, parts, taxes) for whole, parts in STACKS
+            (whole, parts, taxes) for whole, parts in self.known_stacks()
             if {whole, *parts} <= taxes.keys() and len({taxes[c].get("blocks") is None for c in (whole, *parts)}) == 1
         )  # fmt: skip
 

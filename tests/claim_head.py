@@ -211,7 +211,7 @@ class Head(Told):
             own = (t for t in self.a["taxes"] if t["phase"] == "a" and all(t[k] == tax[k] for k in keys))
             why = str(next(own, {}).get("reason") or "Phase A's has no number")
             return said([f"by {launch_of(str(tax['phase']))}, since {short(why, 400)}."], ())
-        return said(["Requests waited"] if tax.get("overloaded") else ["nothing else"], ())
+        return said(["The engine did not keep up"] if tax.get("overloaded") else ["nothing else"], ())
 
     def why_this_one(self, tax: Entry) -> str:
         """Of the subject where it is not Mooncake; beside taxes over blocks those of one launch do not count, and that is said."""

@@ -73,7 +73,11 @@ class LeftOut(Lines):
 
     def no_stack(self, _: int) -> str:
         """Of the stack that the campaign asked for, else of the first."""
-        whole, parts = next(((w, p) for w, p in STACKS if w in self.configs), STACKS[0])
+        asked = [(w, p) for w, p in self.known_stacks() if w in self.configs]
+        of_h4 = [h for h in self.a["hypotheses"] if h["id"] == "H4" and h["subject"] in self.configs]
+        if not asked and of_h4:
+            return f"of the stack in this campaign, {of_h4[0]['subject']}, H4 says: {of_h4[0]['sentence']}"
+        whole, parts = (asked or list(STACKS))[0]
         taxes, lacking = self.main("ttft_p90"), self.without_number("ttft_p90")
         missing = []
         for config in (c for c in (*parts, whole) if c not in taxes):
@@ -83,6 +87,15 @@ class LeftOut(Lines):
             return f"the check needs both parts and the stacked configuration: {'; '.join(missing)}"
         alone = listing([c for c in (*parts, whole) if taxes[c].get("blocks") is None])
         return f"taxes of one launch ({alone}) and over blocks of launches are not added up or compared"
+
+    def known_stacks(self) -> list[tuple[str, tuple[str, str]]]:
+        """Those of the published experiment, then those of which H4 has both parts."""
+        of_h4 = {
+            h["subject"]: tuple(parts)
+            for h in self.a["hypotheses"]
+            if h["id"] == "H4" and len(parts := h["numbers"].get("parts") or {}) == 2
+        }
+        return [*STACKS, *((w, p) for w, p in of_h4.items() if w not in dict(STACKS))]  # type: ignore[list-item]
 
     def stacks(self) -> dict[str, dict[str, Entry]]:
         """Latency -> configuration -> its entry, of those with a tax."""

@@ -48,7 +48,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head details.*\| The cells behind", ("The cells behind it are", "what that means stands below."), ()),
     (r"^head details.* is the largest", (), ("Of the taxes that are", "Of the taxes over blocks that are", "No tax", "No tax over blocks")),
     (r"^head details.*\| Measured ", ("Measured",), ()),
-    (r"^head details.*\| Requests waited", (", with the connector or without, so the tax holds queueing as well.",), ()),
+    (r"^head details.*\| The engine did not keep up", (", with the connector or without, so the tax holds queueing as well.",), ()),
     (r"^Outputs \| ", (
         "After its cells", "a fixed set of prompts one by one", "The answers are compared, token by token, with those of plain's first launch"), (
          "other launch of", "other launches of", "repeatable the engine itself is.")),

@@ -37,7 +37,7 @@ def parts(points: dict[str, float | None], diff: dict[str, Any]) -> Decompositio
 
 def _main(config: str, point: float | None) -> MainTax:
     estimate = unavailable("its cell died") if point is None else Estimate(point, np.full(50, point), 200)
-    return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), "ttft_p90", estimate, 200), 200)
+    return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), "ttft_p90", estimate, 200, 200))
 
 
 def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() -> None:

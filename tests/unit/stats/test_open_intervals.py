@@ -112,10 +112,10 @@ def test_plains_failed_requests_leave_no_lower_end() -> None:
 
 def test_the_row_of_an_open_tax_has_its_reason() -> None:
     place = ("nixl_both", "ref_safe", "a", spec_of(1.0, 8, 8), "ttft_p90")
-    row = Tax(*place, estimate(0.3, 0.01, lost=0.1), 200).row(0.95)
+    row = Tax(*place, estimate(0.3, 0.01, lost=0.1), 200, 200).row(0.95)
     assert (row.verdict, row.available, row.kind) == ("tax", True, OF_ONE_LAUNCH)
     assert row.reason == "the interval reaches requests that failed or did not finish"
-    assert Tax(*place, estimate(0.3, 0.01), 200).row(0.95).reason is None
+    assert Tax(*place, estimate(0.3, 0.01), 200, 200).row(0.95).reason is None
 
 
 def test_numbers_of_verdicts_have_no_signed_zero_and_read_apart() -> None:

@@ -83,7 +83,7 @@ def estimate(point: float) -> Estimate:
 
 def test_the_no_op_connectors_reason_is_not_taken_for_the_connectors() -> None:
     def main(config: str, found: Estimate) -> MainTax:
-        return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50), 50)
+        return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50, 50))
 
     lost_one = unavailable("its cell of phase A is lost: gone")
     chosen = [main("mooncake_both", estimate(0.3)), main("noop_connector", lost_one)]

@@ -97,7 +97,7 @@ def test_a_shape_that_did_not_keep_up_counts_where_a_length_would_else_be_lost()
 def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_is_left() -> None:
     """At 32768 prompt tokens plain is behind at every output length; its rate there is a quarter of the others'."""
     found = [
-        Tax("x", "ref_safe", "b", spec_of(0.5 if i == 32768 else 2.0, i, o, "b"), metric, Estimate(0.1, np.full(50, 0.1), 200), 200,
+        Tax("x", "ref_safe", "b", spec_of(0.5 if i == 32768 else 2.0, i, o, "b"), metric, Estimate(0.1, np.full(50, 0.1), 200), 200, 200,
             ("plain",) if i == 32768 else ())
         for metric in ("ttft_p90", "tpot_p90") for i in (512, 32768) for o in (64, 256)
     ]  # fmt: skip

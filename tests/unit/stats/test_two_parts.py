@@ -29,8 +29,8 @@ def main(
     estimate = unavailable("its cell died") if point is None else Estimate(point, point + SPREAD, 200)
     if blocks is not None and point is not None:
         estimate = replace(estimate, over_blocks=LogMean(math.log1p(point), 0.02, blocks - 1))
-    tax = Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), metric, estimate, 210)
-    return MainTax(tax, n, blocks)
+    tax = Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), metric, estimate, n, 210)
+    return MainTax(tax, blocks)
 
 
 def rows(*chosen: MainTax) -> list[TwoParts]:

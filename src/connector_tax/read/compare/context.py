@@ -159,12 +159,20 @@ def _devices(a: Side, b: Side) -> list[str]:
 
 def on_device(comparison: Comparison) -> str:
     """What the last line begins with, since it gets quoted."""
-    sides = (comparison.a, comparison.b)
-    if any(map(embedded, sides)):
-        return "On the embedded engine: "
-    gpus = [gpu for side in sides if (gpu := side.aggregate.provenance.clock) is not None]
-    names = dict.fromkeys(clean(gpu.name or "GPU", 96) for gpu in gpus)
-    return f"On a virtual {' and a virtual '.join(names)}: " if names else ""
+    a, b = _device(comparison.a), _device(comparison.b)
+    if a == b:
+        return "" if a == REAL else f"On {a}: "
+    return f"A on {a}, B on {b}: "
+
+
+REAL = "a real device"
+
+
+def _device(side: Side) -> str:
+    if embedded(side):
+        return "the embedded engine"
+    clock = side.aggregate.provenance.clock
+    return REAL if clock is None else f"a virtual {clean(clock.name or 'GPU', 96)}"
 
 
 def embedded(side: Side) -> bool:

@@ -77,7 +77,9 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
     values = {c: v for c, tax in taxes.items() if (v := tax.interval) is not None}
     once = {c for c in values if taxes[c].of_one_launch}
-    stacks = (_stack(aggregate, values, once, whole, parts) for whole, parts in STACKS)
+    stacks = (
+        _stack(aggregate, values, once, whole, parts) for whole, parts in _candidates(aggregate).items()
+    )
     stack = next((s for s in stacks if s is not None), None)
     if stack is None:
         return Omitted(_why_not(aggregate, values, once))
@@ -120,6 +122,17 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return Drawn(figure, title, _caption(aggregate, shown, behind), _rows(bars))
 
 
+def _candidates(aggregate: Aggregate) -> dict[str, tuple[str, str]]:
+    """Stack -> its two parts: those that are known by name, then the others of which H4 has a verdict."""
+    found = dict(STACKS)
+    for verdict in aggregate.hypotheses:
+        parts = verdict.numbers.parts or {}
+        if verdict.id == "H4" and len(parts) == 2:
+            first, second = parts
+            found.setdefault(verdict.subject, (first, second))
+    return found
+
+
 def _stack(
     aggregate: Aggregate, values: dict[str, Interval], once: set[str], whole: str, parts: tuple[str, str]
 ) -> _Stack | None:
@@ -156,9 +169,12 @@ def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
 
 
 def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) -> str:
-    whole, parts = next(
-        ((w, p) for w, p in STACKS if w in aggregate.configs), STACKS[0]
-    )  # the stack this campaign asked for, if any
+    # The stack this campaign asked for, if any.
+    asked = [(w, p) for w, p in _candidates(aggregate).items() if w in aggregate.configs]
+    of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
+    if not asked and of_h4:
+        return f"of the stack in this campaign, {of_h4[0].subject}, H4 says: {of_h4[0].sentence}"
+    whole, parts = (asked or STACKS)[0]
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     missing = [_named_reason(aggregate, c, lacking.get(c)) for c in (*parts, whole) if c not in values]
     if missing:

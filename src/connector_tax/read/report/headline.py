@@ -127,7 +127,7 @@ def _about_the_number(chosen: Chosen) -> Iterator[str]:
         why = why_not_phase_a(aggregate, tax) or "Phase A's has no number"
         yield f"Measured {instead}, since {clean(why)}."
     if tax.overloaded:
-        yield "Requests waited, with the connector or without, so the tax holds queueing as well."
+        yield "The engine did not keep up, with the connector or without, so the tax holds queueing as well."
     if held := holds(tax):
         yield f"The tax {clean(held)}."
     if flags := list(flags_behind(aggregate, tax)):

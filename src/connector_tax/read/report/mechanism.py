@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from connector_tax.base.documents.aggregate import Aggregate, Attribution
 from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all
 from connector_tax.read.report.questions import loaded_cells
+from connector_tax.read.stats.attribution import BETWEEN_HOOKS
 
 PLAIN = "plain"
 # A difference of lateness below it is the host's mood.
@@ -17,7 +18,9 @@ def mechanism(aggregate: Aggregate, entry: Attribution) -> list[str]:
 
 
 def _hooks(entry: Attribution) -> Iterator[str]:
-    hooks = [(h.hook, h.us_per_step, cpu_us(h)) for h in entry.hooks]
+    # What vLLM calls between two steps is in no step.
+    within = [h for h in entry.hooks if h.hook.rsplit("/", 1)[-1] not in BETWEEN_HOOKS]
+    hooks = [(h.hook, h.us_per_step, cpu_us(h)) for h in within]
     known_us = [cpu for _, _, cpu in hooks if cpu is not None]
     if not known_us:
         return

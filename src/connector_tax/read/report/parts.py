@@ -47,19 +47,21 @@ def decomposition_view(aggregate: Aggregate) -> list[PartsRow]:
 
 def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
     kind = row.kind if row.total.known else ""
-    parts = (row.total, row.flags, row.framework, row.implementation)
+    own, framework, rest = _launches(aggregate, row.config, row.metric)
+    # Flags are of the tax and of plain with the same settings, so they go by the launch of the tax.
+    parts = ((row.total, own), (row.flags, own), (row.framework, framework), (row.implementation, rest))
     return PartsRow(
         aggregate.label_of(row.config),
         METRIC_WORDS[row.metric],
         kind,
-        [_part_of(kind, part) for part in parts],
+        [_part_of(kind, part, launch) for part, launch in parts],
     )
 
 
-def _part_of(whole: str, part: QuantityOfKind) -> PartText:
-    """One of another kind than ``whole``, the tax, says so."""
+def _part_of(whole: str, part: QuantityOfKind, launch: str) -> PartText:
+    """One of another kind than ``whole``, the tax, says so, and so does one of another launch than Phase A's."""
     other = "" if part.kind in (None, whole) else f", {clean(part.kind)}"
-    return _part(part, beside=other if part.known else "")
+    return _part(part, beside=f"{other}{launch}" if part.known else "")
 
 
 def _part(part: QuantityOfKind, unit: str = "ratio", *, beside: str = "", n: str = "") -> PartText:
@@ -76,7 +78,9 @@ def two_parts_view(aggregate: Aggregate) -> list[PartsRow]:
 
 
 def _halved(aggregate: Aggregate, row: TwoParts) -> PartsRow:
-    parts = zip((row.total, row.framework, row.rest), _launches(aggregate, row), strict=True)
+    parts = zip(
+        (row.total, row.framework, row.rest), _launches(aggregate, row.config, row.metric), strict=True
+    )
     return PartsRow(
         aggregate.label_of(row.config),
         METRIC_WORDS[row.metric],
@@ -88,10 +92,10 @@ def _halved(aggregate: Aggregate, row: TwoParts) -> PartsRow:
     )
 
 
-def _launches(aggregate: Aggregate, row: TwoParts) -> tuple[str, str, str]:
-    """By which phase's launch each of the parts is, where one of the two taxes is not by Phase A's."""
-    of_metric = main_taxes(aggregate, metric=row.metric, reference="ref_safe")
-    taxes = (of_metric.get(row.config), of_metric.get("noop_connector"))
+def _launches(aggregate: Aggregate, config: str, metric: str) -> tuple[str, str, str]:
+    """By which phase's launch a tax, the framework's and what is left between them are, where one of the two is not by Phase A's."""
+    of_metric = main_taxes(aggregate, metric=metric, reference="ref_safe")
+    taxes = (of_metric.get(config), of_metric.get("noop_connector"))
     phases = [None if tax is None or blocks_of(tax) is not None else tax.phase for tax in taxes]
     if not set(phases) - {"a", None}:
         return "", "", ""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from connector_tax.base.documents.aggregate import Aggregate, TaxRow
+from connector_tax.base.documents.aggregate import Aggregate, Amplification, TaxRow
 from connector_tax.base.documents.rates import Reference
 from connector_tax.read.figures.questions import (
     Tax,
@@ -22,6 +22,7 @@ from connector_tax.read.report.tax_text import (
     STEP_METRICS,
     TaxText,
     in_place,
+    phase_name,
     stands_in,
     tax_text,
 )
@@ -98,6 +99,11 @@ def reference_table(aggregate: Aggregate, reference: Reference) -> ReferenceTabl
     told: dict[tuple[str, str], Tax] = {
         (t.config, t.metric): t for t in every if t.reference == reference and t.phase == "a"
     }
+    # Of what has no number anywhere, the reason of the tax that stands for all launches: others may have been measured, too.
+    without = {
+        (t.config, t.metric): t for t in aggregate.chosen_taxes if t.reference == reference and not t.known
+    }
+    reasons = told | without
     named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
     at, names = reference_rate(aggregate, reference), _column_names(columns)
     first = next(iter(next(iter(columns.values())).values()))
@@ -118,7 +124,9 @@ def reference_table(aggregate: Aggregate, reference: Reference) -> ReferenceTabl
                         if c in found
                     ]
                 ),
-                taxes=[_main_tax(aggregate, found.get(c), told.get((c, m))) for m, found in columns.items()],
+                taxes=[
+                    _main_tax(aggregate, found.get(c), reasons.get((c, m))) for m, found in columns.items()
+                ],
             )
             for c in aggregate.config_ids
             if c in named
@@ -188,7 +196,7 @@ def about_taxes(aggregate: Aggregate, tables: list[ReferenceTable]) -> list[str]
 
 
 def _main_tax(aggregate: Aggregate, tax: Tax | None, told: Tax | None = None) -> TaxText:
-    """The number, and which launch it is of where that is not Phase A's; without one Phase A's reason."""
+    """The number, and which launch it is of where that is not Phase A's; without one the reason."""
     if tax is None:
         return tax_text(told)
     text = tax_text(tax, flagged(aggregate, tax))
@@ -234,7 +242,7 @@ def amplification(aggregate: Aggregate) -> list[AmplificationRow]:
             found.setdefault(row.config, {})[row.metric] = (
                 f"not available: {row.reason or 'unknown'}"
                 if value is None
-                else f"{with_interval(value).replace(' %', ' pp')}, {row.kind or OF_ONE_LAUNCH}"
+                else f"{with_interval(value).replace(' %', ' pp')}, {row.kind or OF_ONE_LAUNCH}{_two_launches(aggregate, row)}"
             )
     return in_order(
         aggregate,
@@ -243,6 +251,19 @@ def amplification(aggregate: Aggregate) -> list[AmplificationRow]:
             for c, v in found.items()
         ],
     )
+
+
+def _two_launches(aggregate: Aggregate, row: Amplification) -> str:
+    """Whose less whose, where the two taxes are of different phases' launches."""
+    both = [
+        main_taxes(aggregate, metric=row.metric, reference=r).get(row.config)
+        for r in ("ref_load", "ref_safe")
+    ]
+    phases = [tax.phase for tax in both if tax is not None and tax.phase is not None]
+    if len(set(phases)) < 2:
+        return ""
+    load, safe = (phase_name(phase) for phase in phases)
+    return f" each, phase {load}'s less phase {safe}'s"
 
 
 def shape_taxes(aggregate: Aggregate) -> list[ShapeRow]:

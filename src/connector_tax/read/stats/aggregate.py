@@ -51,6 +51,7 @@ from connector_tax.read.stats.main_taxes import (
     main_taxes,
 )
 from connector_tax.read.stats.observer import observer_effect
+from connector_tax.read.stats.other_rates import other_rates
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
@@ -119,7 +120,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     )
     problems = (
         *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
-        *_other_rate_of_phase_b(data, rates, shape),
+        *other_rates(data, rates, shape),
         *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
     )
     return Aggregate(
@@ -246,27 +247,6 @@ def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFi
     if phase == "a":
         return [*rates.references_at(spec.rate_per_s)] or [NEITHER]
     return [REFERENCE_OF_PHASE[phase]]
-
-
-def _other_rate_of_phase_b(
-    data: CampaignData, rates: ReferenceRatesFile | None, shape: Shape
-) -> list[Problem]:
-    """Phase B ran at the rates of its day. Where those were worked out anew since, its taxes are of another rate than ref_safe."""
-    if rates is None:
-        return []
-    safe = rates.ref_safe_per_s
-    specs = [c.spec for c in data.cells() if c.phase == "b" and c.usable]
-    own = {s.rate_per_s for s in specs if s.shape == shape}
-    # Other shapes may have a lower rate, and none has a higher one.
-    found = own - {safe} if own else {r for s in specs if (r := s.rate_per_s) > safe}
-    where = " at phase A's shape" if own else ""
-    return [
-        Problem(
-            "phase B",
-            f"was measured at {rate:g} req/s{where}, and ref_safe is {safe:g}: the taxes at its shapes, H5 and H6 are of that rate",
-        )
-        for rate in sorted(found)
-    ]
 
 
 def _why_no_noop(connectors: list[Foreign], absent: Mapping[str, str]) -> str | None:

@@ -45,12 +45,10 @@ class MainTax:
     Attributes:
         tax: where it was measured. Over blocks: the place of Phase A's cell, ``estimate`` over blocks, and the requests of all
             blocks on either side as ``n`` and ``n_plain``.
-        n: requests or steps with the connector.
         blocks: how many blocks of launches; None where one launch measured it.
     """
 
     tax: Tax
-    n: int
     blocks: int | None = None
 
     @property
@@ -78,7 +76,7 @@ class MainTax:
     def row(self, confidence: float) -> MainTaxRow:
         """Of ``main_taxes`` in ``aggregate.json``: as in ``taxes``, and where it is from."""
         own = {k: v for k, v in msgspec.structs.asdict(self.tax.row(confidence)).items() if k != "headline"}
-        own |= {"n": self.n, "blocks": self.blocks, "kind": self.kind}
+        own |= {"blocks": self.blocks, "kind": self.kind}
         return MainTaxRow(**own | ({} if self.blocks is None else {"phase": None}))
 
 
@@ -116,7 +114,7 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
                 continue
             if key not in best or (best[key].lost and not tax.lost):
                 best[key] = replace(tax, reference=name)
-    return [MainTax(tax, tax.estimate.n) for tax in _steps_of_one_launch(best, taxes).values()]
+    return [MainTax(tax) for tax in _steps_of_one_launch(best, taxes).values()]
 
 
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
@@ -226,10 +224,11 @@ def _over_blocks(entry: Repeats, row: BlockTax, estimate: Estimate, estimates: E
         spec=measured["own"][0].cell.spec,
         metric=metric,
         estimate=estimate,
+        n=counts["own"],
         n_plain=counts["plain"],
         overloaded=overloaded,
     )
-    return MainTax(tax, counts["own"], row.n)
+    return MainTax(tax, row.n)
 
 
 def main_at(chosen: Sequence[MainTax], reference: Reference, metric: Metric) -> dict[str, MainTax]:

@@ -40,7 +40,7 @@ def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
         problems.append(
             Problem(
                 "plain",
-                f"two launches of it answered {len(unstable)} of {len(reference)} prompts differently: this "
+                f"launches of it answered {len(unstable)} of {len(reference)} prompts differently: this "
                 "engine is not repeatable at temperature 0",
             )
         )

@@ -40,7 +40,9 @@ LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
     "ttft_p90": LATENCIES["ttft_p90"],
     "tpot_p90": LATENCIES["tpot_p90"],
 }
-STEP_METRICS: tuple[Metric, ...] = ("step_p50_us", "callback_p50_us", "unexplained_us")
+# A connector's hooks, per step; plain has none.
+HOOKS: Metric = "callback_p50_us"
+STEP_METRICS: tuple[Metric, ...] = ("step_p50_us", HOOKS, "unexplained_us")
 METRICS: tuple[Metric, ...] = (*LATENCY_METRICS, *STEP_METRICS)
 NEITHER: AnyReference = "neither"
 
@@ -66,6 +68,7 @@ class Tax:
 
     Attributes:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
+        n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller of the two.
         headline: measured in Phase A, at the shape that the reference rates were chosen with.
         overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
             median step that has moved to another mixture of steps.
@@ -80,6 +83,7 @@ class Tax:
     spec: CellSpec
     metric: Metric
     estimate: Estimate
+    n: int
     n_plain: int
     overloaded: tuple[Side, ...] = ()
     holds: str | None = None
@@ -123,7 +127,7 @@ class Tax:
             point=self.estimate.point,
             low=low,
             high=high,
-            n=self.estimate.n,
+            n=self.n,
             n_plain=self.n_plain,
             available=self.estimate.point is not None,
             reason=self.estimate.why_open(confidence),
@@ -177,6 +181,8 @@ def taxes_of(
     """
     sides: dict[Side, CellEstimates] = {"own": own, **({"plain": plain} if plain is not None else {})}
     overloaded = tuple(name for name, side in sides.items() if queued(side.cell))
+    # Plain has no hooks, so a connector's are of its own cell alone.
+    overloaded_by = {m: tuple(side for side in overloaded if side == "own" or m != HOOKS) for m in METRICS}
     found = {metric: _tax(metric, own, plain) for metric in METRICS}
     if no_ttft is not None:
         found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
@@ -190,8 +196,9 @@ def taxes_of(
             spec=own.cell.spec,
             metric=metric,
             estimate=estimate,
+            n=_n_own(metric, own, estimate),
             n_plain=_n_plain(metric, plain),
-            overloaded=overloaded,
+            overloaded=overloaded_by[metric],
             lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
         )
         for metric, estimate in found.items()
@@ -208,6 +215,7 @@ def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyRefere
             spec=lost.spec,
             metric=metric,
             estimate=unavailable(lost.reason),
+            n=0,
             n_plain=_n_plain(metric, plain),
             lost=True,
         )
@@ -217,7 +225,7 @@ def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyRefere
 
 def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Estimate:
     callback = own.step("connector_total_us", 50.0)
-    if metric == "callback_p50_us":  # plain has no hooks, so nothing is taken away
+    if metric == HOOKS:  # plain has none, so nothing is taken away
         return callback
     if plain is None:
         return unavailable(
@@ -230,8 +238,16 @@ def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Est
     return step if metric == "step_p50_us" else difference(step, callback, of_second="hooks")
 
 
+def _n_own(metric: Metric, own: CellEstimates, estimate: Estimate) -> int:
+    if metric == HOOKS:
+        return estimate.n
+    if metric in LATENCY_METRICS:
+        return own.latency(*LATENCY_METRICS[metric]).n
+    return own.step("step_duration_us", 50.0).n
+
+
 def _n_plain(metric: Metric, plain: CellEstimates | None) -> int:
-    if plain is None or metric == "callback_p50_us":
+    if plain is None or metric == HOOKS:
         return 0
     if metric in LATENCY_METRICS:
         return plain.latency(*LATENCY_METRICS[metric]).n
