@@ -319,15 +319,16 @@ class Figures(LeftOut):
             words = [f"{name} is a gain,", "and additivity is asked of taxes; its parts are", "as a sum"]
             return said(words, estimate(tax) + estimate(added))
         outcome = verdict.get("outcome") or "not judged"
+        subject = "taxes" if all(sign(taxes[c]) > 0 and not is_open(taxes[c]) for c in parts) else "parts"
         words = {
-            "supported": "The two taxes add up:",
-            "refuted": "The two taxes interfere, together they cost more:"
+            "supported": f"The two {subject} add up:",
+            "refuted": f"The two {subject} interfere, together they cost more:"
             if tax["point"] > added["point"]
-            else "The two taxes share a cost, together they cost less:",
+            else f"The two {subject} share a cost, together they cost less:",
         }
         return said(
             [
-                words.get(outcome, f"Whether the two taxes add up is {outcome}:"),
+                words.get(outcome, f"Whether the two parts add up is {outcome}:"),
                 "as a sum,",
                 "measured together",
             ],

@@ -294,7 +294,7 @@ class Lines(Sentences):
         there = {
             c: any(cell["rate_per_s"] == self.rates["ref_safe"] for cell in self.sound(c)) for c in without
         }
-        for words_of, wanted in (("No step records", True), ("No usable cell", False)):
+        for words_of, wanted in (("No step records", True), ("No usable cell of phase A", False)):
             own = [c for c in without if there[c] is wanted]
             words += [f"{words_of} at this rate: {', '.join(own)}."] if own else []
         if behind := self.behind(self.step_taxes()):

@@ -245,7 +245,7 @@ class Rows(TaxRows):
             if c["phase"] != "c" or c["cell_id"].partition("_")[2] != s.cells[0]:
                 continue
             share = c.get("prefix_cache_hit_share")
-            ms = [Cell((), estimate((c.get(q) or {}).get("p90"), "ms")) for q in ("ttft_ms", "tpot_ms")]
+            ms = [Cell((), estimate((c.get(q) or {}).get("p90"), "of ms")) for q in ("ttft_ms", "tpot_ms")]
             own = {t["metric"]: t for t in self.a["taxes"] if (t["phase"], t["config"], t["cell_id"]) == ("c", c["config"], c["cell_id"])}  # fmt: skip
             lost = "; ".join(map(str, c.get("reasons") or [])) or str(c.get("verdict"))
             none = Cell(

@@ -280,22 +280,43 @@ class TaxRows:
                 cell = self._part(part)
                 fewer = part["point"] is not None and part.get("kind") not in (None, kind)
                 cells.append(Cell([*cell.words, str(part["kind"])], cell.values) if fewer else cell)
-            yield [word(s.cells[0]), Cell((name, kind)), *cells]
+            own, framework, rest = self._launches(e)
+            if own == framework:
+                kinds = (kind, own) if kind and own else (kind,)
+            else:
+                kinds = (kind,)
+                cells = [
+                    Cell([*c.words, w], c.values) if w and e[p]["point"] is not None else c
+                    for c, w, p in zip(
+                        cells,
+                        (own, "", framework, rest),
+                        ("total", "flags", "framework", "implementation"),
+                        strict=True,
+                    )
+                ]
+            yield [word(s.cells[0]), Cell((name, *kinds)), *cells]
+
+    def _launches(self, e: Entry) -> tuple[str, str, str]:
+        """By whose launch a tax, the no-op connector's and what is left are, where one is not by Phase A's."""
+        of = {"metric": e["metric"], "reference": "ref_safe"}
+        taxes = [self.standing(config=c, **of) or {} for c in (e["config"], "noop_connector")]
+        once = [
+            f"phase {phase_word(t['phase'])}'s" if t.get("blocks") is None and t.get("phase") else ""
+            for t in taxes
+        ]
+        if not {*once} - {"", "phase A's"}:
+            return "", "", ""
+        rest = f"by {once[0]} launch" if once[0] == once[1] else f"each, {once[0]} less {once[1]}"
+        own, framework = (f"by {w} launch" if w else "" for w in once)
+        return own, framework, rest
 
     def two_parts(self, s: Statement) -> Iterator[list[Cell]]:
         for e in self.own(self.a["two_parts"], s.cells[0]):
             name = next(n for n, m in METRICS.items() if m == e["metric"])
             cells = {p: self._part(e[p], e["unit"], more=True) for p in ("total", "framework", "rest")}
-            of = {"metric": e["metric"], "reference": "ref_safe"}
-            taxes = [self.standing(config=c, **of) or {} for c in (e["config"], "noop_connector")]
-            once = [
-                f"phase {phase_word(t['phase'])}'s" if t.get("blocks") is None and t.get("phase") else ""
-                for t in taxes
-            ]
-            if {*once} - {"", "phase A's"}:
-                alike = once[0] == once[1]
-                rest = f"by {once[0]} launch" if alike else f"each, {once[0]} less {once[1]}"
-                told = [f"by {w} launch" if w else "" for w in once] + [rest if e["rest"]["kind"] else ""]
+            own, framework, rest = self._launches(e)
+            if own or framework:
+                told = [own, framework, rest if e["rest"]["kind"] else ""]
                 cells = {
                     p: Cell([*c.words, w], c.values) for (p, c), w in zip(cells.items(), told, strict=True)
                 }

@@ -12,7 +12,7 @@ from claim_cells import SOURCES, Cell, Entry, sign, usable
 from claim_head import Head
 from claim_numbers import estimate, the
 from claim_phrases import phrases
-from claim_told import NAMES, listing, said
+from claim_told import NAMES, listing, said, short
 from claim_values import PLAINS, Value
 from page_statements import Statement
 
@@ -46,7 +46,8 @@ class Sentences(Head):
             (r"/ Repeated launches \| .* (has a tax|has no tax) of ", self.failed_blocks),
             (r"/ Where the microseconds go / [^|]*\| \d+ hooks that take less", self.more_hooks),
             (r"/ Where the microseconds go / [^|]*\| Mean step", self.mean_step),
-            (r"/ Where the microseconds go / ", self.difference),
+            (r"/ Where the microseconds go / (?![^|]*\| Not here)", self.difference),
+            (r"/ Where the microseconds go \| Not here", self.not_split),
             (r"/ What recording costs \| Without a pair", self.unpaired),
             (r"/ What the host did meanwhile \| (CPUs|\d+ of)", self.host),
             (r"/ By cached blocks and running requests \| Phase D", self.growth),
@@ -54,6 +55,23 @@ class Sentences(Head):
             (r"/ Taxes at every shape ", self.shapes),
             (r"^Configurations \| Plain's second", self.second_launches),
             (r"^Cells / ", self.cells),
+        )
+
+    def not_split(self, _: Statement) -> Cell:
+        """Whose decoding steps are not split, and why."""
+        there = {e["config"] for e in self.a["attribution"]}
+        why = {
+            t["config"]: t["reason"]
+            for t in self.a["taxes"]
+            if (t["phase"], t["rate_per_s"], t["metric"]) == ("a", self.rates["ref_safe"], "callback_p50_us")
+        }
+        lost = [c for c in self.configs if c not in there and not c.startswith(PLAINS)]
+        return said(
+            [
+                "Not here:",
+                *(f"{self.labels[c]}: {short(why.get(c) or self.no_number(c), 400)}" for c in lost),
+            ],
+            (),
         )
 
     def unpaired(self, s: Statement) -> Cell:
@@ -340,7 +358,8 @@ class Sentences(Head):
             else:
                 words += [
                     f"{label}: its hooks take {'longer' if slope['point'] > 0 else 'less'}",
-                    "per 1,000 blocks and",
+                    "the more is cached, by",
+                    "per 1,000 blocks and step, over",
                 ]
                 values += estimate(slope, "us") + [
                     v for x in total.get("cached_blocks") or [] for v in the(x)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, Change, _step_lines, campaign_config, fail
+from builders import DATE, SMALL, Behaviour, Campaign, Change, _step_lines, campaign_config, fail
 from cache_levels import measure_levels
 from virtual_gpus import IDENTITY
 
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config.model import PhaseCConfig, SessionFile
 from connector_tax.base.files import write_json
-from connector_tax.base.plan import cells_of
+from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.steptime.writer import HOOKS
 from connector_tax.read.ingest import read_campaign
@@ -134,6 +134,18 @@ def without_rates(campaign: Campaign) -> None:
     campaign.folder.reference_rates.unlink()
 
 
+def growing(behaviour: Behaviour, blocks: float, _: float) -> Behaviour:
+    """Hooks take twice as long where 4,000 blocks are cached."""
+    if behaviour.hooks_us is None:
+        return behaviour
+    return replace(behaviour, hooks_us=tuple(v * (1 + blocks / 4000) for v in behaviour.hooks_us))
+
+
+def growing_levels(campaign: Campaign) -> None:
+    for connector in ("plain", "nixl_both"):
+        measure_levels(campaign, connector, growing)
+
+
 def levels(campaign: Campaign) -> None:
     for connector in ("plain", "nixl_both"):
         measure_levels(campaign, connector)
@@ -145,9 +157,12 @@ def talks(campaign: Campaign) -> None:
         campaign.config,
         phase_c=PhaseCConfig((SessionFile("config/sessions/talk.jsonl", "0" * 64, 3.0),), warmup_s=2.0),
     )
+    document = campaign_document(campaign.config, date=DATE, created_utc=f"{DATE}T00:00:00Z")
+    write_json(campaign.folder.campaign_file, document)
     for connector in ("plain", "nixl_both"):
         (spec,) = cells_of(campaign.config, connector, "c", ReferenceRates(rates, rates))
-        campaign.cell(connector, replace(spec, input_tokens=64, output_tokens=8))
+        campaign.cell(connector, spec, prefix_cache_hits_delta=1000.0)
+        campaign.receipt(connector, "c")
 
 
 def settings(**changed: dict[str, Any] | None) -> Then:
@@ -344,6 +359,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "host tells": Mutation({"repeats": 3}, options={"host": host}),
     "levels": Mutation({"phase_d": LEVELS}, then=levels),
+    "levels that grow": Mutation({"phase_d": LEVELS}, then=growing_levels),
     "conversations": Mutation(then=talks),
     "settings": Mutation(then=settings(mooncake_both={"x.y": {"plain": False, "own": True}}, nixl_both=None)),
     "matched baseline": Mutation(

@@ -166,7 +166,7 @@ def test_figure_6_tells_a_lost_cell_from_one_without_records(aggregate: dict[str
                 cell["step"] = {"available": False, "reason": "this cell has no step records"}
     said = caption("fig6", aggregate)
     assert "No step records at this rate: lmcache_only." in said
-    assert "No usable cell at this rate: nixl_both." in said
+    assert "No usable cell of phase A at this rate: nixl_both." in said
 
 
 @pytest.mark.parametrize(

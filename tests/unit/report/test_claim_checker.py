@@ -150,7 +150,7 @@ OPEN = {
         ("whether Mooncake (both) saturates earlier is not known, and no other connector does", "no connector saturates earlier"),
         ("s launch, since its cell of phase A is lost", "s launch, since its cell of phase B is lost"),
         ("of 5 connectors: the largest Mooncake + LMCache", "of 4 connectors: the largest Mooncake + LMCache"),
-        ("No usable cell at this rate: mooncake_both", "No step records at this rate: mooncake_both"),
+        ("No usable cell of phase A at this rate: mooncake_both", "No step records at this rate: mooncake_both"),
     ),
     "saturated everywhere": (
         ("Reference rates carry: fallback_lowest_rate, fallback_lowest_rate_load.", ""),

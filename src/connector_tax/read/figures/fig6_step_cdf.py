@@ -157,7 +157,7 @@ def _caption(aggregate: Aggregate, curves: Curves, at: float) -> str:
         if behind
         else "",
         f"No step records at this rate: {', '.join(unrecorded)}." if unrecorded else "",
-        f"No usable cell at this rate: {', '.join(lost)}." if lost else "",
+        f"No usable cell of phase A at this rate: {', '.join(lost)}." if lost else "",
         of_reference_rates(aggregate),
         left_out(aggregate, "a"),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval
-from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
+from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.claims import without_number
 from connector_tax.read.figures.questions import (
     Tax,
@@ -206,10 +206,11 @@ def _title(aggregate: Aggregate, stack: _Stack) -> str:
     verdict = aggregate.hypothesis("H4", stack.whole_id)
     outcome = "not judged" if verdict is None else verdict.outcome
     if outcome not in ("supported", "refuted"):
-        return f"Whether the two taxes add up is {outcome}: {sides}"
+        return f"Whether the two parts add up is {outcome}: {sides}"
     miss = (whole.point - total.point) / abs(whole.point)
     refuted = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
-    return f"The two taxes {'add up' if outcome == 'supported' else refuted}: {sides}"
+    subject = "taxes" if all(p.told == TAX for p in stack.parts) else "parts"
+    return f"The two {subject} {'add up' if outcome == 'supported' else refuted}: {sides}"
 
 
 def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from connector_tax.base.documents.aggregate import Aggregate, Attribution, Hook, QuantityOfKind
-from connector_tax.read.figures.questions import in_order
+from connector_tax.read.figures.claims import not_among
+from connector_tax.read.figures.questions import in_order, reference_rate, why_no_number
 from connector_tax.read.figures.words import clean, hooks_words, interval_texts
 from connector_tax.read.report.hooks import ALL_OF_IT, cpu_us, is_all
 from connector_tax.read.report.mechanism import mechanism
@@ -54,6 +55,22 @@ class AttributionTables:
 def attribution_view(aggregate: Aggregate) -> list[AttributionTables]:
     """One entry per configuration, in the campaign's order."""
     return [_one(aggregate, entry) for entry in in_order(aggregate, aggregate.attribution)]
+
+
+def without_attribution(aggregate: Aggregate) -> list[str]:
+    """``"NIXL (both): its hook times are not known"``, of each connector that has no entry where others have one."""
+    if not aggregate.attribution:
+        return []
+    at, there = reference_rate(aggregate, "ref_safe"), {entry.config for entry in aggregate.attribution}
+    reasons = {
+        tax.config: tax.reason
+        for tax in aggregate.taxes
+        if (tax.phase, tax.rate_per_s, tax.metric) == ("a", at, "callback_p50_us")
+    }
+    return [
+        f"{aggregate.label_of(config)}: {clean(reasons.get(config) or why_no_number(aggregate, config))}"
+        for config in not_among(aggregate, there)
+    ]
 
 
 def _one(aggregate: Aggregate, entry: Attribution) -> AttributionTables:

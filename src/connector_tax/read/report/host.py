@@ -14,6 +14,7 @@ from connector_tax.base.documents.aggregate import (
     Interval,
 )
 from connector_tax.read.figures.words import MINUS, listing, rate, with_interval
+from connector_tax.read.stats.host import HARMLESS_REASONS
 
 METRIC_WORDS = {"ttft_p90": "plain's TTFT p90", "tpot_p90": "plain's TPOT p90"}
 SOURCE_WORDS = {
@@ -87,7 +88,8 @@ def _gpu(gpus: Sequence[Gpu]) -> str:
         )
         if values
     ]
-    reasons = Counter(name for g in gpus for name in g.clock_reasons or ())
+    # An idle GPU lowers its clocks, and somebody may have set them: nothing held those down.
+    reasons = Counter(name for g in gpus for name in g.clock_reasons or () if name not in HARMLESS_REASONS)
     held = [f"{name} in {n} of {len(gpus)} cells" for name, n in reasons.most_common()]
     if held:
         parts.append(f"clocks held down by {listing(held, 6)}")

@@ -48,13 +48,14 @@ def decomposition_view(aggregate: Aggregate) -> list[PartsRow]:
 def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
     kind = row.kind if row.total.known else ""
     own, framework, rest = _launches(aggregate, row.config, row.metric)
-    # Flags are of the tax and of plain with the same settings, so they go by the launch of the tax.
-    parts = ((row.total, own), (row.flags, own), (row.framework, framework), (row.implementation, rest))
+    alike = own == framework
+    launches = ("", "", "", "") if alike else (own, "", framework, rest)
+    parts = (row.total, row.flags, row.framework, row.implementation)
     return PartsRow(
         aggregate.label_of(row.config),
         METRIC_WORDS[row.metric],
-        kind,
-        [_part_of(kind, part, launch) for part, launch in parts],
+        f"{kind}{own}" if kind and alike else kind,
+        [_part_of(kind, part, launch) for part, launch in zip(parts, launches, strict=True)],
     )
 
 

@@ -23,7 +23,7 @@ from connector_tax.read.figures.questions import (
     source_note,
 )
 from connector_tax.read.figures.words import MEASURED, RANDOM_WORDS
-from connector_tax.read.report.attribution import AttributionTables, attribution_view
+from connector_tax.read.report.attribution import AttributionTables, attribution_view, without_attribution
 from connector_tax.read.report.conversations import ConversationRow, conversations_view
 from connector_tax.read.report.device import ClockRow, device_banner, device_view
 from connector_tax.read.report.growth import GrowthView, growth_view
@@ -140,6 +140,7 @@ class Page:
     amplification: list[AmplificationRow]
     shape_taxes: list[ShapeRow]
     attribution: list[AttributionTables]
+    without_attribution: list[str]
     decomposition: list[PartsRow]
     two_parts: list[PartsRow]
     settings: list[SettingsRow]
@@ -188,6 +189,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         amplification=amplification(aggregate) if len(references) > 1 else [],
         shape_taxes=shape_taxes(aggregate),
         attribution=attribution_view(aggregate),
+        without_attribution=without_attribution(aggregate),
         decomposition=decomposition_view(aggregate),
         two_parts=two_parts_view(aggregate),
         settings=settings_view(aggregate),
