@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.documents.figures import Entry, Files
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.figures.words import TITLE_LIMIT, clean
@@ -31,6 +32,7 @@ def _figure(name: str, aggregate: Mapping[str, Any]) -> Figure:
         found = FIGURES[name](aggregate_of(aggregate))
     number = int(name[3])
     if not isinstance(found, Drawn):
-        return Figure(name, number, drawn=False, reason=clean(found.reason))
+        return Figure(Entry(name=name, number=number, drawn=False, reason=clean(found.reason)))
+    files = Files(svg=f"{name}.svg", csv=f"{name}.csv")
     title, caption = clean(found.title, TITLE_LIMIT), clean(found.caption, 4000)
-    return Figure(name, number, drawn=True, title=title, caption=caption, csv=f"{name}.csv")
+    return Figure(Entry(name=name, number=number, drawn=True, title=title, caption=caption, files=files))

@@ -6,11 +6,11 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
 from connector_tax.base.config import load_campaign
+from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
-from connector_tax.run.rehearsal.earlier import read_aggregate
 from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_lines
 
 

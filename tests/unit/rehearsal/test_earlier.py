@@ -8,54 +8,59 @@ from typing import Any
 import pytest
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.run.rehearsal.earlier import read_aggregate
 from connector_tax.run.rehearsal.outlook import power_lines
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from whole_aggregate import example, over_blocks
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
 BOUNDS = {"point": 0.031, "low": 0.019, "high": 0.089}
-REPEATS = {"reference": "ref_safe", "metric": "ttft_p90", "within_launch_sd": 0.1, "taxes": [{"sd": 1}]}
+POWER = {"config": "x", "metric": "ttft_p90", "power": 0.8, "one_launch": 0.05, "by_blocks": None}
+CELL = example()["cells"][0]
 
 
 def test_the_example_is_read() -> None:
-    assert read_aggregate(EXAMPLE) == json.loads(EXAMPLE.read_text())
     assert power_lines(EXAMPLE)[0].startswith("smallest tax found")
 
 
 @pytest.mark.parametrize(
     ("aggregate", "place"),
     [
-        ([1], "it is no object"),
-        ({"power": 1}, "power is no list"),
-        ({"power": [{"config": 1}]}, r"power\[0\]\.config is no str"),
-        ({"power": [{"config": "a", "metric": "x"}]}, r"power\[0\]\.metric is no latency: 'x'"),
-        ({"cells": [1]}, r"cells\[0\] it is no object"),
-        ({"cells": [{"phase": "a", "rate_per_s": 1, "e2e_ms": {"p90": 5}}]}, "e2e_ms.p90 is no object"),
-        ({"repeats": [{"reference": "ref_safe"}]}, "no taxes"),
-        ({"repeats": [REPEATS]}, "no requests"),
-        ({"repeats": [{**REPEATS, "within_launch_sd": "1"}]}, "within_launch_sd is no int or float"),
+        ({"power": 1}, r"Expected `array`, got `int` - at `\$\.power`"),
+        ({"power": [{**POWER, "config": 1}]}, r"Expected `str`, got `int` - at `\$\.power\[0\]\.config`"),
+        ({"power": [{**POWER, "metric": "x"}]}, r"Invalid enum value 'x' - at `\$\.power\[0\]\.metric`"),
+        ({"cells": [1]}, r"Expected `object`, got `int` - at `\$\.cells\[0\]`"),
+        ({"cells": [{**CELL, "e2e_ms": {"p90": 5}}]}, r"at `\$\.e2e_ms\.p90` \(of `\$\.cells\[0\]`\)"),
+        (
+            {"repeats": [over_blocks(0, 0, 0, within_launch_sd="1")]},
+            r"at `\$\.repeats\[0\]\.within_launch_sd`",
+        ),
+        (
+            {"repeats": [over_blocks(0, 0, 0, within_launch_sd=1e200)]},
+            r"at `\$\.repeats\[0\]\.within_launch_sd`",
+        ),
     ],
 )
-def test_what_is_of_another_form_is_one_message(tmp_path: Path, aggregate: Any, place: str) -> None:
+def test_what_is_of_another_form_is_one_message(
+    tmp_path: Path, aggregate: dict[str, Any], place: str
+) -> None:
     path = tmp_path / "aggregate.json"
-    path.write_text(json.dumps(aggregate))
-    with pytest.raises(ArtifactError, match=rf"aggregate\.json: cannot be read: .*{place}"):
+    path.write_text(json.dumps({**example(), **aggregate}))
+    with pytest.raises(ArtifactError, match=rf"aggregate\.json: .*{place}.*\. Make it again"):
         power_lines(path)
 
 
 def test_no_name_moves_a_cursor(tmp_path: Path) -> None:
     path = tmp_path / "aggregate.json"
-    row = {"config": "\x1b[2J", "metric": "ttft_p90", "one_launch": None, "by_blocks": {"\x1b3": BOUNDS}}
-    path.write_text(json.dumps({"power": [row]}))
+    path.write_text(json.dumps({**example(), "power": [{**POWER, "config": "\x1b[2J"}]}))
     assert "\x1b" not in "".join(power_lines(path))
 
 
 def test_what_blocks_would_find_has_an_interval(tmp_path: Path) -> None:
     path = tmp_path / "aggregate.json"
-    row = {"config": "x", "metric": "ttft_p90", "one_launch": 0.05, "by_blocks": {"3": BOUNDS, "5": None}}
-    path.write_text(json.dumps({"power": [row]}))
+    row = {**POWER, "by_blocks": {"3": BOUNDS, "5": None}}
+    path.write_text(json.dumps({**example(), "power": [row]}))
     assert power_lines(path)[1].split("TTFT p90")[1].split() == [
         "5.0%",
         "3.1%",
@@ -65,6 +70,6 @@ def test_what_blocks_would_find_has_an_interval(tmp_path: Path) -> None:
         "unknown",
     ]
     row["by_blocks"] = {"3": 0.1}
-    path.write_text(json.dumps({"power": [row]}))
-    with pytest.raises(ArtifactError, match=r"by_blocks\.3 is no object\. Make it again"):
+    path.write_text(json.dumps({**example(), "power": [row]}))
+    with pytest.raises(ArtifactError, match=r"Expected `object \| null`, got `float` - at .*by_blocks"):
         power_lines(path)

@@ -6,7 +6,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
+from whole_aggregate import block_tax, example, over_blocks
 
+from connector_tax.base.documents.aggregate import Aggregate, aggregate_of
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.run.rehearsal.campaign import PhaseTime
 from connector_tax.run.rehearsal.outlook import hours_lines
@@ -14,18 +16,21 @@ from connector_tax.run.rehearsal.outlook import hours_lines
 RATES = ReferenceRates(2.0, 2.0)
 # A launch and its release; plain's cells of one launch in Phase A; its one cell in Phase B, up to the last look; its block.
 LAUNCH_S, SWEEP_S, CELL_S, BLOCK_S = 120.0, 240.0, 110.0, 60.0
-MEASURED: dict[str, Any] = {
-    "cells": [],
-    "repeats": [
-        {
-            "reference": "ref_safe",
-            "metric": "ttft_p90",
-            "within_launch_sd": 0.01,
-            "requests": 100,
-            "taxes": [{"sd": 0.03}],
-        }
-    ],
-}
+SPREAD = over_blocks(
+    0.0,
+    -0.01,
+    0.01,
+    within_launch_sd=0.01,
+    requests=100,
+    taxes=[{**block_tax("nixl_both", {"r1": 0.4, "r2": 0.4, "r3": 0.4}), "sd": 0.03}],
+)
+
+
+def with_cells(*cells: dict[str, Any]) -> Aggregate:
+    return aggregate_of({**example(), "cells": cells, "repeats": [SPREAD]})
+
+
+MEASURED = with_cells()
 
 
 def planned(repeats: int) -> Any:
@@ -63,9 +68,10 @@ def test_a_plan_without_blocks_is_told_what_plain_launched_again_would_take() ->
 
 
 def test_what_is_on_its_way_when_a_block_ends_is_costed_where_no_block_was_rehearsed() -> None:
-    slow = {"phase": "a", "rate_per_s": 2.0, "e2e_ms": {"p90": {"point": 60_000.0}}}
+    slow = next(c for c in example()["cells"] if (c["phase"], c["rate_per_s"]) == ("a", 2.0))
+    slow["e2e_ms"]["p90"]["point"] = 60_000.0
     repeats = [
-        int(hours_lines({**MEASURED, "cells": cells}, planned(0), RATES, without_blocks(), 6.0)[4].split()[0])
+        int(hours_lines(with_cells(*cells), planned(0), RATES, without_blocks(), 6.0)[4].split()[0])
         for cells in ([], [slow])
     ]
     assert repeats[1] < repeats[0]

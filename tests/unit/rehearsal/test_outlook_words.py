@@ -1,20 +1,25 @@
 """What a rehearsal prints of the taxes that it found."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
+from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.run.rehearsal.outlook import _taxes
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import example
 
 
 def tax(config: str, metric: str, kind: str, reference: str = "ref_safe") -> dict[str, Any]:
-    return {
-        "config": config,
-        "metric": metric,
-        "reference": reference,
-        "point": 0.1,
-        "low": 0.08,
-        "high": 0.12,
-        "kind": kind,
-    }
+    whose = {"config": config, "metric": metric, "reference": reference}
+    return {**example()["main_taxes"][0], **whose, "point": 0.1, "low": 0.08, "high": 0.12, "kind": kind}
+
+
+def lines_of(found: list[dict[str, Any]]) -> list[str]:
+    whole = example()
+    whole["provenance"]["confidence"] = 0.9
+    return _taxes(aggregate_of({**whole, "main_taxes": found}))
 
 
 def test_each_tax_says_over_how_many_launches_it_is() -> None:
@@ -25,7 +30,7 @@ def test_each_tax_says_over_how_many_launches_it_is() -> None:
         tax("y", "ttft_p90", "of one launch"),
         tax("x", "ttft_p90", "of one launch", "neither"),
     ]
-    lines = _taxes({"main_taxes": found, "provenance": {"confidence": 0.9}})
+    lines = lines_of(found)
     assert lines[0].split() == [
         "x",
         "+10.0%",
@@ -46,4 +51,4 @@ def test_each_tax_says_over_how_many_launches_it_is() -> None:
         "+- is half of the 90 % interval",
         "Where it is of one launch, what differs between launches comes on top (repeats)",
     ]
-    assert len(_taxes({"main_taxes": found[:2], "provenance": {"confidence": 0.9}})) == 2
+    assert len(lines_of(found[:2])) == 2

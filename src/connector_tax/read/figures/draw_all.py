@@ -13,6 +13,7 @@ import msgspec
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
+from connector_tax.base.documents.figures import Entry, FigureIndex, Files
 from connector_tax.base.files import publish_folder, write_json, write_text
 from connector_tax.read.figures import (
     fig1_ttft_vs_rate,
@@ -28,8 +29,6 @@ from connector_tax.read.figures import (
 from connector_tax.read.figures.style import Drawn, Omitted, Row, drawing_style, save
 from connector_tax.read.figures.words import TITLE_LIMIT, clean
 
-SCHEMA = 1
-
 FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     "fig1_ttft_vs_rate": fig1_ttft_vs_rate.draw,
     "fig2_tpot_vs_rate": fig2_tpot_vs_rate.draw,
@@ -41,30 +40,6 @@ FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     "fig8_additivity": fig8_additivity.draw,
     "fig9_attribution": fig9_attribution.draw,
 }
-
-
-class Files(msgspec.Struct, frozen=True):
-    """Names beside ``index.json``."""
-
-    svg: str
-    png: str
-    csv: str
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One figure in ``index.json``.
-
-    Attributes:
-        reason: why there is no picture; the other three are there where there is one.
-    """
-
-    name: str
-    number: int
-    drawn: bool
-    reason: str | None = None
-    title: str | None = None
-    caption: str | None = None
-    files: Files | None = None
 
 
 def draw_figures(root: Path) -> list[Entry]:
@@ -80,8 +55,7 @@ def draw_figures(root: Path) -> list[Entry]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     entries = [_one(name, aggregate, temporary) for name in FIGURES]
-    index = {"schema": SCHEMA, "figures": msgspec.to_builtins(entries)}
-    write_json(temporary / "index.json", index)
+    write_json(temporary / "index.json", msgspec.to_builtins(FigureIndex(figures=tuple(entries))))
     write_json(temporary / "omitted.json", {e.name: e.reason for e in entries if not e.drawn})
     publish_folder(temporary, folder.figures)
     return entries

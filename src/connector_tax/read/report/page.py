@@ -12,32 +12,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, write_text
-from connector_tax.base.forms import Form, misfit, named
-from connector_tax.base.opening import bare, is_bare, read_whole
+from connector_tax.base.files import write_text
+from connector_tax.base.opening import read_whole
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.read.report.view import Page, page_view
 
 HERE = Path(__file__).parent
-_NAME = named(is_bare, "no bare name")
-INDEX: Form = {"figures": [{"name": _NAME, "number": int, "drawn": bool}]}
-DRAWN: Form = {"title": str, "caption": str, "files": {"svg": _NAME, "csv": _NAME}}
-OMITTED: Form = {"reason": str}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure; without a picture the ``reason`` says why it is left out."""
+    """One figure; ``uri`` is its picture, empty where it is left out."""
 
-    name: str
-    number: int
-    drawn: bool
-    title: str = ""
-    caption: str = ""
-    csv: str = ""
+    entry: Entry
     uri: str = ""
-    reason: str = ""
 
 
 def build_report(root: Path) -> Path:
@@ -74,26 +64,10 @@ def figures_view(folder: CampaignFolder) -> list[Figure]:
     Raises:
         ArtifactError: it has another form, names a file that is not in ``figures/``, or one that cannot be read.
     """
-    path = folder.figures / "index.json"
-    index = read_json(path)
-    fault = misfit(index, INDEX)
-    for k, entry in enumerate(index["figures"] if fault is None else ()):
-        fault = fault or misfit(entry, DRAWN if entry["drawn"] else OMITTED, f"figures[{k}]")
-    if fault is not None:
-        raise ArtifactError(f"{path}: {fault}. Draw the figures again with connector-tax figures.")
+    index = read_figure_index(folder.figures / "index.json")
     return [
-        Figure(
-            name=entry["name"],
-            number=entry["number"],
-            drawn=True,
-            title=entry["title"],
-            caption=entry["caption"],
-            csv=entry["files"]["csv"],
-            uri=_picture(folder.figures / bare(entry["files"]["svg"], "figure")),
-        )
-        if entry["drawn"]
-        else Figure(entry["name"], entry["number"], drawn=False, reason=entry["reason"])
-        for entry in index["figures"]
+        Figure(entry, _picture(folder.figures / entry.files.svg) if entry.files else "")
+        for entry in index.figures
     ]
 
 

@@ -1,13 +1,12 @@
 """What a rehearsal tells: duration by phase, and the width of each tax's interval."""
 
 from pathlib import Path
-from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.aggregate import Aggregate, Bounds, MeasuredCell, read_aggregate
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file
 from connector_tax.base.plan.duration import expected_cell_s
@@ -16,8 +15,9 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
 from connector_tax.run.rehearsal.campaign import PhaseTime
-from connector_tax.run.rehearsal.earlier import WORDS, read_aggregate
 from connector_tax.run.rehearsal.split import Costs, proposal, spreads_of
+
+WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
 
 def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> str:
@@ -40,7 +40,7 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
         shown = ", ".join(f"{shape} at {rate:g}" for shape, rate in lower.items())
         lines.append(f"shapes of Phase B below ref_safe, since the engine does not hold it: {shown} req/s")
     if folder.aggregate.exists():
-        aggregate = read_json(folder.aggregate)
+        aggregate = read_aggregate(folder.aggregate)
         lines += [
             "",
             *_answers(aggregate),
@@ -82,29 +82,29 @@ def _time_lines(times: list[PhaseTime], budget_h: float) -> list[str]:
     return lines
 
 
-def _answers(aggregate: dict[str, Any]) -> list[str]:
+def _answers(aggregate: Aggregate) -> list[str]:
     """What each hypothesis comes to, and cells that would lack a percentile."""
     lines = [
-        f"{h['id']} {h['subject']}: {h['outcome']}"
-        + (f", {h['kind']}" if h["kind"] else "")
-        + (f" ({h['label']})" if h["label"] else "")
-        for h in aggregate["hypotheses"]
+        f"{h.id} {h.subject}: {h.outcome}"
+        + (f", {h.kind}" if h.kind else "")
+        + (f" ({h.label})" if h.label else "")
+        for h in aggregate.hypotheses
     ]
     lost = [
-        f"{c['config']} {phase_label(c['phase'])} {c['cell_id']}"
-        for c in aggregate["cells"]
-        if "overloaded" not in c["flags"]
-        and any(c.get(name, {}).get("p90", {}).get("point") is None for name in ("ttft_ms", "tpot_ms"))
+        f"{cell.config} {phase_label(cell.phase)} {cell.cell_id}"
+        for cell in aggregate.cells
+        if "overloaded" not in cell.flags
+        and not (isinstance(cell, MeasuredCell) and cell.ttft_ms.p90.known and cell.tpot_ms.p90.known)
     ]
-    overloaded = sum("overloaded" in c["flags"] for c in aggregate["cells"])
+    overloaded = sum("overloaded" in cell.flags for cell in aggregate.cells)
     lines.append(
-        f"{len(aggregate['cells'])} cells, {overloaded} overloaded; without a p90 beside those: {', '.join(lost) or 'none'}"
+        f"{len(aggregate.cells)} cells, {overloaded} overloaded; without a p90 beside those: {', '.join(lost) or 'none'}"
     )
     return lines
 
 
 def hours_lines(
-    aggregate: dict[str, Any],
+    aggregate: Aggregate,
     config: CampaignConfig,
     rates: ReferenceRates,
     times: list[PhaseTime],
@@ -160,28 +160,28 @@ def _drain_s(config: CampaignConfig, rates: ReferenceRates, blocks: list[PhaseTi
     return max(0.0, sum(t.cells_s for t in blocks) / sum(t.runs for t in blocks) - planned_s)
 
 
-def _longest_requests_s(aggregate: dict[str, Any], at: list[float]) -> float:
+def _longest_requests_s(aggregate: Aggregate, at: list[float]) -> float:
     """Of Phase A's cells at each of the rates, p90 of the slowest configuration; what is not told counts nothing."""
     slowest: dict[float, float] = {}
-    for cell in aggregate["cells"]:
-        e2e_ms = cell.get("e2e_ms", {}).get("p90", {}).get("point")
-        if cell["phase"] == "a" and cell["rate_per_s"] in at and e2e_ms is not None:
-            slowest[cell["rate_per_s"]] = max(slowest.get(cell["rate_per_s"], 0.0), e2e_ms / 1000)
+    for cell in aggregate.measured("a"):
+        e2e_ms = cell.e2e_ms.p90.point
+        if cell.rate_per_s in at and e2e_ms is not None:
+            slowest[cell.rate_per_s] = max(slowest.get(cell.rate_per_s, 0.0), e2e_ms / 1000)
     return sum(slowest.values())
 
 
 def power_lines(aggregate: Path) -> list[str]:
     """The smallest taxes that would be found, of a rehearsed campaign or of an earlier one that was measured."""
-    found = read_aggregate(aggregate).get("power", [])
+    found = read_aggregate(aggregate).power
     if not found:
         return [f"{aggregate}: no tax at ref_safe, so nothing is known of what could be found"]
-    blocks = next((list(row["by_blocks"]) for row in found if row["by_blocks"]), [])
-    heads = "".join(f"{printable(n, 20) + ' blocks':>22}" for n in blocks)
+    blocks = next((list(row.by_blocks) for row in found if row.by_blocks), [])
+    heads = "".join(f"{n + ' blocks':>22}" for n in blocks)
     lines = [f"{'smallest tax found 4 times of 5':<38} {'one launch':>12}{heads}"]
     for row in found:
-        once = "unknown" if row["one_launch"] is None else f"{row['one_launch']:.1%}"
-        shown = "".join(f"{_between(v):>22}" for v in (row["by_blocks"] or dict.fromkeys(blocks)).values())
-        lines.append(f"{printable(row['config'], 80):<28} {WORDS[row['metric']]:<9} {once:>12}{shown}")
+        once = "unknown" if row.one_launch is None else f"{row.one_launch:.1%}"
+        shown = "".join(f"{_between(v):>22}" for v in (row.by_blocks or dict.fromkeys(blocks)).values())
+        lines.append(f"{printable(row.config, 80):<28} {WORDS[row.metric]:<9} {once:>12}{shown}")
     if not blocks:
         lines.append(
             "With repeats (config) it is also known what differs between launches, and what blocks would find"
@@ -189,24 +189,24 @@ def power_lines(aggregate: Path) -> list[str]:
     return lines
 
 
-def _between(found: dict[str, float] | None) -> str:
+def _between(found: Bounds | None) -> str:
     """``3.1% (1.9% to 8.9%)``: few blocks hardly know what launches differ by."""
-    return "unknown" if found is None else f"{found['point']:.1%} ({found['low']:.1%} to {found['high']:.1%})"
+    return "unknown" if found is None else f"{found.point:.1%} ({found.low:.1%} to {found.high:.1%})"
 
 
-def _taxes(aggregate: dict[str, Any]) -> list[str]:
+def _taxes(aggregate: Aggregate) -> list[str]:
     """Over blocks where there are enough, else of one launch, which is said."""
     rows: dict[str, dict[str, str]] = {}
     kinds = set()
-    for tax in aggregate["main_taxes"]:
-        if tax["reference"] == "ref_safe" and tax["metric"] in ("ttft_p90", "tpot_p90"):
+    for tax in aggregate.chosen_taxes:
+        if tax.reference == "ref_safe" and tax.metric in WORDS:
             shown = "unavailable"
-            if None not in (tax["point"], tax["low"], tax["high"]):
-                kinds.add(tax["kind"])
-                shown = f"{tax['point']:+.1%} +- {(tax['high'] - tax['low']) / 2:.1%}, {tax['kind']}"
-            rows.setdefault(tax["config"], {})[tax["metric"]] = shown
+            if tax.point is not None and tax.low is not None and tax.high is not None:
+                kinds.add(tax.kind)
+                shown = f"{tax.point:+.1%} +- {(tax.high - tax.low) / 2:.1%}, {tax.kind}"
+            rows.setdefault(tax.config, {})[tax.metric] = shown
     lines = [f"{c:<28} {r.get('ttft_p90', ''):>36} {r.get('tpot_p90', ''):>36}" for c, r in rows.items()]
-    lines.append(f"+- is half of the {aggregate['provenance']['confidence'] * 100:g} % interval")
+    lines.append(f"+- is half of the {aggregate.provenance.confidence * 100:g} % interval")
     if "of one launch" in kinds:
         lines.append("Where it is of one launch, what differs between launches comes on top (repeats)")
     return lines

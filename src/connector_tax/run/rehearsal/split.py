@@ -6,11 +6,11 @@ configuration and two of plain; the variance of a block's log ratio is one and a
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from scipy import stats
+
+from connector_tax.base.documents.aggregate import Aggregate
 
 # A block's own launch, and the mean of plain's two.
 LAUNCHES_IN_A_RATIO = 1.5
@@ -76,16 +76,16 @@ class Split:
         return max(self.half_widths.values())
 
 
-def spreads_of(aggregate: Mapping[str, Any]) -> list[Spread]:
+def spreads_of(aggregate: Aggregate) -> list[Spread]:
     """From a campaign with blocks; empty without. All configurations together say what launches differ by."""
     found = []
-    for entry in aggregate.get("repeats", []):
-        if entry["reference"] != "ref_safe" or entry.get("within_launch_sd") is None or not entry["taxes"]:
+    for entry in aggregate.repeats:
+        within, requests = entry.within_launch_sd, entry.requests
+        if entry.reference != "ref_safe" or within is None or requests is None or not entry.taxes:
             continue
-        of_ratio = sum(tax["sd"] ** 2 for tax in entry["taxes"]) / len(entry["taxes"])
-        within = entry["within_launch_sd"]
+        of_ratio = sum(tax.sd**2 for tax in entry.taxes) / len(entry.taxes)
         between = math.sqrt(max(0.0, of_ratio / LAUNCHES_IN_A_RATIO - within**2))
-        found.append(Spread(entry["metric"], between, within, entry["requests"]))
+        found.append(Spread(entry.metric, between, within, requests))
     return found
 
 

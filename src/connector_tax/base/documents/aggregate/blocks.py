@@ -24,6 +24,8 @@ Source = Literal[
     "gpu_temperature_c_max",
     "gpu_power_w_mean",
 ]
+# Of log latencies, which is squared.
+Deviation = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 HostUnit = Literal["ratio", "MHz", "us", "C", "W"]
 
 
@@ -72,7 +74,7 @@ class BlockTax(Bounds, frozen=True, kw_only=True):
     config: str
     kind: Kind
     n: Count
-    sd: Annotated[float, msgspec.Meta(ge=0)]
+    sd: Deviation
     verdict: BlockVerdict
     adjusted: Bounds | None
     at_equal_host_speed: EqualSpeed | None = None
@@ -93,7 +95,7 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
     host_speed_slope: Bounds | None = None
     between_launch_sd: float | None
     between_launches: Bounds | None = None
-    within_launch_sd: float | None = None
+    within_launch_sd: Deviation | None = None
     requests: float | None = None
     drift: Drift | None
     taxes: tuple[BlockTax, ...]
