@@ -18,7 +18,7 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
     except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
         return []
     decisions = data.decisions
-    skipped = {i for i, d in decisions.items() if d["decision"] == "skip"}
+    skipped = {i for i, d in decisions.items() if d.decision == "skip"}
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
     for run in data.runs:
@@ -59,7 +59,7 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
         return f"{_its_cell(run)} is lost: {told}", True
     if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
         return _why_ended(run), True
-    in_receipt = run.receipt is not None and any(c["cell_id"] == cell_id for c in run.receipt.cells)
+    in_receipt = run.receipt is not None and any(c.cell_id == cell_id for c in run.receipt.cells)
     return f"{_its_cell(run)} is missing", in_receipt
 
 
@@ -158,8 +158,8 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
         runs = [r for r in data.runs if r.folder.connector_id == i]
         failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
         cells = [c for c in data.cells() if c.config == i]
-        if decision is not None and decision["decision"] == "skip":
-            reasons[i] = f"skipped: {decision['reason']}"
+        if decision is not None and decision.decision == "skip":
+            reasons[i] = f"skipped: {decision.reason}"
         elif failed:
             reasons[i] = _why_ended(failed[0])
         elif cells:
