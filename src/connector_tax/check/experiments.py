@@ -114,7 +114,7 @@ NOTHING = Measured("not measured")
 
 def _both(data: CampaignData) -> dict[str, Measured]:
     """By configuration. Both together: their requests came at the same times."""
-    seed = int(data.document["config"]["seed"])
+    seed = int(data.document.config["seed"])
     usable = [c for c in data.cells() if not c.left_out and only_late(c.document)]
     estimates = {e.cell.config: e for e in estimate_cells(usable, seed, DRAWS, confidence=CONFIDENCE)}
     found = {}

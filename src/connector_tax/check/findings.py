@@ -121,7 +121,7 @@ def read_findings(
 
 
 def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | None) -> ModeFindings:
-    own_id, seed = campaigns.request.connector_id, int(data.document["config"]["seed"])
+    own_id, seed = campaigns.request.connector_id, int(data.document.config["seed"])
     cells = [c for c in data.cells() if c.phase != "d"]
     estimates: Estimates = {
         (e.cell.config, e.cell.phase, e.cell.cell_id): e
@@ -250,4 +250,4 @@ def _hooks(cell: CellData | None, seed: int) -> list[HookCost]:
 def _growth(campaigns: Campaigns, data: CampaignData) -> list[HookSlopes]:
     """Over the cells of the connector's first launch: three loads, and few or many requests in an emptier or fuller cache after them."""
     own = [c for c in data.cells() if c.config == campaigns.request.connector_id and _counts(c)]
-    return slopes(launch_steps([c for c in own if c.phase in PHASES]), int(data.document["config"]["seed"]))
+    return slopes(launch_steps([c for c in own if c.phase in PHASES]), int(data.document.config["seed"]))

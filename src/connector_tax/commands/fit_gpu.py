@@ -44,7 +44,7 @@ def _run(args: argparse.Namespace) -> int:
     path = profile_path(args.gpu, "--gpu")
     base = read_yaml(path)
     checked(base, "gpu", str(path))
-    text = profile_text(base, fit, str(data.document["campaign"]), shape)
+    text = profile_text(base, fit, str(data.document.campaign), shape)
     checked(yaml.safe_load(text), "gpu", "the fitted profile")
     if args.out is None:
         print(text)

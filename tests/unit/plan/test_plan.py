@@ -8,6 +8,8 @@ import pytest
 
 from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
 from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import document_of
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import (
     campaign_document,
@@ -125,8 +127,10 @@ def test_a_shape_has_its_own_rate_where_the_reference_rate_is_too_much(config: C
     assert b.pop(long) == 0.25 and set(b.values()) == {2.0}
     again = {c.shape: c.rate_per_s for c in cells_of(config, "nixl_both", "b_prime", rates)}
     assert (again[long], again[prime]) == (0.5, 4.0)
-    document = {"ref_safe_per_s": 2, "ref_load_per_s": 4, "shapes": {"32768x256": {"rate_per_s": 0.25}}}
-    assert ReferenceRates.of_document(document).safe_per_s(long) == 0.25
+    document = {"ref_safe_per_s": 2, "ref_load_per_s": 4, "b_prime_needed": True}
+    document |= {"shapes": {"32768x256": {"rate_per_s": 0.25}}}
+    read = document_of(document, ReferenceRatesFile, "reference_rates.json").rates
+    assert read == ReferenceRates(2.0, 4.0, {long: 0.25})
 
 
 def test_a_block_takes_so_many_requests_and_no_more(config: CampaignConfig) -> None:

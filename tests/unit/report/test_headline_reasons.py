@@ -15,7 +15,7 @@ from connector_tax.read.report.qualifiers import FLAG_MEANINGS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
-from virtual_gpus import IDENTITY
+from virtual_gpus import CLOCK, IDENTITY
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 NOTHING = {"point": None, "low": None, "high": None}
@@ -113,7 +113,9 @@ def test_the_only_tax_is_not_called_the_largest(aggregate: dict[str, Any]) -> No
 def test_a_clock_that_waited_says_so_in_plain_words(aggregate: dict[str, Any]) -> None:
     aggregate["provenance"] |= {"engine_kind": "virtual_gpu", "virtual_gpu": IDENTITY}
     for cell in aggregate["cells"]:
-        cell["health"] = {"device_clock": {"late_share": 0.01, "slack_us": {"p10": -62736.0, "p50": 5.0}}}
+        cell["health"] = {
+            "device_clock": {**CLOCK, "late_share": 0.01, "slack_us": {"p10": -62736.0, "p50": 5.0}}
+        }
     assert device_banner(aggregate_of(aggregate))[-1].endswith(
         "; in the cell with the least to spare, the device waited for the host in one step of ten, by 62,736 µs or more."
     )

@@ -117,7 +117,7 @@ def test_the_host_stands_beside_the_drift_of_plain_at_the_same_rate(aggregate: d
         source("gpu_temperature_c_max", "C", 61.0, (-1.0, 0.0, 1.0), 1.0),
     )
     (table,) = host_drift_view(aggregate_of(aggregate))
-    assert [(r["name"], r["mean"], r["change"], r["p"], r["word"]) for r in table["rows"]] == [
+    assert [(r.name, r.mean, r.change, r.p, r.word) for r in table.rows] == [
         ("plain's TTFT p90", "", "+2.0 % [+1.0 %, +3.0 %]", "0.01", "changes"),
         ("CPU time stolen", "0.25 %", "+0.03 pp [−0.01, +0.07]", "0.2", "no visible change"),
         ("GPU clock (SM)", "1,950 MHz", "−30 MHz [−40, −20]", "0.0004", "changes"),

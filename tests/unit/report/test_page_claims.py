@@ -113,7 +113,8 @@ def test_the_configurations_table_leaves_no_cell_uncounted(aggregate: dict[str, 
     assert "second launches (plain_again)" not in said(aggregate)
     cell = next(c for c in aggregate["cells"] if c["config"] == "plain")
     aggregate["cells"] += [
-        cell | {"config": "plain_again", "verdict": v} for v in ("valid", "valid", "invalid")
+        cell | {"config": "plain_again", "verdict": v, "usable": v == "valid"}
+        for v in ("valid", "valid", "invalid")
     ]
     assert "Plain's second launches (plain_again) have no row: 2 of 3 cells usable." in said(aggregate)
     counts = re.findall(r"(\d+) of (\d+) (?:cells )?usable", said(aggregate))

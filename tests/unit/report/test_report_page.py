@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.figures import Entry
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
 from connector_tax.read.report.page import Figure, build_report, render
@@ -221,8 +222,14 @@ def test_a_hostile_name_stays_text(aggregate: dict[str, Any]) -> None:
     aggregate["problems"].append({"where": evil, "what": evil})
     aggregate["provenance"]["versions"][evil] = evil
     aggregate["cells"][0]["reasons"] = [evil]
-    aggregate["cells"][0]["ttft_ms"]["p99"] = {"point": None, "reason": evil}
-    text = page(aggregate, [{"name": evil, "number": 1, "drawn": False, "reason": evil}])
+    aggregate["cells"][0]["ttft_ms"]["p99"] = {
+        "point": None,
+        "low": None,
+        "high": None,
+        "n": 0,
+        "reason": evil,
+    }
+    text = page(aggregate, [Figure(Entry(name=evil, number=1, drawn=False, reason=evil))])
     tags = Tags()
     tags.feed(text)
     assert not [t for t, _ in tags.found if t in ("script", "img")]
@@ -239,15 +246,38 @@ def test_skips_come_with_what_would_change_them(aggregate: dict[str, Any]) -> No
     assert "skipped none module mooncake not found pip install m" in text
 
 
-@pytest.mark.parametrize("key", ["cells", "taxes", "hypotheses", "criteria", "problems", "configs", "reference_rates", "provenance", "amplification", "saturation"])  # fmt: skip
+EMPTY: dict[str, Any] = {
+    **{
+        key: []
+        for key in ("cells", "taxes", "main_taxes", "hypotheses", "criteria", "problems", "amplification")
+    },
+    **{key: {} for key in ("configs", "saturation")},
+    "provenance": {"config_hash": "c0ffee00c0ffee00"},
+    "reference_rates": None,
+}
+
+
+@pytest.mark.parametrize("key", EMPTY)
+def test_a_page_is_made_of_whatever_there_is(aggregate: dict[str, Any], key: str) -> None:
+    """A campaign cut short still gets its page, and so does one of a version that did not know the key."""
+    assert "How to reproduce" in page({**aggregate, key: EMPTY[key]})
+    if key not in ("cells", "taxes", "configs", "provenance"):
+        del aggregate[key]
+        assert "How to reproduce" in page(aggregate)
+
+
+@pytest.mark.parametrize("key", ["cells", "taxes", "configs", "provenance"])
 @pytest.mark.parametrize("value", [None, "absent"])
-def test_a_page_is_made_of_whatever_there_is(aggregate: dict[str, Any], key: str, value: Any) -> None:
-    """A campaign cut short still gets its page."""
+def test_an_aggregate_without_its_body_is_one_message(
+    aggregate: dict[str, Any], key: str, value: Any, tmp_path: Path
+) -> None:
     if value is None:
         aggregate[key] = None
     else:
         del aggregate[key]
-    assert "How to reproduce" in page(aggregate)
+    campaign_on_disk(tmp_path, aggregate)
+    with pytest.raises(ArtifactError, match=rf"aggregate\.json: .*{key}.*connector-tax analyze"):
+        build_report(tmp_path)
 
 
 def test_an_unavailable_tax_gives_its_reason(aggregate: dict[str, Any]) -> None:
@@ -346,6 +376,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
     floor = {"point": 0.01, "low": -0.01, "high": 0.03, "half_width": 0.02}
     floor |= {"found_4_of_5": {"point": 0.021, "low": 0.012, "high": 0.08}}
     numbers = {"point": 0.27, "low": 0.15, "high": 0.41, "n": 4, "verdict": "tax", "adjusted": None}
+    numbers |= {"kind": "over 4 blocks", "sd": 0.01}
     aggregate["repeats"] = [
         {
             "reference": "ref_safe",

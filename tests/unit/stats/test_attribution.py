@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import Attribution, Hook
 from connector_tax.read.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
 from connector_tax.read.stats.attribution import attribute, mean_cpu_us
 
@@ -55,7 +56,7 @@ OWN = table(
 )
 
 
-def found(own: StepTable = OWN, plain: StepTable = PLAIN) -> dict[str, Any]:
+def found(own: StepTable = OWN, plain: StepTable = PLAIN) -> Attribution:
     entry = attribute(own, plain, seed=1, name="x", cell_id="r1", confidence=0.95)
     assert entry is not None
     return entry
@@ -99,15 +100,15 @@ def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
         *("worker/get_finished", "worker/wait_for_layer_load"),
         *("scheduler/update_connector_output", "scheduler/build_connector_meta"),
     ]
-    assert hooks[1] == {
-        "hook": "worker/wait_for_layer_load",
-        "calls_per_step": 2.0,
-        "us_per_step": 8.0,
-        "us_per_call": 4.0,
-        "us_per_token": 2.0,
-        "cpu_us_per_step": 2.0,
-        "n_cpu_steps": N // 16,
-    }
+    assert hooks[1] == Hook(
+        hook="worker/wait_for_layer_load",
+        calls_per_step=2.0,
+        us_per_step=8.0,
+        us_per_call=4.0,
+        us_per_token=2.0,
+        cpu_us_per_step=2.0,
+        n_cpu_steps=N // 16,
+    )
 
 
 def test_each_part_has_the_steps_of_the_side_with_fewer_and_its_kind() -> None:
@@ -131,12 +132,8 @@ def test_the_interval_holds_a_difference_in_noise() -> None:
 def test_only_steps_that_decode_count() -> None:
     kinds = np.where(np.arange(N) % 2 == 0, DECODE_ONLY, MIXED).astype(np.int8)
     steps = np.where(kinds == MIXED, 9000.0, 1100.0)
-    assert (
-        found(table(step=1100, schedule=50, update=45, hooks={}, kind=kinds, step_duration_us=steps))[
-            "step_us"
-        ]
-        == 1100
-    )
+    mixed = table(step=1100, schedule=50, update=45, hooks={}, kind=kinds, step_duration_us=steps)
+    assert found(mixed).step_us == 1100
     none = table(step=1, schedule=1, update=0, hooks={}, kind=np.full(N, MIXED, dtype=np.int8))
     assert attribute(none, PLAIN, seed=1, name="x", cell_id="r1", confidence=0.95) is None
 

@@ -7,18 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from scipy import stats
 
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.cell import cell_of
+from connector_tax.base.documents.cell import Cache, cell_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
-from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest import CellData, read_campaign
 from connector_tax.read.stats.growth import before_in_launch, cached_blocks, fit_plane
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -116,6 +117,11 @@ def test_taxes_at_reference_rates_hold_no_closed_loop(tmp_path: Path) -> None:
     assert cell["saturation_criteria"]["throughput"] is None
 
 
+def with_cache(cell: CellData, **cache: Any) -> CellData:
+    """The cell, with a document that tells this of its prefix cache."""
+    return replace(cell, document=msgspec.structs.replace(cell.document, cache=Cache(**cache)))
+
+
 def test_what_a_cell_computes_itself_counts_as_cached_in_whole_blocks(tmp_path: Path) -> None:
     """By hand: requests of 8 + 32 tokens, of which 39 are computed and 2 blocks of 16 are whole.
 
@@ -133,12 +139,11 @@ def test_what_a_cell_computes_itself_counts_as_cached_in_whole_blocks(tmp_path: 
     later = replace(request, t_first_token_ns=middle + 1, t_last_token_ns=middle + 50, **lengths)
     cache = {"computed_tokens": 1600, "block_size": 16, "kv_blocks": 1000}
     cache |= {"counters": {"generation_tokens": 320.0}}
-    put = replace(cell, requests=[done, done, half, later], document={"cache": cache})
+    put = with_cache(replace(cell, requests=[done, done, half, later]), **cache)
     assert cached_blocks(put) == pytest.approx(75 + 20 + 2 + 2 + 1)
-    full = replace(put, document={"cache": {**cache, "kv_blocks": 90}})
-    assert cached_blocks(full) == 90.0
+    assert cached_blocks(with_cache(put, **{**cache, "kv_blocks": 90})) == 90.0
     for unknown in ("block_size", "computed_tokens"):
-        assert cached_blocks(replace(put, document={"cache": {**cache, unknown: None}})) is None
+        assert cached_blocks(with_cache(put, **{**cache, unknown: None})) is None
 
 
 def test_an_engine_that_does_not_tell_its_block_size_leaves_no_slope_and_says_why(tmp_path: Path) -> None:
@@ -160,7 +165,7 @@ def test_a_document_of_any_number_of_priming_prompts_is_no_list_of_them(tmp_path
     campaign = measured(tmp_path)
     cell = next(c for c in read_campaign(campaign.root).cells() if c.phase == "d")
     cache = {"computed_tokens": 1600, "block_size": 16, "prompts": 10**12, "primed_tokens": 10**12}
-    assert cached_blocks(replace(cell, document={"cache": {**cache, "longest_prompt": 1}})) is not None
+    assert cached_blocks(with_cache(cell, **cache, longest_prompt=1)) is not None
 
 
 def test_a_cell_whose_priming_prompts_are_no_number_costs_itself(tmp_path: Path) -> None:
@@ -243,7 +248,7 @@ def test_blocks_that_priming_prompts_half_filled_are_not_counted(longest: int, b
     def cell(start_ns: int, attempt: int, cache: dict[str, Any]) -> Any:
         window = SimpleNamespace(t0_ns=start_ns, window_start_ns=start_ns, t_stop_ns=start_ns + 1)
         shape = SimpleNamespace(shape=Shape(128, 64))
-        document = {"attempt": attempt, "cache": cache}
+        document = SimpleNamespace(attempt=attempt, cache=Cache(**cache))
         return SimpleNamespace(config="plain", document=document, window=window, spec=shape, requests=[])
 
     own = cell(30, 2, {**second, **told})

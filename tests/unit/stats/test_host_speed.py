@@ -56,7 +56,7 @@ def test_without_noise_slope_and_taxes_are_exact() -> None:
     assert entry is not None and entry.host_speed_slope.point == pytest.approx(SLOPE)
     for config, truth in (("a", 0.1), ("b", 0.0), ("heavy", 0.8)):
         found = row(entry, config).at_equal_host_speed
-        assert [found[k] for k in ("point", "low", "high")] == pytest.approx([truth] * 3)
+        assert [found.point, found.low, found.high] == pytest.approx([truth] * 3)
     assert entry.noise_floor.at_equal_host_speed.point == pytest.approx(0.0)
 
 

@@ -202,7 +202,8 @@ def criteria(skipped: tuple[str, ...] = (), lengths: int = 2, **outcomes: str) -
             "phase_b_input_tokens": [64, 256][:lengths],
             "phase_b_output_tokens": [8, 16],
             "analysis": {"time_budget_h": 1},
-        }
+        },
+        order={},
     )
     decisions = {i: Decision("skip") for i in skipped}
     data: Any = SimpleNamespace(

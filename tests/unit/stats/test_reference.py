@@ -43,10 +43,10 @@ def test_the_first_to_saturate_sets_safe_and_plain_sets_load(tmp_path: Path) -> 
         nixl_both=Behaviour(capacity_per_s=3),
     )
     assert (found.ref_safe_per_s, found.ref_load_per_s, found.b_prime_needed) == (2, 8, True)
-    assert found.saturation["nixl_both"]["saturation_rate_per_s"] == 4
-    assert found.saturation["nixl_both"]["fired"]["4"] == ("throughput", "waiting", "ttft_growth")
-    assert found.saturation["plain"]["saturation_rate_per_s"] is None
-    assert found.saturation["plain"]["criteria"]["2"]["ttft_growth"] is None
+    assert found.saturation["nixl_both"].saturation_rate_per_s == 4
+    assert found.saturation["nixl_both"].fired["4"] == ("throughput", "waiting", "ttft_growth")
+    assert found.saturation["plain"].saturation_rate_per_s is None
+    assert found.saturation["plain"].criteria["2"].ttft_growth is None
 
 
 def test_all_saturated_falls_back_to_the_lowest_rate_and_says_so(tmp_path: Path) -> None:
@@ -58,15 +58,15 @@ def test_all_saturated_falls_back_to_the_lowest_rate_and_says_so(tmp_path: Path)
 def test_a_slow_but_healthy_server_is_not_saturated(tmp_path: Path) -> None:
     """3 s to the first token and 3 s of decode, at every rate alike: a long drain, no queue."""
     found = rates_of(tmp_path, plain=Behaviour(ttft_ms=2000, tpot_ms=100, noise=0.02))
-    assert found.saturation["plain"]["saturation_rate_per_s"] is None
-    assert found.saturation["plain"]["criteria"]["8"]["throughput_ratio"] > 0.95
+    assert found.saturation["plain"].saturation_rate_per_s is None
+    assert found.saturation["plain"].criteria["8"].throughput_ratio > 0.95
 
 
 def test_a_rate_at_which_nothing_completes_is_saturated(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, CONFIG, step_timing=False)
     campaign.measure("plain", "a", change=fail(every=1))
     found = select_reference_rates(read_campaign(tmp_path))
-    assert found.saturation["plain"]["saturation_rate_per_s"] == 2
+    assert found.saturation["plain"].saturation_rate_per_s == 2
     assert "fallback_lowest_rate" in found.flags
 
 
@@ -118,9 +118,9 @@ def test_one_criterion_by_chance_at_a_low_rate_leaves_ref_load_where_plain_keeps
     campaign.cell("plain", spec, change=_slow_to_start)
     campaign.receipt("plain")
     found = select_reference_rates(read_campaign(tmp_path, phases=("a",), steps=False))
-    assert found.saturation["plain"]["fired"] == {"2": (), "4": ("ttft_growth",), "8": ()}
+    assert found.saturation["plain"].fired == {"2": (), "4": ("ttft_growth",), "8": ()}
     assert (found.ref_safe_per_s, found.ref_load_per_s) == (2, 8)
-    assert found.saturation["plain"]["non_monotonic"] == [8]
+    assert found.saturation["plain"].non_monotonic == (8,)
     assert found.flags == ("non_monotonic_load",)
 
 

@@ -22,7 +22,7 @@ def point(
 def test_a_healthy_sweep_has_no_saturation_rate() -> None:
     found = judge_saturation([point(1), point(2), point(4)])
     assert found.saturation_rate_per_s is None
-    assert found.fired(4) == []
+    assert found.fired(4) == ()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_healthy_sweep_has_no_saturation_rate() -> None:
 def test_each_criterion_fires_alone(saturated: RatePoint, name: str) -> None:
     found = judge_saturation([point(1), point(2), saturated])
     assert found.saturation_rate_per_s == 4
-    assert found.fired(4) == [name]
+    assert found.fired(4) == (name,)
 
 
 @pytest.mark.parametrize("healthy", [point(4, throughput=0.95), point(4, waiting=1.0), point(4, ttft=150.0)])

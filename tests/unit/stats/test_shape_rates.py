@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from connector_tax.base.documents.rates import ShapeRate
 from connector_tax.base.records.cell import Shape
 from connector_tax.read.ingest.step_costs import StepCosts
 from connector_tax.read.stats.capacity import Capacity, Limits
@@ -25,15 +26,15 @@ def test_long_prompts_are_asked_at_a_rate_that_uses_no_more_than_phase_a_does() 
     found = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": PLAIN})
     assert [found[str(s)].rate_per_s for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.25]
     allowed = 2.0 / (PLAIN.per_s(OWN) or 0)
-    assert found["32768x256"]["plain_use"] <= allowed < 2 * found["32768x256"]["plain_use"]
-    assert found["32768x256"]["plain_use_at_reference"] > 1
-    assert found["32768x256"]["not_held_by"] == ["plain"]
+    assert found["32768x256"].plain_use <= allowed < 2 * found["32768x256"].plain_use
+    assert found["32768x256"].plain_use_at_reference > 1
+    assert found["32768x256"].not_held_by == ("plain",)
 
 
 def test_one_configuration_that_does_not_hold_a_shape_lowers_it_for_all() -> None:
     """All are measured at the same rate, or their taxes would compare loads."""
     shape = Shape(4096, 512)
-    assert shape_rates([shape], OWN, 1.0, {"plain": PLAIN})["4096x512"]["rate_per_s"] == 1.0
+    assert shape_rates([shape], OWN, 1.0, {"plain": PLAIN})["4096x512"].rate_per_s == 1.0
     slow = replace(PLAIN, costs=replace(COSTS, per_prefill_token_us=130.0, per_decode_seq_us=400.0))
     found = shape_rates([shape], OWN, 1.0, {"plain": PLAIN, "slow": slow})["4096x512"]
     assert (found.rate_per_s, found.not_held_by) == (0.5, ("slow",))
@@ -41,7 +42,7 @@ def test_one_configuration_that_does_not_hold_a_shape_lowers_it_for_all() -> Non
 
 def test_a_prompt_that_was_timed_counts_where_attention_makes_it_longer_than_its_tokens_say() -> None:
     timed = replace(PLAIN, prompt_s={32768: 6.0})
-    assert shape_rates([LONG], OWN, 2.0, {"plain": timed})["32768x256"]["rate_per_s"] == 0.0625
+    assert shape_rates([LONG], OWN, 2.0, {"plain": timed})["32768x256"].rate_per_s == 0.0625
 
 
 def test_without_step_records_prompts_that_were_timed_and_the_throughput_seen_say_it() -> None:
@@ -52,19 +53,15 @@ def test_without_step_records_prompts_that_were_timed_and_the_throughput_seen_sa
     assert probed.per_s(OWN) == pytest.approx(2.8)
     found = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": probed})
     assert [found[str(s)].rate_per_s for s in (SHORT, OWN, LONG)] == [2.0, 2.0, 0.125]
-    assert found["512x64"]["known_from"] == "probe"
+    assert found["512x64"].known_from == "probe"
 
 
 def test_where_nothing_is_known_shapes_are_measured_at_the_reference_rate() -> None:
     nothing = Capacity("nothing", LIMITS, OWN, {})
     found = shape_rates([LONG], OWN, 2.0, {"plain": nothing})["32768x256"]
-    assert found == {
-        "rate_per_s": 2.0,
-        "plain_use": None,
-        "plain_use_at_reference": None,
-        "not_held_by": [],
-        "known_from": "nothing",
-    }
+    assert found == ShapeRate(
+        rate_per_s=2.0, plain_use=None, plain_use_at_reference=None, not_held_by=(), known_from="nothing"
+    )
 
 
 def test_a_shape_that_only_one_does_not_hold_is_lowered_until_it_does() -> None:

@@ -70,7 +70,7 @@ def cell(
     return SimpleNamespace(
         config="own",
         phase="a",
-        document={"attempt": 1},
+        document=SimpleNamespace(attempt=1, cache=None),
         spec=SimpleNamespace(shape=shape),
         window=window,
         steps=open_steps(path, name, window, folder / f"{name}.parquet"),

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.records.bounds import Rate
+from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.records.record import Record
 
@@ -77,7 +78,9 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
     @property
     def rates(self) -> ReferenceRates:
         """What is planned with."""
-        return ReferenceRates.of_document(msgspec.to_builtins(self))
+        return ReferenceRates(
+            self.ref_safe_per_s, self.ref_load_per_s, _by_shape(self.shapes), _by_shape(self.load_shapes)
+        )
 
     def per_s(self, reference: Reference) -> float:
         return self.ref_safe_per_s if reference == "ref_safe" else self.ref_load_per_s
@@ -90,3 +93,7 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
         """(reference, its rate); the first of them where both are the same."""
         both = [(r, self.per_s(r)) for r in REFERENCES]
         return both[:1] if both[0][1] == both[1][1] else both
+
+
+def _by_shape(entries: dict[str, ShapeRate] | UnsetType) -> dict[Shape, float]:
+    return {Shape.parse(name): entry.rate_per_s for name, entry in (entries or {}).items()}

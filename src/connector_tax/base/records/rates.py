@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 
 
@@ -28,37 +27,3 @@ class ReferenceRates:
 
     def load_per_s(self, shape: Shape) -> float:
         return self.load_by_shape.get(shape, self.ref_load_per_s)
-
-    @classmethod
-    def of_document(cls, document: Foreign) -> "ReferenceRates":
-        """From ``reference_rates.json``; one without rates per shape measured every shape at the reference rates.
-
-        Raises:
-            KeyError: it lacks a reference rate.
-            ValueError: a rate is not above zero, or a shape is not two lengths.
-        """
-        return cls(
-            _rate(document["ref_safe_per_s"], "ref_safe_per_s"),
-            _rate(document["ref_load_per_s"], "ref_load_per_s"),
-            _by_shape(document.get("shapes", {})),
-            _by_shape(document.get("load_shapes", {})),
-        )
-
-
-def _by_shape(entries: Mapping[str, Foreign]) -> dict[Shape, float]:
-    return {
-        _shape(name): _rate(entry["rate_per_s"], f"rate_per_s of {name}") for name, entry in entries.items()
-    }
-
-
-def _shape(name: str) -> Shape:
-    try:
-        return Shape.parse(name)
-    except ValueError as error:
-        raise ValueError(f"{name!r} is no shape such as 4096x256") from error
-
-
-def _rate(value: float, name: str) -> float:
-    if not value > 0:
-        raise ValueError(f"{name} is {value}, which is no rate")
-    return float(value)

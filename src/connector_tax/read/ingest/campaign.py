@@ -132,7 +132,7 @@ def read_campaign(
         elif wanted:
             problems.append(
                 Problem(
-                    str(run_folder.path), f"of another date than this campaign ({document['date']}); left out"
+                    str(run_folder.path), f"of another date than this campaign ({document.date}); left out"
                 )
             )
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]

@@ -161,7 +161,7 @@ def _why_no_steps(data: CampaignData, estimates: Estimates) -> str | None:
     if any(e.cell.steps is not None for e in estimates.values()):
         return None
     told = data.preflight.step_timing_reason if data.preflight is not None else None
-    wanted = data.document["config"]["engine"].get("step_timing", True)
+    wanted = data.document.config["engine"].get("step_timing", True)
     unsaid = "no cell has step records" if wanted else "the configuration switches step timing off"
     return told or (unsaid if estimates else "the campaign has no usable cell")
 

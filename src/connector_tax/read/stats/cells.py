@@ -384,7 +384,7 @@ def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriter
 
 def _hit_share(cell: CellData) -> float | None:
     """Tokens found in the prefix cache, of all prompt tokens of the cell; None where either is unknown."""
-    hits = cell.document.get("prefix_cache_hits_delta")
+    hits = cell.document.prefix_cache_hits_delta
     asked = sum(r.prompt_tokens or 0 for r in cell.requests)
     return hits / asked if isinstance(hits, int | float) and asked else None
 

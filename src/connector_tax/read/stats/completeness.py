@@ -18,7 +18,7 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
     except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
         return []
     decisions = data.decisions
-    skipped = {i for i, d in decisions.items() if d["decision"] == "skip"}
+    skipped = {i for i, d in decisions.items() if d.decision == "skip"}
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
     for run in data.runs:
@@ -51,7 +51,7 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
     """Reason, and whether it is named already; None of a cell that counts."""
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
     if cell is not None:
-        reasons = [*cell.left_out, *cell.document["reasons"]] or [f"verdict {cell.document['verdict']}"]
+        reasons = [*cell.left_out, *cell.document.reasons] or [f"verdict {cell.document.verdict}"]
         return None if cell.usable else (f"{_its_cell(run)} is lost: {reasons[0]}", True)
     where = _relative(data, run) + f"/cells/{cell_id}"
     told = next((p.what for p in data.problems if p.where == where), None)
@@ -59,7 +59,7 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
         return f"{_its_cell(run)} is lost: {told}", True
     if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
         return _why_ended(run), True
-    in_receipt = run.receipt is not None and any(c["cell_id"] == cell_id for c in run.receipt.cells)
+    in_receipt = run.receipt is not None and any(c.cell_id == cell_id for c in run.receipt.cells)
     return f"{_its_cell(run)} is missing", in_receipt
 
 
@@ -108,9 +108,8 @@ def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launch
     Args:
         launches: those of the blocks at ref_safe.
     """
-    config = data.document["config"]
-    order = data.document.get("order") or {}
-    blocks = [phase for phase, members in order.items() if PLAIN_AGAIN in members]
+    config = data.document.config
+    blocks = [phase for phase, members in data.document.order.items() if PLAIN_AGAIN in members]
     wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
     shape = Shape(**config["phase_a_shape"])
     safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
@@ -151,7 +150,7 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
     """config -> why it has no numbers; configurations with numbers are not in it."""
     reasons = {}
     measured = {c.config for c in data.cells() if c.usable}
-    for connector in data.document["config"]["connectors"]:
+    for connector in data.document.config["connectors"]:
         i = connector["id"]
         if i in measured:
             continue
@@ -159,12 +158,12 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
         runs = [r for r in data.runs if r.folder.connector_id == i]
         failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
         cells = [c for c in data.cells() if c.config == i]
-        if decision is not None and decision["decision"] == "skip":
-            reasons[i] = f"skipped: {decision['reason']}"
+        if decision is not None and decision.decision == "skip":
+            reasons[i] = f"skipped: {decision.reason}"
         elif failed:
             reasons[i] = _why_ended(failed[0])
         elif cells:
-            why = [*cells[0].left_out, *cells[0].document["reasons"]]
+            why = [*cells[0].left_out, *cells[0].document.reasons]
             reasons[i] = "no usable cell" + (f": {why[0]}" if why else "")
         else:
             said = [r.receipt.reason for r in runs if r.receipt is not None]
@@ -196,9 +195,9 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
-    prime = data.document["config"].get("phase_b_prime") or {}
+    prime = data.document.config.get("phase_b_prime") or {}
     wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
-    order = [p for p, ids in (data.document.get("order") or {}).items() if connector_id in ids]
+    order = [p for p, ids in data.document.order.items() if connector_id in ids]
     return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
 
 

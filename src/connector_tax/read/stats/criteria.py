@@ -53,7 +53,7 @@ def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdic
 
 def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
     """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
-    config = data.document["config"]
+    config = data.document.config
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
     measured = {c["id"] for c in config["connectors"]} - skipped
     nixl = any(c in measured for c in ("nixl_both", "nixl_virtual"))
@@ -75,9 +75,9 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
             unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or _thinned(c)}
             missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
             for entry in run.receipt.cells:
-                cell = run.folder.cell(entry["cell_id"])
+                cell = run.folder.cell(entry.cell_id)
                 streams = [cell.requests, cell.metrics]
-                if run.receipt.step_timing_available and entry["cell_id"] not in unrecorded:
+                if run.receipt.step_timing_available and entry.cell_id not in unrecorded:
                     streams.append(cell.engine_step)
                 missing += [f.name for f in streams if not f.is_file()]
             faults += [f"{_name(run)} lacks {m}" for m in missing]
@@ -99,7 +99,7 @@ def _not_ended(data: CampaignData) -> list[str]:
     """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
     faults = []
-    for connector in data.document["config"]["connectors"]:
+    for connector in data.document.config["connectors"]:
         config = connector["id"]
         runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
         failed = any(receipt is not None and receipt.status == "failed" for receipt in runs.values())
@@ -122,7 +122,7 @@ def _thinned(cell: CellData) -> bool:
 
 def _wall_clock(data: CampaignData) -> CriterionOutcome:
     """Preflight and Phases A, B and B' decide, as published; the evidence has the blocks as well."""
-    budget_h = float(data.document["config"]["analysis"]["time_budget_h"])
+    budget_h = float(data.document.config["analysis"]["time_budget_h"])
     spent = time_spent(data)
     if not spent.runs:
         outcome, evidence = NOT_APPLICABLE, "nothing was launched"

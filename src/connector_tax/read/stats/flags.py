@@ -7,7 +7,7 @@ from connector_tax.read.stats.host import host_flags
 
 def flags_of(cell: CellData) -> list[str]:
     """Those of ``cell.json``, and those that follow from its samples and step records."""
-    found = [*cell.document["flags"], *host_flags(cell.samples.host)]
+    found = [*cell.document.flags, *host_flags(cell.samples.host)]
     silent = cell.steps is not None and cell.steps.unheard is not None
     return [*found, FLAG] if silent and FLAG not in found else found
 
@@ -15,7 +15,7 @@ def flags_of(cell: CellData) -> list[str]:
 def unheard_hooks(data: CampaignData) -> list[Problem]:
     """Per configuration: that its hooks were not recorded, and why."""
     found = []
-    for connector in data.document["config"]["connectors"]:
+    for connector in data.document.config["connectors"]:
         cells = [c for c in data.cells() if c.config == connector["id"] and c.steps is not None]
         silent = [c.steps.unheard for c in cells if c.steps is not None and c.steps.unheard is not None]
         if silent:

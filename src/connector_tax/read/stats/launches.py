@@ -100,8 +100,8 @@ def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: s
 
 
 def _utc_ns(own: CellEstimates) -> int:
-    clock = own.cell.document["clock"]
-    return int(clock["utc_ns"]) - int(clock["monotonic_ns"]) + own.cell.window.t0_ns
+    clock = own.cell.document.clock
+    return clock.utc_ns - clock.monotonic_ns + own.cell.window.t0_ns
 
 
 def complete_blocks(launches: Launches) -> list[str]:

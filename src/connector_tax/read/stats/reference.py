@@ -27,7 +27,7 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
 
 
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {c["id"]: [] for c in data.document["config"]["connectors"]}
+    found: dict[str, list[CellData]] = {c["id"]: [] for c in data.document.config["connectors"]}
     for cell in data.cells():
         if cell.phase == "a" and cell.usable and cell.config in found:
             found[cell.config].append(cell)
@@ -62,7 +62,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     }
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.document['campaign']}: {NO_PLAIN}, so there is no baseline and no reference rate. {how_to_get_plain(data)}"
+            f"{data.document.campaign}: {NO_PLAIN}, so there is no baseline and no reference rate. {how_to_get_plain(data)}"
         )
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
@@ -101,7 +101,7 @@ def how_to_get_plain(data: CampaignData) -> str:
 
 def _lowest_rate(data: CampaignData) -> float:
     """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
-    asked = data.document["config"].get("phase_a_rates_per_s")
+    asked = data.document.config.get("phase_a_rates_per_s")
     return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
 
 

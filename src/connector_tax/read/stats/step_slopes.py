@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.documents.cell import Cache
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import (
     FEWEST_BLOCKS,
@@ -109,14 +110,14 @@ def cell_steps(cell: CellData, computed_tokens: float, room_blocks: float = np.i
     if cell.steps is None or cell.steps.n == 0:
         return None
     table, loads = cell.steps.load(), read_loads(cell.steps.source, cell.window)
-    block = (cell.document.get("cache") or {}).get("block_size") or USUAL_BLOCK
+    block = (cell.document.cache or Cache()).block_size or USUAL_BLOCK
     at = _loads(cell, loads, block, computed_tokens, room_blocks)[loads.counted]
     keep = ~np.isnan(table.connector_total_us)
     if keep.any():
         keep &= table.step_duration_us <= np.quantile(table.step_duration_us[keep], 1 - TRIM)
     hooks = _with_sums(table)
     return CellSteps(
-        f"{cell.config} {cell.phase} {cell.document.get('attempt')}",
+        f"{cell.config} {cell.phase} {cell.document.attempt or ''}",
         {name: us[keep] for name, (us, _, _) in hooks.items()},
         {name: calls[keep] for name, (_, calls, _) in hooks.items()},
         {name: cpu[keep] for name, (_, _, cpu) in hooks.items()},
@@ -132,9 +133,9 @@ def launch_steps(cells: Sequence[CellData]) -> list[CellSteps]:
     """
     found, computed, room = [], 0.0, np.inf
     for cell in sorted(cells, key=lambda c: c.window.t0_ns):
-        cache = cell.document.get("cache") or {}
-        known, room = cache.get("computed_tokens"), cache.get("kv_blocks") or room
-        computed = float(known) if known is not None else computed
+        cache = cell.document.cache or Cache()
+        known, room = cache.computed_tokens, cache.kv_blocks or room
+        computed = float(known) if isinstance(known, int | float) else computed
         steps = cell_steps(cell, computed, room)
         if steps is not None and steps.n:
             found.append(steps)

@@ -87,11 +87,11 @@ def time_spent(data: CampaignData) -> TimeSpent:
 
 def _of_run(run: RunData) -> tuple[float, bool]:
     """Seconds, and whether every launch was timed."""
-    timed = {x["attempt"]: float(x["elapsed_s"]) for x in run.launches if x["elapsed_s"] is not None}
+    timed = {x.attempt: x.elapsed_s for x in run.launches if x.elapsed_s is not None}
     cells: dict[int, list[CellData]] = {}
     for cell in run.cells:
-        cells.setdefault(int(cell.document.get("attempt") or 1), []).append(cell)
-    attempts = {*cells, *(x["attempt"] for x in run.launches)}
+        cells.setdefault(cell.document.attempt or 1, []).append(cell)
+    attempts = {*cells, *(x.attempt for x in run.launches)}
     seconds = sum(timed[a] if a in timed else _span_s(cells.get(a, ())) for a in attempts)
     return seconds, attempts <= timed.keys()
 
