@@ -233,7 +233,7 @@ def test_the_embedded_engine_is_announced_with_the_verdict(pair: tuple[Aggregate
     assert "Note: B: Embedded engine: numbers of a model" in text
     assert "Note: One is of the embedded engine and the other is not" in text
     assert "engine: vllm / emulator" in text
-    assert text.splitlines()[-1].startswith("On the embedded engine: No regression")
+    assert text.splitlines()[-1].startswith("A on a real device, B on the embedded engine: No regression")
 
 
 def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None:

@@ -91,7 +91,7 @@ def test_what_recording_costs_is_left_to_its_rows(aggregate: dict[str, Any]) -> 
         for c, tax in (("plain", None), ("nixl_both", value | {"n": 190}))
     ]
     text = said(aggregate)
-    assert "Phase B, Phase A's shape at ref_safe" in text and "so each number is of one launch" in text
+    assert "Phase B, Phase A's shape: one cell" in text and "so each number is of one launch" in text
     assert "The recorder may cost a connector with hooks more than it costs plain" in text
     number = "+5.0 % [+2.0 %, +8.0 %] n"
     assert f"plain vLLM TPOT p50 {number} 196 – –" in text

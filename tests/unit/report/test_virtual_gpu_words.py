@@ -151,7 +151,7 @@ def test_a_clock_and_a_gpu_are_different_engines(real: Aggregate, virtual: Aggre
     text = comparison_text(compared(real, virtual))
     assert "Note: One is of a virtual GPU and the other is not: these are two engines" in text
     assert "engine: vllm / virtual_gpu" in text
-    assert text.splitlines()[-1].startswith("On a virtual NVIDIA H200: ")
+    assert text.splitlines()[-1].startswith("A on a real device, B on a virtual NVIDIA H200: ")
 
 
 def test_a_hostile_name_stays_one_printable_line(virtual: Aggregate) -> None:
