@@ -25,7 +25,8 @@ from connector_tax.base.statistics.bootstrap import unavailable
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.read.ingest import CampaignData, CellData, Problem
 from connector_tax.read.stats.attribution import attribute
-from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells, left_out, measured
+from connector_tax.read.stats.cell_rows import left_out, measured
+from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
 from connector_tax.read.stats.completeness import (
     absent_configs,
     config_states,

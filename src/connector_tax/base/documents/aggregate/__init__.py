@@ -26,7 +26,6 @@ from connector_tax.base.documents.aggregate.cells import (
     Look,
     MeasuredCell,
     NoSteps,
-    Percentile,
     Percentiles,
     SaturationCriteria,
     StepColumn,
@@ -65,7 +64,6 @@ from connector_tax.base.documents.aggregate.hypotheses import (
 from connector_tax.base.documents.aggregate.intervals import (
     OF_ONE_LAUNCH,
     Bounds,
-    Ends,
     Interval,
     Kind,
     Quantity,
@@ -92,7 +90,6 @@ from connector_tax.base.documents.aggregate.taxes import (
 from connector_tax.base.documents.aggregate.words import (
     AnyLatencyMetric,
     AnyReference,
-    BlockVerdict,
     ConfigStatus,
     HypothesisId,
     LatencyMetric,
@@ -105,7 +102,6 @@ from connector_tax.base.documents.aggregate.words import (
 __all__ = [
     "AnyLatencyMetric",
     "AnyReference",
-    "BlockVerdict",
     "ConfigStatus",
     "HypothesisId",
     "LatencyMetric",
@@ -130,7 +126,6 @@ __all__ = [
     "Decomposition",
     "DeviceClock",
     "Drift",
-    "Ends",
     "EqualSpeed",
     "FailedBlock",
     "FirstDifference",
@@ -161,7 +156,6 @@ __all__ = [
     "CriterionWord",
     "Outputs",
     "OutputsVerdict",
-    "Percentile",
     "Percentiles",
     "Power",
     "ProblemRow",

@@ -1,0 +1,151 @@
+"""``cells`` of ``aggregate.json``: what is told of each, with the estimates of those that statistics use."""
+
+import msgspec
+
+from connector_tax.base.documents.aggregate import (
+    ByKind,
+    Cdf,
+    Cell,
+    Latency,
+    Look,
+    MeasuredCell,
+    NoSteps,
+    Percentiles,
+    SaturationCriteria,
+    StepColumn,
+    StepPercentiles,
+    Steps,
+    StepsOfKind,
+    Stopping,
+)
+from connector_tax.base.documents.reading import as_json
+from connector_tax.base.statistics.cell import summarise_cell
+from connector_tax.base.statistics.looks import look_factor, looks_of
+from connector_tax.read.ingest import CellData
+from connector_tax.read.ingest.steps import KIND_NAMES
+from connector_tax.read.stats.cells import PERCENTILES, STEP_COLUMNS, STEP_PERCENTILES, CellEstimates
+from connector_tax.read.stats.flags import flags_of
+from connector_tax.read.stats.host import host_of
+from connector_tax.read.stats.saturation import Saturation, overload_criteria
+
+
+def left_out(cell: CellData) -> Cell:
+    """One entry of ``cells`` in ``aggregate.json`` that no statistics use."""
+    return Cell(
+        config=cell.config,
+        phase=cell.phase,
+        cell_id=cell.cell_id,
+        rate_per_s=cell.spec.rate_per_s,
+        input_tokens=cell.spec.input_tokens,
+        output_tokens=cell.spec.output_tokens,
+        usable=False,
+        verdict=cell.document.verdict,
+        reasons=(*cell.document.reasons, *cell.left_out),
+        flags=tuple(flags_of(cell)),
+    )
+
+
+def measured(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> MeasuredCell:
+    """One entry of ``cells`` in ``aggregate.json``."""
+    cell = estimates.cell
+    summary = summarise_cell(cell.spec, cell.window, cell.requests)
+    dropped = summary.statuses.get("dropped", 0)
+    criteria = _criteria(cell, saturation)
+
+    def percentiles(name: Latency) -> Percentiles:
+        p50, p90, p99 = (estimates.latency(name, q).quantity(confidence) for q in PERCENTILES)
+        return Percentiles(p50=p50, p90=p90, p99=p99)
+
+    return MeasuredCell(
+        config=cell.config,
+        phase=cell.phase,
+        cell_id=cell.cell_id,
+        rate_per_s=cell.spec.rate_per_s,
+        input_tokens=cell.spec.input_tokens,
+        output_tokens=cell.spec.output_tokens,
+        usable=cell.usable,
+        verdict=cell.document.verdict,
+        reasons=(*cell.document.reasons, *cell.left_out),
+        flags=tuple(flags_of(cell)),
+        n_window=summary.n_window,
+        n_ok=summary.n_ok,
+        n_dropped=dropped,
+        n_failed=summary.n_window - summary.n_ok - dropped,
+        statuses=summary.statuses,
+        window_s=summary.window_s,
+        requested_throughput_per_s=summary.requested_throughput_per_s,
+        effective_throughput_per_s=summary.effective_throughput_per_s,
+        throughput_ratio=summary.throughput_ratio,
+        waiting_p50=cell.samples.waiting_p50,
+        running_p50=cell.samples.running_p50,
+        n_metrics_missed=cell.samples.n_missed,
+        host=host_of(cell.samples.host),
+        prefix_cache_hit_share=_hit_share(cell),
+        cpu=as_json(cell.document.cpu),
+        health=as_json(cell.document.health),
+        step=_steps_of(estimates, confidence),
+        stopping=_stopping(cell, confidence),
+        ttft_ms=percentiles("ttft_ms"),
+        tpot_ms=percentiles("tpot_ms"),
+        e2e_ms=percentiles("e2e_ms"),
+        ttft_from_send_ms=percentiles("ttft_from_send_ms"),
+        saturation_criteria=criteria,
+        saturated=bool(criteria.fired),
+    )
+
+
+def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType:
+    looks, half_width = cell.window.looks, cell.spec.stop_half_width
+    if looks is None or half_width is None:
+        return msgspec.UNSET
+    return Stopping(
+        half_width=half_width,
+        planned=looks_of(cell.spec),
+        wider=look_factor(cell.spec, confidence),
+        looks=tuple(msgspec.convert(look, Look, from_attributes=True) for look in looks),
+        reached=bool(cell.window.half_width_reached),
+    )
+
+
+def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriteria:
+    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is judged by itself.
+
+    A run in Phase A of what the campaign no longer lists is not judged against its half rate either.
+    """
+    if cell.phase == "a" and saturation is not None:
+        return SaturationCriteria(**saturation.criteria[cell.spec.rate_per_s])
+    unknown = None if cell.phase == "a" else msgspec.UNSET
+    return SaturationCriteria(**overload_criteria(cell), ttft_growth=unknown)
+
+
+def _hit_share(cell: CellData) -> float | None:
+    """Tokens found in the prefix cache, of all prompt tokens of the cell; None where either is unknown."""
+    hits = cell.document.prefix_cache_hits_delta
+    asked = sum(r.prompt_tokens or 0 for r in cell.requests)
+    return hits / asked if isinstance(hits, int | float) and asked else None
+
+
+def _steps_of(estimates: CellEstimates, confidence: float) -> Steps | NoSteps:
+    steps, counts = estimates.steps, estimates.steps.counts
+    if steps.missing is not None or counts is None:
+        return NoSteps(available=False, reason=steps.missing or "no step records")
+
+    def percentiles(name: StepColumn) -> StepPercentiles:
+        p50, p90 = (estimates.step(name, q).quantity(confidence) for q in STEP_PERCENTILES)
+        return StepPercentiles(p50=p50, p90=p90)
+
+    def of_kind(name: str) -> StepsOfKind:
+        p50, p90 = (steps.by_kind[name, q].quantity(confidence) for q in STEP_PERCENTILES)
+        return StepsOfKind(n=counts.by_kind[KIND_NAMES.index(name)], p50=p50, p90=p90)
+
+    return Steps(
+        available=True,
+        n_steps=counts.n_steps,
+        n_empty=counts.n_empty,
+        n_unjoined=counts.n_unjoined,
+        torn=counts.torn,
+        **{name: percentiles(name) for name in STEP_COLUMNS},
+        # Apart, since the median of a mixture depends on the mixture.
+        by_kind=ByKind(**{name: of_kind(name) for name in KIND_NAMES}),
+        cdf=Cdf(step_duration_us=counts.cdf_us),
+    )
