@@ -367,7 +367,10 @@ def test_figure_5_names_the_rate_of_every_cell_where_rates_differ(example: dict[
     n_cells = len(result.data_rows)
     assert texts.count("\n2 req/s") + texts.count("\n0.25 req/s") == n_cells
     assert "output tokens at 0.25 req/s" in result.title
-    assert "at the rate in each cell, 0.25 to 2 req/s: ref_safe (2 req/s) where the capacity estimate says that every" in result.caption
+    assert (
+        "at the rate in each cell, 0.25 to 2 req/s: ref_safe (2 req/s) where the capacity estimate says that every"
+        in result.caption
+    )
 
 
 def _texts(result: Drawn | Omitted) -> str:

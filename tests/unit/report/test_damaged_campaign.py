@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Campaign, Result]:
         tmp_path_factory.mktemp("whole"), campaign_config(**SECTIONS), BEHAVIOURS, max_steps=60
     )
     rates = campaign.measure_everything()
-    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"]) == (2.0, 4.0)
+    assert (rates.ref_safe_per_s, rates.ref_load_per_s) == (2.0, 4.0)
     return campaign, read(campaign.root)
 
 
