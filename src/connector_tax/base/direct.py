@@ -77,6 +77,9 @@ def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: o
     deadline_s = monotonic() + within_s
     body = bytearray()
     with client.stream(method, url, json=json) as answer:
+        if len(codings := answer.headers.get_list("Content-Encoding", split_commas=True)) > 1:
+            # A read of 64 KiB becomes 64 MiB at most, and 64 GiB where it was compressed twice.
+            raise httpx.DecodingError(f"an answer that is compressed {len(codings)} times")
         for piece in answer.iter_bytes():
             body += piece
             if len(body) > MOST_ANSWER_BYTES:

@@ -241,7 +241,8 @@ def test_answers_that_came_while_the_client_was_away_are_no_time_outs() -> None:
         pid = pool.pid(0)
         after(0.5, lambda: os.kill(pid, signal.SIGSTOP))
         after(1.1, lambda: os.kill(pid, signal.SIGCONT))
-        outcome = measure(pool, late, duration_s=1.4, min_completed=60, form=RequestForm(timeout_s=0.4))
+        form = RequestForm(timeout_s=0.4)
+        outcome = measure(pool, late, duration_s=1.4, min_completed=60, inflight_cap=200, form=form)
     assert Counter(r.status for r in outcome.requests) == {"ok": len(outcome.requests)}
     assert any(r.t_end_ns - r.t_send_ns > 400_000_000 for r in outcome.requests)  # type: ignore[operator]
     assert outcome.health.client_stalled
