@@ -48,9 +48,9 @@ def _late(outcome: CellOutcome) -> list[str]:
 
 
 def _stalled(outcome: CellOutcome) -> list[str]:
-    away_s = outcome.session.stall_max_us / 1e6
+    away_ms = outcome.session.stall_max_us / 1e3
     return [
-        f"client stalled: a load-generating process was away for {away_s:.3g} s at once, and stamped late what came in that time"
+        f"client stalled: a load-generating process was away for {away_ms:,.0f} ms at once, and stamped late what came in that time"
     ]
 
 

@@ -198,4 +198,4 @@ def test_a_client_that_was_away_says_so() -> None:
     away = replace(outcome, session=session, health=health(spec_of(), session))
     cell = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=None)
     assert cell.flags == ("client_stalled",) and cell.not_believed == ()
-    assert "client stalled: a load-generating process was away for 2 s at once" in cell_text(cell)
+    assert "client stalled: a load-generating process was away for 2,000 ms at once" in cell_text(cell)
