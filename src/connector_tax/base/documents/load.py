@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from connector_tax.base.documents.health import Health
 from connector_tax.base.records.cell import CellSpec, CellWindow
@@ -146,14 +147,14 @@ class Judged(msgspec.Struct, frozen=True):
         holds: every limit, by the numbers themselves, and the rate was served.
         sure: no interval of a number reaches across its limit; of so many requests chance alone would not turn the answer round.
         why: what failed, or came close.
-        capped: it failed while the client dropped arrivals at its own cap, with which a server that takes long fails as well.
+        capped: it failed while the client dropped arrivals at its own cap, with which a server that takes long fails as well; unset elsewhere.
     """
 
     rate_per_s: float
     holds: bool
     sure: bool
     why: tuple[str, ...]
-    capped: bool = False
+    capped: bool | UnsetType = UNSET
 
 
 class Found(msgspec.Struct, frozen=True):
