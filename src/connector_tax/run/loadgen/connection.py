@@ -141,8 +141,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        if TELLS:
-            self._hang_up.register(self._transport.get_extra_info("socket").fileno(), HANG_UP)
+        plain = transport.get_extra_info("socket")
+        if TELLS and plain is not None:
+            self._hang_up.register(plain.fileno(), HANG_UP)
 
     @property
     def usable(self) -> bool:
