@@ -129,7 +129,8 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:
     for words, name, other in ((out, "standard output", err), (err, "standard error", out)):
         if words.unsaid is not None:
+            why = words.unsaid.strerror or words.unsaid
             other.write(
-                f"error: {name} cannot be written ({words.unsaid}): what was to be said there is lost, and no file is.\n"
+                f"error: {name} cannot be written ({why}). What was to stand there is lost; the run itself went on.\n"
             )
             sys.exit(UNSAID)
