@@ -1,7 +1,9 @@
 """A door's exit code 1 is its verdict's alone."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,3 +20,29 @@ def test_a_fault_of_the_script_is_a_traceback_and_no_verdict(error: str) -> None
     ended = subprocess.run([sys.executable, "-c", FAULT.format(error=error)], capture_output=True, text=True)
     assert ended.returncode == 70
     assert "Traceback" in ended.stderr and error.split("(")[0] in ended.stderr
+
+
+FULL = """
+from pathlib import Path
+from connector_tax.base.door import run_door
+def main():
+    for _ in range(3):
+        print("x" * {n})
+    Path({path!r}).write_text("went on")
+    raise SystemExit({code})
+run_door(main)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+@pytest.mark.parametrize(("n", "code", "expected"), [(9, 0, 2), (200_000, 0, 2), (9, 1, 2), (9, 70, 70)])
+def test_what_cannot_be_said_ends_nothing_and_is_one_message(
+    tmp_path: Path, n: int, code: int, expected: int
+) -> None:
+    script = FULL.format(n=n, path=str(tmp_path / "file"), code=code)
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == expected
+    assert (tmp_path / "file").read_text() == "went on"
+    assert ("error: standard output cannot be written" in ended.stderr) == (expected == 2)
+    assert "Traceback" not in ended.stderr and ended.stderr.count("\n") <= 1

@@ -6,7 +6,9 @@ The engine's own environment keeps these variables: it may need them for the mod
 """
 
 import ssl
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from time import monotonic
 
 import httpx
@@ -55,17 +57,41 @@ def whole(
     Raises:
         httpx.HTTPError: no answer; or one without an end after ``within_s`` or ``MOST_ANSWER_BYTES``.
     """
+    found: Future[httpx.Response] = Future()
+
+    def ask() -> None:
+        try:
+            found.set_result(_whole(client, method, url, within_s, json))
+        except BaseException as error:  # noqa: BLE001 - a thread's outermost frame; raised where it is waited for
+            found.set_exception(error)
+
+    # A handshake or a head that trickles is waited for inside of httpx, and nothing else ends that.
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return found.result(within_s)
+    except TimeoutError as error:
+        raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s") from error
+
+
+def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: object) -> httpx.Response:
     deadline_s = monotonic() + within_s
     body = bytearray()
     with client.stream(method, url, json=json) as answer:
+        if len(codings := answer.headers.get_list("Content-Encoding", split_commas=True)) > 1:
+            # A read of 64 KiB becomes 64 MiB at most, and 64 GiB where it was compressed twice.
+            raise httpx.DecodingError(f"an answer that is compressed {len(codings)} times")
         for piece in answer.iter_bytes():
             body += piece
             if len(body) > MOST_ANSWER_BYTES:
                 raise httpx.ReadError(f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
             if monotonic() > deadline_s:
                 raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s")
-    # What was compressed is not any more.
-    headers = [(k, v) for k, v in answer.headers.multi_items() if k.lower() != "content-encoding"]
+    # What was compressed is not any more. And a text is UTF-8, whatever its charset: some names are none (hex, zip), and raise.
+    headers = [
+        (k, v)
+        for k, v in answer.headers.multi_items()
+        if k.lower() not in ("content-encoding", "content-type")
+    ]
     return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
 
 

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -20,41 +21,61 @@ from connector_tax.base.redaction import published_text
 BUG = 70
 
 
+# As for other mistakes that a person can mend.
+UNSAID = 2
+
+
 def nobody_reads(stream: TextIO) -> NoReturn:
     """End as a process does that SIGPIPE ends: what it was piped into (``head``) has read enough."""
-    # What is still buffered would fail once more while the interpreter ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    _to_nowhere(stream)
     sys.exit(128 + signal.SIGPIPE)
 
 
+def _to_nowhere(stream: TextIO) -> None:
+    """What is still buffered would fail once more while the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 class _Words:
-    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given up, in words."""
+    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given up, in words.
+
+    Attributes:
+        unsaid: why the stream cannot be written any more, as on a disk that is full; None where it can.
+    """
 
     def __init__(self, stream: TextIO, log: FileIO | None = None) -> None:
         self._stream = stream
         self._log = log
+        self.unsaid: OSError | None = None
 
     def write(self, text: str) -> int:
         # A path or variable may hold what is no text.
         text = published_text(text).encode(errors="backslashreplace").decode()
-        try:
+        with self._giving_up():
             self._stream.write(text)
-        except BrokenPipeError:
-            nobody_reads(self._stream)
         if self._log is not None:
             try:
                 self._log.write(text.encode())
             except OSError as error:
                 log, self._log = self._log, None
-                self._stream.write(f"{log.name}: log ends here, it cannot be written ({error})\n")
+                self.write(f"{log.name}: log ends here, it cannot be written ({error})\n")
         self.flush()
         return len(text)
 
     def flush(self) -> None:
-        try:
+        with self._giving_up():
             self._stream.flush()
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        try:
+            yield
         except BrokenPipeError:
             nobody_reads(self._stream)
+        except OSError as error:
+            # What is measured goes on, and its files say the same.
+            self.unsaid = error
+            _to_nowhere(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -79,13 +100,20 @@ def _there(stream: TextIO | None) -> TextIO:
 def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
     """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
 
+    What cannot be said, as on a disk that is full, is a person's to mend: it ends nothing, and is said on the other stream at the end.
+
     Args:
         interrupted: what is said on Ctrl-C of what is kept.
     """
     # To the end of the process: a traceback is printed after everything else.
-    sys.stdout, sys.stderr = _Words(_there(sys.stdout)), _Words(_there(sys.stderr))
+    out, err = _Words(_there(sys.stdout)), _Words(_there(sys.stderr))
+    sys.stdout, sys.stderr = out, err
     try:
         main()
+    except SystemExit as ended:
+        if ended.code in (None, 0, 1):
+            _end_if_unsaid(out, err)
+        raise
     except ConnectorTaxError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -95,3 +123,14 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
         sys.exit(BUG)
+    _end_if_unsaid(out, err)
+
+
+def _end_if_unsaid(out: _Words, err: _Words) -> None:
+    for words, name, other in ((out, "standard output", err), (err, "standard error", out)):
+        if words.unsaid is not None:
+            why = words.unsaid.strerror or words.unsaid
+            other.write(
+                f"error: {name} cannot be written ({why}). What was to stand there is lost; the run itself went on.\n"
+            )
+            sys.exit(UNSAID)

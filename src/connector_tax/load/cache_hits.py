@@ -4,17 +4,20 @@ import sys
 import threading
 from collections.abc import Callable
 
+from connector_tax.base.records.target import Target
+from connector_tax.load.server import client_of
 from connector_tax.run.loadgen.prefix_hits import Counters
-from connector_tax.run.sampler.sampler import scrape_once
+from connector_tax.run.sampler.sampler import scrape
 
 # For the whole answer, however it trickles in.
 WITHIN_S = 3.0
 
 
-def _ask(base_url: str) -> Counters:
+def _ask(target: Target) -> Counters:
     """Empty where the server exports no metrics; gives up only after nobody waits for it any more."""
     try:
-        return scrape_once(base_url, 2 * WITHIN_S)
+        with client_of(target) as client:
+            return scrape(client, target.base_url, 2 * WITHIN_S)
     except OSError:
         return {}
 
@@ -28,12 +31,12 @@ class CacheCounters:
 
     def __init__(
         self,
-        base_url: str,
+        target: Target,
         *,
-        ask: Callable[[str], Counters] = _ask,
+        ask: Callable[[Target], Counters] = _ask,
         within_s: float = WITHIN_S,
     ) -> None:
-        self._base_url = base_url
+        self._target = target
         self._ask = ask
         self._within_s = within_s
         self._silent = False
@@ -44,13 +47,13 @@ class CacheCounters:
             return {}
         found: list[Counters] = []
         # What blocks in there for ever must not keep the process from ending.
-        asking = threading.Thread(target=lambda: found.append(self._ask(self._base_url)), daemon=True)
+        asking = threading.Thread(target=lambda: found.append(self._ask(self._target)), daemon=True)
         asking.start()
         asking.join(self._within_s)
         if asking.is_alive():
             self._silent = True
             print(
-                f"{self._base_url}/metrics: no answer in {self._within_s:g} s; it is not asked again, and hits of a prefix cache "
+                f"{self._target.base_url}/metrics: no answer in {self._within_s:g} s; it is not asked again, and hits of a prefix cache "
                 "are not known",
                 file=sys.stderr,
             )

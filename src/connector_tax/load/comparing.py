@@ -50,7 +50,9 @@ def _number(value: float | None) -> str:
 
 
 def _level(result: ForeignResult, name: str, q: str) -> Level:
-    """The tool's own number; the interval is ours, of its single requests."""
+    """The tool's own number and interval; where it has no intervals, ours, of its single requests."""
+    if result.levels is not None:
+        return result.levels.get(name, {}).get(q, Level(None))
     point = result.latencies_ms.get(name, {}).get(q)
     values = () if result.requests is None or name == "itl_ms" else getattr(result.requests, name)
     if point is None or len(values) < 1:

@@ -1,5 +1,6 @@
 """What a cell asked of the server, by its schedule: in its window, and in all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from connector_tax.base.documents.load import Cut, Demand
@@ -16,7 +17,8 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
     """None for loads without a rate."""
     if spec.arrival not in OPEN_LOOP:
         return None
-    window, requests = outcome.window, outcome.requests
+    requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
+    window = outcome.window if ramp else _when_full(requests, outcome.window)
     chosen = in_window(requests, window)
     start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
     return Demand(
@@ -27,6 +29,24 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
         in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
         over_s=window.window_s,
     )
+
+
+def _when_full(requests: list[RequestRecord], window: CellWindow) -> CellWindow:
+    """From when on as many requests end as begin: T0 and the longest answer of those that came due before the window's middle.
+
+    Until then what is in flight grows, however well the server keeps up, and would count as left over.
+    """
+    middle_ns = (window.window_start_ns + window.t_stop_ns) // 2
+    longest_ns = max(
+        (
+            r.t_done_ns - r.t_sched_ns
+            for r in requests
+            if r.t_done_ns is not None and r.t_sched_ns < middle_ns
+        ),
+        default=0,
+    )
+    full_ns = min(window.t0_ns + longest_ns, middle_ns)
+    return replace(window, window_start_ns=max(window.window_start_ns, full_ns))
 
 
 def _sessions_begun(requests: list[RequestRecord], window: CellWindow) -> int:

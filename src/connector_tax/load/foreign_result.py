@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from connector_tax.base.documents.load import Level
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import MOST_LINES_BYTES, read_whole
 
@@ -44,6 +45,7 @@ class ForeignResult(msgspec.Struct, frozen=True):
         load: what was asked for, in words: ``20 req/s``.
         latencies_ms: TTFT, TPOT, ITL and E2E by percentile, of completed requests; None where the file does not have it.
         requests: None where the file has nothing of single requests.
+        levels: the latencies with intervals that the file has itself; None where it has none.
         notes: what makes its numbers differ from others' of the same name.
     """
 
@@ -58,6 +60,7 @@ class ForeignResult(msgspec.Struct, frozen=True):
     latencies_ms: Latencies
     requests: SingleRequests | None
     notes: tuple[str, ...]
+    levels: dict[str, dict[str, Level]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,8 +216,7 @@ def cells_of(
     load: Load, contents: tuple[Content, ...], form: RequestForm
 ) -> Iterator[tuple[CellSpec, Content]]:
     """Every rate at every shape; one cell where there is no rate."""
-    # The arrival process of a trace is never asked, and a schedule wants some rate.
-    rates = load.rates_per_s or ((1.0,) if load.trace is not None else (0.0,))
+    rates = load.rates_per_s or (0.0,)
     for content, rate in product(contents, rates):
         yield cell_of(load, content, rate, form), content
 
@@ -262,14 +261,14 @@ def _slots_of_fixed_numbers(cells: list[tuple[CellSpec, Content]]) -> int | None
 
 def _tokens_per_s(spec: CellSpec, content: Content) -> float:
     if spec.arrival in ("fixed", "poisson", "gamma"):
-        turns = 1.0
+        rate_per_s, turns = spec.rate_per_s, 1.0
         if spec.sessions is not None:
             sessions = read_sessions(Path(spec.sessions))
             turns = sum(len(s.turns) for s in sessions) / len(sessions)
             # A trace's rate is its own.
             if sessions[-1].arrival_s:
-                turns *= len(sessions) / sessions[-1].arrival_s / spec.rate_per_s
-        return spec.rate_per_s * turns * content.mean_output_tokens
+                rate_per_s = len(sessions) / sessions[-1].arrival_s
+        return rate_per_s * turns * content.mean_output_tokens
     return in_flight(spec) * TOKENS_PER_REQUEST_PER_S
 
 

@@ -47,6 +47,13 @@ def _late(outcome: CellOutcome) -> list[str]:
     ]
 
 
+def _stalled(outcome: CellOutcome) -> list[str]:
+    away_ms = outcome.session.stall_max_us / 1e3
+    return [
+        f"client stalled: a load-generating process was away for {away_ms:,.0f} ms at once, and stamped late what came in that time"
+    ]
+
+
 def first_failure(requests: Sequence[RequestRecord]) -> str | None:
     """As a status and the text of its error; of what the client itself dropped none."""
     failed = next((r for r in requests if r.status not in ("ok", "dropped")), None)
@@ -60,6 +67,7 @@ def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool
         *own,
         *(("not_all_sent",) if cut is not None else ()),
         *(("client_limited",) if is_late(spec, outcome) else ()),
+        *(("client_stalled",) if outcome.health.client_stalled is True else ()),
         *(("resends",) if outcome.health.resends else ()),
         *(("prefix_cache_hits",) if hit else ()),
     )
@@ -86,6 +94,7 @@ def remarks_of(spec: CellSpec, outcome: CellOutcome, cut: Cut | None) -> tuple[s
             if cut is not None
             else []
         ),
+        *(_stalled(outcome) if outcome.health.client_stalled is True else []),
         *(_late(outcome) if is_late(spec, outcome) and not outcome.health.bottleneck else []),
         *(
             [

@@ -183,7 +183,7 @@ def run(load: Load) -> int:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     placement = placement_for(cores, workers, here=here)
     with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
-        running = _Run(load, target, pool, interrupt, started, CacheCounters(target.base_url))
+        running = _Run(load, target, pool, interrupt, started, CacheCounters(target))
         if load.sweep is not None:
             _search(running, contents[0], form, workers)
         else:
@@ -243,10 +243,15 @@ def found_text(found: Found) -> str:
             )
         answer = f"{found.highest_per_s:g} {found.unit} is the highest rate that holds the limits; {above}"
     lines = [answer]
-    unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure]
+    unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped]
     if unsure:
         lines.append(
             f"not for sure, since chance alone could turn it round: at {', '.join(unsure)} {found.unit}"
+        )
+    if capped := [f"{j.rate_per_s:g}" for j in found.judged if j.capped]:
+        lines.append(
+            f"at {', '.join(capped)} {found.unit} the client dropped what came beyond its own cap (--inflight-cap): whether the server "
+            "holds that with more in flight is not known"
         )
     if not found.monotonic:
         lines.append(

@@ -107,7 +107,7 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
     else:
         body["prompt"] = text
     try:
-        with _client(target) as client:
+        with client_of(target) as client:
             url = f"{target.base_url}{ENDPOINTS[form.api]}"
             answer = direct.whole(client, "POST", url, within_s=ASK_WITHIN_S, json=body)
             answer.raise_for_status()
@@ -124,31 +124,46 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
 
 def _models(target: Target, said: str) -> list[str]:
     try:
-        with _client(target) as client:
+        with client_of(target) as client:
             answer = direct.whole(client, "GET", f"{target.base_url}/v1/models", within_s=ASK_WITHIN_S)
         if answer.status_code in (401, 403):
             raise ConfigError(
                 f"--base-url {said}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "
                 "variable that holds it by --api-key-env."
             )
+        if answer.is_redirect:
+            raise ConfigError(
+                f"--base-url {said}: it refers to {printable(answer.headers.get('Location', ''), 200)!r} (HTTP {answer.status_code}), and "
+                "requests follow nobody. Give the address that answers itself."
+            )
         answer.raise_for_status()
         served = direct.served_models(answer)
         if served is None:
-            raise ValueError(f"not a list of models: {excerpt(answer.text, 80)!r}")
+            raise ValueError(f"not a list of models: {excerpt(answer.content, 80)!r}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            # No authority helps where the name is another one.
+            helps = (
+                "Use a name that it was made for in --base-url"
+                if "mismatch" in str(error)
+                else "Name the one that it is signed by as --ca-file"
+            )
             raise ConfigError(
-                f"--base-url {said}: its certificate is not trusted ({error}). Name the one that it is signed by as --ca-file, or "
-                "take any with --insecure."
+                f"--base-url {said}: its certificate is not trusted ({error}). {helps}, or take any with --insecure."
             ) from error
         raise ConfigError(
             f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "
-            f"({error or type(error).__name__}). Start it first, or give its http://host:port."
+            f"({printable(str(error), 400) or type(error).__name__}). Start it first, or give its http://host:port."
         ) from error
     return served
 
 
-def _client(target: Target) -> direct.Client:
+def client_of(target: Target) -> direct.Client:
+    """Asks as requests do: with the headers of ``target``, and of a server with the certificate that it wants.
+
+    Raises:
+        ConfigError: the file of certificates holds none.
+    """
     verify: ssl.SSLContext | None = None
     if target.tls:
         try:

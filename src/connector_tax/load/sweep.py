@@ -27,11 +27,11 @@ def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = 
         judged.append(result)
         return result.holds
 
-    low, high = sweep.low_per_s, None
+    low, high, highest = rate_as_read(sweep.low_per_s), None, rate_as_read(sweep.high_per_s)
     answer = holds(low)
     if answer:
-        while high is None and low < sweep.high_per_s and answer is not None:
-            rate = min(2 * low, sweep.high_per_s)
+        while high is None and low < highest and answer is not None:
+            rate = rate_as_read(min(2 * low, highest))
             answer = holds(rate)
             if answer:
                 low = rate
@@ -47,6 +47,11 @@ def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = 
             elif answer is not None:
                 high = rate
     return found_of(judged, stopped, unit)
+
+
+def rate_as_read(rate_per_s: float) -> float:
+    """As cells are named, which two rates that read alike would share with their files."""
+    return float(f"{rate_per_s:g}")
 
 
 def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
@@ -103,6 +108,9 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
                 else f" [{_end(level.low)}, {_end(level.high)}]"
             )
             why.append(f"{limit}: {found}{ends}")
+    if not holds and (dropped := cell.requests.get("dropped")):
+        cap = f"{dropped:,} requests were dropped at the client's own cap of {cell.spec.inflight_cap:,} in flight (--inflight-cap)"
+        return Judged(rate_per_s, holds, False, (*why, cap), capped=True)
     if not holds and "client_limited" in cell.flags:
         # What it was late by is in the latencies that did not keep their limits.
         return Judged(rate_per_s, holds, False, (*why, "the client was late"))

@@ -1,9 +1,14 @@
 """The search for the highest rate within limits: what it measures, what it answers, and what it admits."""
 
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
 
 from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
 from connector_tax.base.errors import ConfigError
@@ -70,6 +75,16 @@ def test_a_search_that_ended_early_does_not_claim_the_highest_rate_asked_for() -
     assert "4 sessions/s is the highest rate" in on_page and "that was asked for" not in on_page
 
 
+def test_no_two_rates_that_are_asked_for_read_alike() -> None:
+    """Cells and files have their names."""
+    for sweep in (Sweep(5.0, 10.0000001, 0.05), Sweep(1.00000049, 7.3, 0.001)):
+        for border in (6.3, 99.0):
+            server = Server(border)
+            find_rate(sweep, server)
+            assert len({f"{rate:g}" for rate in server.asked}) == len(server.asked)
+    assert server.asked[-1] == 7.3
+
+
 def cell(served: float, p90: Level, flags: tuple[str, ...] = (), demand: Demand | None = None) -> LoadCell:
     """Of 100 s at 10 requests per second, unless ``demand`` says what came due."""
     done = round(served * 100)
@@ -123,6 +138,24 @@ def test_a_client_that_was_late_fails_no_rate_for_sure() -> None:
     bad = judge_cell(cell(10.0, Level(620.0, 590.0, 660.0, 100), ("client_limited",)), 10.0, LIMIT)
     assert (bad.holds, bad.sure) == (False, False) and bad.why[-1] == "the client was late"
     assert judge_cell(cell(10.0, GOOD, ("client_limited",)), 10.0, LIMIT).sure
+
+
+def test_a_rate_that_met_the_clients_own_cap_is_not_said_to_fail_for_sure() -> None:
+    """A server that takes a second for each of 40 requests per second has 40 in flight, and the client sends 8."""
+    nothing = Level(None, reason="the cell was overloaded")
+    full = msgspec.structs.replace(
+        cell(3.0, nothing, ("overloaded",)),
+        requests={"window": 100, "dropped": 70, "ok": 30},
+        spec=cell_spec(inflight_cap=8),
+    )
+    judged = judge_cell(full, 40.0, LIMIT)
+    assert (judged.holds, judged.sure, judged.capped) == (False, False, True)
+    assert (
+        judged.why[-1] == "70 requests were dropped at the client's own cap of 8 in flight (--inflight-cap)"
+    )
+    said = found_text(find_rate(Sweep(20.0, 40.0, 1.0), lambda r: judged if r > 30 else Server(99.0)(r)))
+    assert "at 40 requests/s the client dropped what came beyond its own cap (--inflight-cap)" in said
+    assert "chance alone" not in said
 
 
 GOOD = Level(400.0, 380.0, 430.0, 100)

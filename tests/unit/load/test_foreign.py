@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_outcomes import failed, outcome_of, record, spec_of
+
+from connector_tax.base.documents.load import LoadCell, Summary
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import write_json
 from connector_tax.load.comparing import compare_files
 from connector_tax.load.foreign import read_result, read_results
 from connector_tax.load.foreign_result import SingleRequests
+from connector_tax.load.measured import result_of
+from connector_tax.load.table import level_text
 
 SAMPLES = Path(__file__).parents[2] / "data" / "foreign"
 VLLM, PLAIN = SAMPLES / "vllm_detailed.json", SAMPLES / "vllm_plain.json"
@@ -348,6 +356,34 @@ def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     marked = tmp_path / "marked.json"
     marked.write_bytes(b"\xef\xbb\xbf" + VLLM.read_bytes())
     assert read_result(marked).completed == 26
+
+
+def own_result(folder: Path, *cells: LoadCell) -> Path:
+    summary = Summary(
+        version="1", started_utc="", base_url="", model="m", api="", nonce=0, workers=1, cells=cells
+    )
+    write_json(folder / "summary.json", summary)
+    return folder / "summary.json"
+
+
+def test_intervals_of_our_own_results_are_those_of_their_file(tmp_path: Path) -> None:
+    """Also where requests failed, and of ITL; and none where the file has none, with the reason."""
+    requests = [record(k, k * 0.1, e2e_s=0.1 + k % 7 / 100) for k in range(100)]
+    requests[3] = failed(3, 0.3)
+    spec, batch = spec_of(), spec_of(arrival="offline", num_requests=100, rate_per_s=0.0)
+    cell, offline = (
+        result_of(s, outcome_of(s, requests), percentiles=(50.0, 90.0), limits=(), hits=None)
+        for s in (spec, batch)
+    )
+    table = compare_files([own_result(tmp_path, cell, offline)])
+    row = next(line for line in table.splitlines() if line.startswith("E2E p50, ms"))
+    assert level_text(cell.latencies["e2e_ms"]["p50"]) in row and row.count("[") == 1
+    assert "offline100_8x4, no interval or an open one: requests of one offline batch wait" in table
+
+
+def test_our_own_result_without_a_cell_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no cell"):
+        compare_files([own_result(tmp_path)])
 
 
 def test_words_of_a_strangers_file_move_no_cursor(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from truth_server import Reply, answer_well, truth_server
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.target import Target, target_of
 from connector_tax.load.cache_hits import CacheCounters
 from connector_tax.load.run import check_places
 from connector_tax.load.server import Access, reach
@@ -136,18 +137,19 @@ def test_a_server_that_repeats_a_header_puts_it_in_no_file(tmp_path: Path) -> No
 
 
 def test_metrics_that_do_not_come_cost_a_bounded_time_once(capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
+    asked: list[Target] = []
     never = threading.Event()
+    there = target_of("http://there", "m")
 
-    def hang(base_url: str) -> dict[str, float]:
-        asked.append(base_url)
+    def hang(target: Target) -> dict[str, float]:
+        asked.append(target)
         never.wait(30)
         return {"prefix_cache_hits": 1.0}
 
-    counters = CacheCounters("http://there", ask=hang, within_s=0.1)
+    counters = CacheCounters(there, ask=hang, within_s=0.1)
     start = time.monotonic()
     assert [counters.now() for _ in range(5)] == [{}] * 5
-    assert time.monotonic() - start < 5 and asked == ["http://there"]
+    assert time.monotonic() - start < 5 and asked == [there]
     never.set()
     assert "http://there/metrics: no answer in 0.1 s; it is not asked again" in capsys.readouterr().err
-    assert CacheCounters("x", ask=lambda _: {"a": 1.0}).now() == {"a": 1.0}
+    assert CacheCounters(there, ask=lambda _: {"a": 1.0}).now() == {"a": 1.0}

@@ -1,6 +1,7 @@
 """What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from connector_tax.load.measured import result_of
 from connector_tax.load.page import page
 from connector_tax.load.slo import percentile_name
 from connector_tax.load.table import cell_text
+from connector_tax.run.loadgen.health import health
 
 
 def cell_of(
@@ -164,9 +166,36 @@ def test_requests_that_were_sent_again_are_counted_in_words() -> None:
 
 
 def test_what_came_due_and_what_was_under_way_at_both_ends_is_counted() -> None:
-    """At 20 per second for 10 s, of which each takes 1 s: at the end 20 are under way."""
-    cell = cell_of(spec_of(rate_per_s=20.0), steady(200, 0.05, e2e_s=1.0))
+    """At 20 per second for 10 s, of which each takes 1 s: at the end 20 are under way. A ramp counts all of its window."""
+    ramp = spec_of(rate_per_s=20.0, ramp_from_per_s=20.0, ramp_up_s=1.0)
+    cell = cell_of(ramp, steady(200, 0.05, e2e_s=1.0))
     assert cell.demand is not None
     assert (cell.demand.arrived, cell.demand.due, cell.demand.done) == (200, 200, 180)
     assert cell.demand.in_flight == (0, 20) and cell.demand.over_s == 10.0
     assert cell.window.t_stop_ns == 10 * S
+
+
+@pytest.mark.parametrize(("e2e_s", "from_s"), [(1.0, 1.0), (0.1, 0.1), (7.0, 5.0)])
+def test_a_server_that_is_not_full_yet_leaves_nothing_over(e2e_s: float, from_s: float) -> None:
+    """Without a warm-up, what is in flight grows until the first answers end."""
+    cell = cell_of(spec_of(rate_per_s=20.0), steady(200, 0.05, e2e_s=e2e_s))
+    demand = cell.demand
+    assert demand is not None
+    assert demand.over_s == 10.0 - from_s and demand.due == demand.arrived == round(20 * demand.over_s)
+    assert (demand.due == demand.done) == (e2e_s < 5)
+
+
+def test_a_queue_that_grows_is_left_over_whatever_the_warm_up() -> None:
+    """Answered at 10 per second what comes at 20: half of it, from the first request on."""
+    cell = cell_of(spec_of(rate_per_s=20.0), [record(k, k * 0.05, e2e_s=0.1 + k * 0.05) for k in range(200)])
+    assert cell.demand is not None and cell.demand.due == 100
+    assert cell.demand.done == pytest.approx(50, abs=1)
+
+
+def test_a_client_that_was_away_says_so() -> None:
+    outcome = outcome_of(spec_of(), steady())
+    session = replace(outcome.session, stall_max_us=2e6)
+    away = replace(outcome, session=session, health=health(spec_of(), session))
+    cell = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=None)
+    assert cell.flags == ("client_stalled",) and cell.not_believed == ()
+    assert "client stalled: a load-generating process was away for 2,000 ms at once" in cell_text(cell)

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.cli import command
 from connector_tax.load.choices import load_of
-from connector_tax.load.plan import Load, contents_of
+from connector_tax.load.plan import Load, cells_of, contents_of
 from connector_tax.load.sources import write_trace
+from connector_tax.run.workload.schedulers import Due, Share
+from connector_tax.run.workload.sessions import SessionScheduler
 
 
 def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> Load:
@@ -120,6 +123,22 @@ def test_conversations_with_times_are_a_trace_that_can_be_sped_up(tmp_path: Path
     found = read_sessions(tmp_path / "into.jsonl")
     assert [s.arrival_s for s in found] == [0.0, 1.0, 2.0]
     assert [len(s.turns) for s in found] == [1, 1, 2] and found[2].turns[1].history == 0
+
+
+def test_a_trace_has_no_rate_for_a_name(tmp_path: Path) -> None:
+    source = written(tmp_path / "s.jsonl", session(0.0, 4), session(0.5, 5))
+    load = asked(tmp_path, "--trace", str(source))
+    ((spec, content),) = cells_of(load, contents_of(load), load.form)
+    assert spec.cell_id.startswith("trace_s") and spec.rate_per_s == 0 and content.n_of_trace == 2
+    assert [due.offset_ns for due in due_of(spec)] == [0, 500_000_000]
+
+
+def due_of(spec: CellSpec) -> list[Due]:
+    scheduler = SessionScheduler(spec, Share(), read_sessions(Path(str(spec.sessions))))
+    found = []
+    while scheduler.next_due_ns() is not None:
+        found.append(scheduler.take())
+    return found
 
 
 def test_sessions_of_which_some_have_no_time_are_no_trace(tmp_path: Path) -> None:

@@ -99,6 +99,10 @@ class Peer:
     def half_close(self) -> None:
         self._sock.shutdown(socket.SHUT_WR)
 
+    def shut(self) -> None:
+        """Neither sends nor takes anything any more, as a closed socket; what comes is refused."""
+        self._sock.shutdown(socket.SHUT_RDWR)
+
     def reset(self) -> None:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()

@@ -116,6 +116,8 @@ class Transport:
     def __init__(self) -> None:
         self.closing = False
 
+    def get_extra_info(self, name: str) -> None: ...
+
     def write(self, data: bytes) -> None: ...
 
     def get_write_buffer_size(self) -> int:

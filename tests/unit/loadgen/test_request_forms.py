@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import ssl
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+import self_signed
 from cell_specs import cell_spec
 from truth_server import DONE, Reply, answer_well, truth_server, usage_event, whole_answer
 
@@ -256,12 +255,7 @@ def test_headers_and_a_prefix_reach_the_server() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key)]
-    command += ["-out", str(cert), "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
+    return self_signed.certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.parametrize(
@@ -277,9 +271,7 @@ def test_https_with_a_certificate_that_is_verified_unless_told_otherwise(
     certificate: tuple[Path, Path], host: str, options: dict[str, bool], expected: str
 ) -> None:
     cert, key = certificate
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    with truth_server(answer_well, tls=context) as url:
+    with truth_server(answer_well, tls=self_signed.serving(cert, key)) as url:
         port = url.rsplit(":", 1)[1]
         target = target_of(
             f"https://{host}:{port}/v1",
@@ -295,9 +287,6 @@ def test_https_with_a_certificate_that_is_verified_unless_told_otherwise(
 
 def test_a_long_answer_over_https_comes_whole(certificate: tuple[Path, Path]) -> None:
     """Reading rests after each long read, so that others have their turn, and goes on."""
-    cert, key = certificate
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
 
     async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
         reply.head()
@@ -306,7 +295,7 @@ def test_a_long_answer_over_https_comes_whole(certificate: tuple[Path, Path]) ->
         reply.body(whole_answer(request))
         reply.end()
 
-    with truth_server(script, tls=context) as url:
+    with truth_server(script, tls=self_signed.serving(*certificate)) as url:
         outcome = measure_cell(
             cell_spec(**{**SHORT, "drain_timeout_s": 60.0}), target_of(url, "m", verify=False)
         )

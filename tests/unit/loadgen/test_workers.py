@@ -19,7 +19,7 @@ from truth_server import Reply, answer_well, truth_server, whole_answer
 
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.records.target import target_of
+from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import session
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.messages import Abandon, Job
@@ -232,6 +232,20 @@ def test_a_stalled_worker_is_back_on_its_grid_at_once() -> None:
     assert outcome.health.loop_stall_max_us > 50_000
     assert outcome.health.client_stalled
     assert outcome.health.bottleneck == ()
+
+
+def test_answers_that_came_while_the_client_was_away_are_no_time_outs() -> None:
+    """SIGSTOP for 0.6 s where a request may take 0.4: the server answered each in 0.1."""
+    with worker_pool(1) as pool:
+        pool.revive()
+        pid = pool.pid(0)
+        after(0.5, lambda: os.kill(pid, signal.SIGSTOP))
+        after(1.1, lambda: os.kill(pid, signal.SIGCONT))
+        form = RequestForm(timeout_s=0.4)
+        outcome = measure(pool, late, duration_s=1.4, min_completed=60, inflight_cap=200, form=form)
+    assert Counter(r.status for r in outcome.requests) == {"ok": len(outcome.requests)}
+    assert any(r.t_end_ns - r.t_send_ns > 400_000_000 for r in outcome.requests)  # type: ignore[operator]
+    assert outcome.health.client_stalled
 
 
 def test_a_closed_loop_over_two_workers_keeps_its_number() -> None:

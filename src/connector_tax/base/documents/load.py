@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from connector_tax.base.documents.health import Health
 from connector_tax.base.records.cell import CellSpec, CellWindow
@@ -68,13 +69,16 @@ class Throughput(msgspec.Struct, frozen=True):
 class Demand(msgspec.Struct, frozen=True):
     """What an open loop asked of the server in its window, and what it got; not what its nominal rate would have been.
 
+    It is counted from when the server is as full as it gets: where the warm-up was shorter than an answer takes, that is later than
+    the window's start, at most in its middle. Of a ramp all of the window counts.
+
     Attributes:
         unit: what arrives by the schedule: ``requests`` or ``sessions``.
         arrived: so many of them did.
         due: requests that came due; of sessions the later turns as well.
         done: requests that completed in the window, whenever they were due.
-        in_flight: requests under way at its start, and at its end.
-        over_s: its length.
+        in_flight: requests under way when counting began, and at the window's end.
+        over_s: the time in between.
     """
 
     unit: str
@@ -143,12 +147,14 @@ class Judged(msgspec.Struct, frozen=True):
         holds: every limit, by the numbers themselves, and the rate was served.
         sure: no interval of a number reaches across its limit; of so many requests chance alone would not turn the answer round.
         why: what failed, or came close.
+        capped: it failed while the client dropped arrivals at its own cap, with which a server that takes long fails as well; unset elsewhere.
     """
 
     rate_per_s: float
     holds: bool
     sure: bool
     why: tuple[str, ...]
+    capped: bool | UnsetType = UNSET
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ class CellSpec:
         seed: of the schedule, and of the prompts where there is no nonce.
         nonce: makes prompts that no cell of the same seed has sent; the load generator alone uses it. None in a campaign, whose
             launches begin with empty caches.
-        rate_per_s: requests per second; 0 for closed loops, which have none.
+        rate_per_s: requests per second; 0 for closed loops and traces, which have none.
         arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed loop), ``offline``
             (all ``num_requests`` due at T0).
         workers: load-generator processes that share the cell; None is one.
@@ -148,6 +148,8 @@ class CellSpec:
             load = f"offline{self.num_requests}"
         elif self.arrival == "concurrency":
             load = f"c{self.concurrency}"
+        elif not self.rate_per_s:
+            load = "trace"
         elif self.ramp_from_per_s is not None:
             load = f"r{self.ramp_from_per_s:g}-{self.rate_per_s:g}"
         else:

@@ -7,6 +7,12 @@ never see it, and a token costs the client little more than the system call.
 """
 
 import asyncio
+import fcntl
+import select
+import socket
+import struct
+import sys
+import termios
 from time import monotonic_ns
 from typing import Protocol, TypeGuard, cast
 
@@ -48,6 +54,10 @@ INTERIM = frozenset({*range(100, 200)} - {101})
 PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
 # Of one request; more is nonsense, and no 64-bit record may hold it.
 MOST_TOKENS = 2**31
+# Of Linux: where the peer has closed and we have not; other systems do not tell.
+TELLS = sys.platform == "linux"
+CLOSE_WAIT = 8
+HANG_UP = select.POLLRDHUP if TELLS else 0
 # Ends of a flight that leave something of its answer in the socket.
 UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
@@ -80,6 +90,7 @@ class Connection(asyncio.Protocol):
         "_event_stream",
         "_flight",
         "_framed",
+        "_hang_up",
         "_in_head",
         "_now_ns",
         "_on_chunk",
@@ -93,6 +104,7 @@ class Connection(asyncio.Protocol):
         "on_body",
         "payload",
         "was_idle",
+        "was_received",
     )
 
     def __init__(self, owner: Owner) -> None:
@@ -120,16 +132,27 @@ class Connection(asyncio.Protocol):
         self.finishing = False
         # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
         self.was_idle = False
+        # The server had all of the request before it closed, so it may have worked on it.
+        self.was_received = False
+        self._hang_up = select.poll()
         # Of the flight under way or the last one: it may have to be sent again.
         self.payload = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        plain = transport.get_extra_info("socket")
+        if TELLS and plain is not None:
+            self._hang_up.register(plain.fileno(), HANG_UP)
 
     @property
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and not self.finishing
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the server has closed, which this process has not read yet."""
+        return bool(self._hang_up.poll(0))
 
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
@@ -148,6 +171,7 @@ class Connection(asyncio.Protocol):
         self._bodies.clear()
         self._framed = None
         self._answered = False
+        self.was_received = False
         self._status_code = 0
         self._coding = ""
         self._untold_bytes = self._answer_bytes = 0
@@ -222,6 +246,8 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def eof_received(self) -> bool:
+        if TELLS and self._flight is not None and not self._answered and self._transport is not None:
+            self.was_received = _is_acknowledged(self._transport)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -433,6 +459,18 @@ class Connection(asyncio.Protocol):
         if status in UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)
+
+
+def _is_acknowledged(transport: asyncio.Transport) -> bool:
+    """Whether the server's host took all that was written before the server closed. What comes later it refuses, which ends the
+    connection. Of TLS it is not known: its last words may have been said long before its connection ends.
+    """
+    if transport.get_extra_info("sslcontext") is not None:
+        return False
+    plain = transport.get_extra_info("socket")
+    state = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    (waiting,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return state == CLOSE_WAIT and not waiting
 
 
 def _has_counts(usage: object) -> TypeGuard[dict[str, int]]:

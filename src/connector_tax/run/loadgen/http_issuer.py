@@ -2,10 +2,10 @@
 
 The most recently used idle connection is taken first, so the pool is as large as the load needs. A few
 spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
-kept-alive connection that the server closed while it was idle is no failure of a request: one that was
-written to such a connection goes out again on a fresh one, if the close came so soon that the server cannot
-have seen it, and its record counts that. Later than that the server may have worked on it: asking twice
-would double the load and hide the failure.
+kept-alive connection that the server closed while it was idle is no failure of a request: none is written to
+one whose close is here already, and one that crossed it goes out again on a fresh one, which its record counts.
+It does so only if the close came at once and, where the kernel tells, the server had not received it before.
+Otherwise the server may have worked on it: asking twice would double the load and hide the failure.
 """
 
 import asyncio
@@ -64,6 +64,8 @@ class HttpIssuer(SampleIssuer):
         # By ``seq``, in the order in which their time is over; of connections, when that of their message's end is.
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_ns = 0
+        self._expiry_put_off = False
         self._finishing: dict[Connection, int] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
@@ -90,7 +92,7 @@ class HttpIssuer(SampleIssuer):
     def issue(self, flight: Flight, payload: bytes) -> None:
         while self._idle:
             connection, _ = self._idle.popitem()
-            if connection.usable:
+            if connection.usable and not connection.is_left:
                 connection.send(flight, payload)
                 break
         else:
@@ -157,7 +159,8 @@ class HttpIssuer(SampleIssuer):
             return
         now_ns = monotonic_ns()
         waited_ns = now_ns - (flight.t_send_ns or now_ns)
-        if untouched and connection.was_idle and waited_ns <= RESEND_WITHIN_NS:
+        unseen = untouched and connection.was_idle and not connection.was_received
+        if unseen and waited_ns <= RESEND_WITHIN_NS:
             flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return
@@ -174,12 +177,20 @@ class HttpIssuer(SampleIssuer):
             self._put_by(connection)
 
     def _expire_in(self, seconds: float) -> None:
+        self._expiry_ns = monotonic_ns() + s_to_ns(seconds)
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         """End the requests whose time is over, and look again when that of the next one is."""
         self._expiry = None
         now_ns = monotonic_ns()
+        was_away = now_ns - self._expiry_ns > s_to_ns(TIMEOUT_GRAIN_S)
+        if was_away and not self._expiry_put_off:
+            # Answers came meanwhile and lie in the sockets, which have their turn behind the timers.
+            self._expiry_put_off = True
+            self._expire_in(TIMEOUT_GRAIN_S)
+            return
+        self._expiry_put_off = False
         over = [flight for _, flight in takewhile(lambda timed: timed[0] <= now_ns, self._timed.values())]
         for flight in over:
             if flight.status is None:  # the end of one may have been the end of all

@@ -76,13 +76,19 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def scrape_once(base_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, float]:
+    """``scrape`` of an engine of ours."""
+    with direct.Client(timeout_s=timeout_s) as client:
+        return scrape(client, base_url, timeout_s)
+
+
+def scrape(client: direct.Client, base_url: str, timeout_s: float) -> dict[str, float]:
     """Canonical values right now.
 
     Raises:
         OSError: the server cannot be asked, or answers with something that is not metrics.
     """
     try:
-        answer = direct.get(f"{base_url}/metrics", timeout_s=timeout_s)
+        answer = direct.whole(client, "GET", f"{base_url}/metrics", within_s=timeout_s)
         answer.raise_for_status()
         return parse_metrics(answer.text)
     except (httpx.HTTPError, ValueError) as error:

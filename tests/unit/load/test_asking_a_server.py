@@ -1,0 +1,136 @@
+"""What ``connector-tax load`` asks of a server beside its load: over TLS, with the key, and whatever a stranger answers."""
+
+import gzip
+import http.server
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import self_signed
+
+from connector_tax.base import direct
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.target import target_of
+from connector_tax.load.cache_hits import CacheCounters
+from connector_tax.load.server import Access, reach
+
+Handler = http.server.BaseHTTPRequestHandler
+MODELS = b'{"data": [{"id": "m"}]}'
+HITS = b"# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total 8\n"
+
+
+@contextmanager
+def answering(answer: Callable[[Handler], None], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    class Answers(Handler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def whole(handler: Handler, body: bytes, status: int = 200, **headers: str) -> None:
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def test_hits_of_a_prefix_cache_are_told_over_tls_and_to_whom_has_the_key(tmp_path: Path) -> None:
+    def answer(handler: Handler) -> None:
+        known = handler.headers["Authorization"] == "Bearer s3cret"
+        whole(handler, HITS if known else b"", 200 if known else 401)
+
+    cert, key = self_signed.certificate(tmp_path, "IP:127.0.0.1")
+    with answering(answer, self_signed.serving(cert, key)) as url:
+        bearer = (("Authorization", "Bearer s3cret"),)
+        for how in ({"ca_file": str(cert)}, {"verify": False}):
+            target = target_of(url, "m", headers=bearer, **how)  # type: ignore[arg-type]
+            assert CacheCounters(target).now() == {"prefix_cache_hits": 8.0}
+
+
+def test_a_certificate_for_another_name_is_not_answered_with_an_authority(tmp_path: Path) -> None:
+    cert, key = self_signed.certificate(tmp_path, "DNS:elsewhere.example")
+    with answering(lambda handler: whole(handler, MODELS), self_signed.serving(cert, key)) as url:
+        with pytest.raises(ConfigError, match="Use a name that it was made for") as caught:
+            reach(Access(url, None, ca_file=str(cert)))
+        assert "--ca-file" not in str(caught.value)
+        assert reach(Access(url, None, insecure=True)).model == "m"
+
+
+def test_a_head_that_trickles_ends_in_time() -> None:
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        try:
+            while True:
+                handler.wfile.write(b"X-A: b\r\n")
+                time.sleep(0.02)
+        except OSError:
+            return
+
+    start = time.monotonic()
+    with (
+        answering(answer) as url,
+        pytest.raises(httpx.ReadTimeout, match=r"without an end after 0\.3 s"),
+    ):
+        direct.get(url, timeout_s=0.3)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("charset", ["hex", "rot13", "zip", "utf-16", "no-such"])
+def test_a_charset_that_is_none_is_no_matter(charset: str) -> None:
+    with answering(lambda handler: whole(handler, MODELS, Content_Type=f"x/y; charset={charset}")) as url:
+        assert reach(Access(url, None)).model == "m"
+        assert direct.get(url, timeout_s=5).text == MODELS.decode()
+    with (
+        answering(lambda handler: whole(handler, b"\xff no", Content_Type=f"x/y; charset={charset}")) as url,
+        pytest.raises(ConfigError, match=r"/v1/models there \(not a list of models"),
+    ):
+        reach(Access(url, None))
+
+
+def test_a_server_that_refers_elsewhere_is_said_in_one_line() -> None:
+    with (
+        answering(lambda handler: whole(handler, b"", 307, Location="https://elsewhere.example/v1")) as url,
+        pytest.raises(
+            ConfigError, match=r"it refers to 'https://elsewhere.example/v1' \(HTTP 307\)"
+        ) as caught,
+    ):
+        reach(Access(url, None))
+    assert str(caught.value).isprintable()
+
+
+def test_what_a_server_says_in_an_error_is_one_line() -> None:
+    with answering(lambda handler: whole(handler, b"", 500)) as url, pytest.raises(ConfigError) as caught:
+        reach(Access(url, None))
+    assert "500 Internal Server Error" in str(caught.value) and str(caught.value).isprintable()
+
+
+def test_an_answer_that_is_compressed_twice_is_not_unpacked() -> None:
+    once = gzip.compress(b" " * 1000)
+    with answering(lambda handler: whole(handler, gzip.compress(MODELS), Content_Encoding="gzip")) as url:
+        assert reach(Access(url, None)).model == "m"
+    with (
+        answering(lambda handler: whole(handler, gzip.compress(once), Content_Encoding="gzip, gzip")) as url,
+        pytest.raises(httpx.DecodingError, match="compressed 2 times"),
+    ):
+        direct.get(url, timeout_s=5)
