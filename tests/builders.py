@@ -250,11 +250,11 @@ class Campaign:
             self.measure(connector, "a")
         rates = select_reference_rates(read_campaign(self.root, phases=("a",), steps=False))
         write_text_if_changed(self.folder.reference_rates, to_json(rates))
-        pair = (rates["ref_safe_per_s"], rates["ref_load_per_s"])
+        pair = (rates.ref_safe_per_s, rates.ref_load_per_s)
         for connector in members["b"]:
             self.measure(connector, "b", rates=pair)
         for connector in included:
-            if rates["b_prime_needed"]:
+            if rates.b_prime_needed:
                 self.measure(connector, "b_prime", rates=pair)
         for block in filter(is_repeat, self.config.phases):
             for connector in run_order(self.config, block):
