@@ -179,4 +179,4 @@ def test_of_a_known_secret_that_the_engine_repeats_no_half_is_kept(
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "Zq8vT2xLk9Rw4nBd7fHsQ1")
     server.fails_at, server.says = 1, "m" * 290 + " Zq8vT2xLk9Rw4nBd7fHsQ1"
-    assert "Zq8v" not in prime(server)["failed"]
+    assert "Zq8v" not in prime(server).failed

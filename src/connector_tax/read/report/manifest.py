@@ -21,7 +21,6 @@ from connector_tax.base.artifacts.receipts import Receipt, read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument, RunConfig
 from connector_tax.base.documents.identity import EngineIdentity, Versions
-from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import D, read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of, write_text
@@ -107,8 +106,6 @@ def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
     """One row per run folder, by phase and, inside a phase, in the order the campaign ran it."""
-    preflight = _readable(folder.preflight_status, PreflightStatus)
-    seen: Versions = {} if preflight is None else preflight.engine
     found = [(run, _position(document, run)) for run in folder.runs()]
     found.sort(
         key=lambda item: (
@@ -117,7 +114,7 @@ def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: P
             item[0].connector_id,
         )
     )
-    return [_row(run, position, seen, project) for run, position in found]
+    return [_row(run, position, project) for run, position in found]
 
 
 def _position(document: CampaignDocument, run: RunFolder) -> int | None:
@@ -125,14 +122,10 @@ def _position(document: CampaignDocument, run: RunFolder) -> int | None:
     return order.index(run.connector_id) + 1 if run.connector_id in order else None
 
 
-def _row(run: RunFolder, position: int | None, seen: Versions, project: Path) -> ManifestRow:
-    """
-    Args:
-        seen: by preflight, of a run that does not say what it was launched with.
-    """
+def _row(run: RunFolder, position: int | None, project: Path) -> ManifestRow:
     receipt, fault = _receipt(run)
     engine = _engine(run, receipt)
-    versions = seen if engine is None else engine.versions
+    versions: Versions = {} if engine is None else engine.versions
     emulated = bool(versions.get("emulator")) or (engine is not None and engine.kind == "emulator")
     return ManifestRow(
         date=run.path.parent.name[:10],
