@@ -77,8 +77,8 @@ def test_a_flag_of_another_cell_is_not(
 
 
 def test_a_tax_of_one_launch_has_nothing_of_plains_second(pair: tuple[Aggregate, Aggregate]) -> None:
-    tax = tax_of(pair[0]) | {"blocks": None, "phase": "a"}
-    flag(pair[0], "plain_again", "a")
+    tax = tax_of(pair[0]) | {"blocks": None, "phase": "b_prime"}
+    flag(pair[0], "plain_again", "b_prime")
     assert flags_behind(aggregate_of(pair[0]), typed(tax, MainTaxRow)) == {}
 
 
