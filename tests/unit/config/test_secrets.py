@@ -66,7 +66,7 @@ def test_a_reference_to_a_secret_stays_one_and_any_other_is_put_in(monkeypatch: 
         "${HF_TOKEN}",
         "${NOT_SET_ANYWHERE}",
     )
-    assert stored(config)["config"]["engine"]["args"]["api_key"] == "${ANY}"
+    assert stored(config).config["engine"]["args"]["api_key"] == "${ANY}"
 
 
 def test_a_flag_in_the_same_word_tells_what_a_reference_holds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_an_engine_that_dies_under_load_is_noticed(tmp_path: Path) -> None:
         engine.wait_ready()
         outcome = measure_cell(spec(), target_of(engine.base_url, engine.model), should_abort=engine.death)
         assert engine.death() is not None
-    assert outcome.health["aborted"]
+    assert outcome.health.aborted
     assert {r.status for r in outcome.requests} <= {"ok", "truncated", "connect_error", "aborted"}
 
 

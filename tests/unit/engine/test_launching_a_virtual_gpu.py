@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -298,6 +299,6 @@ def test_identity_may_be_asked_before_the_model_is_there(tmp_path: Path) -> None
     )
     python.chmod(0o755)
     engine = clocked_campaign(tmp_path / "nowhere", python=str(python)).engine
-    assert "virtual_gpu" not in engine_identity(engine, cards_of(engine), with_device=False)
+    assert engine_identity(engine, cards_of(engine), with_device=False).virtual_gpu is UNSET
     with pytest.raises(ConfigError, match="is not on this host"):
         engine_identity(engine, cards_of(engine))

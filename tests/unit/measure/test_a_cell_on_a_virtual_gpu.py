@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
@@ -114,7 +115,7 @@ def test_a_cell_says_how_well_the_clock_kept_the_time(measured: dict[str, Any]) 
 
 def test_a_late_clock_makes_the_cell_invalid(measured: dict[str, Any]) -> None:
     document, _ = measured["late"]
-    assert "stand_ins" not in document.health
+    assert document.health.stand_ins is UNSET
     assert document.verdict == "invalid"
     assert any(r.startswith("the virtual GPU's clock ran late: results came 4.0%") for r in document.reasons)
 
@@ -123,7 +124,7 @@ def test_a_clock_that_left_nothing_makes_the_cell_invalid(measured: dict[str, An
     document, rows = measured["none"]
     assert (document.verdict, rows) == ("invalid", [])
     assert NO_RECORD in document.reasons
-    assert "device_clock" not in document.health
+    assert document.health.device_clock is UNSET
 
 
 def test_preflight_finds_out_whether_vllm_took_the_clock(tmp_path: Path) -> None:

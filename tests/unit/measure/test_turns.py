@@ -30,7 +30,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def faulty(folder: CampaignFolder, connector: str, fault: str) -> CampaignFolder:
     """In the launches of one configuration alone."""
     document = read_json(folder.campaign_file)
-    (entry,) = (c for c in document.config["connectors"] if c["id"] == connector)
+    (entry,) = (c for c in document["config"]["connectors"] if c["id"] == connector)
     entry["env"] = {**entry["env"], "CONNECTOR_TAX_FAULT": fault}
     write_json(folder.campaign_file, document)
     return folder

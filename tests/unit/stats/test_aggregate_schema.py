@@ -89,7 +89,7 @@ def conversations(root: Path) -> Campaign:
     found.config = replace(found.config, phase_c=PhaseCConfig((file,), warmup_s=2.0))
     for connector in ("plain", "nixl_both"):
         (spec,) = cells_of(
-            found.config, connector, "c", ReferenceRates(rates["ref_safe_per_s"], rates["ref_safe_per_s"])
+            found.config, connector, "c", ReferenceRates(rates.ref_safe_per_s, rates.ref_safe_per_s)
         )
         found.cell(connector, replace(spec, input_tokens=64, output_tokens=8))
     return found

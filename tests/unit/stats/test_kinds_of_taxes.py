@@ -47,7 +47,7 @@ def lose(tmp_path_factory: pytest.TempPathFactory) -> Lose:
     config = campaign_config(**{**SMALL, "analysis": {"bootstrap_draws": 200}}, repeats=2)
     whole = Campaign(place / "whole", config, BEHAVIOURS, max_steps=60)
     rates = whole.measure_everything()
-    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"]) == (4, 8)
+    assert (rates.ref_safe_per_s, rates.ref_load_per_s) == (4, 8)
 
     def lost(config: str = "", phases: tuple[str, ...] = ()) -> dict[str, Any]:
         root = place / "_".join((config, *phases))

@@ -65,7 +65,7 @@ def test_amplification_is_the_tax_at_load_less_that_at_safe(tmp_path: Path) -> N
     behaviours = {**TAXED, "mooncake_both": Behaviour(130, 13, 0.05, capacity_per_s=7, hooks_us=(1, 1, 1))}
     campaign = Campaign(tmp_path, CONFIG, behaviours)
     rates = campaign.measure_everything()
-    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"], rates["b_prime_needed"]) == (4, 8, True)
+    assert (rates.ref_safe_per_s, rates.ref_load_per_s, rates.b_prime_needed) == (4, 8, True)
     value = analysed(campaign)
     row = next(
         a for a in value["amplification"] if (a["config"], a["metric"]) == ("mooncake_both", "ttft_p90")

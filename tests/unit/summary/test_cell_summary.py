@@ -100,6 +100,6 @@ def test_the_summary_counts_everything_that_was_scheduled() -> None:
         request(3, 14, status="timeout"),
     ]
     found = summarise_cell(spec, WINDOW, requests)
-    assert (found["n_scheduled"], found["n_window"], found["n_ok"]) == (4, 3, 1)
-    assert found["statuses"] == {"dropped": 1, "ok": 1, "timeout": 1}
-    assert found["ttft_ms"]["p50"] is None
+    assert (found.n_scheduled, found.n_window, found.n_ok) == (4, 3, 1)
+    assert found.statuses == {"dropped": 1, "ok": 1, "timeout": 1}
+    assert found.ttft_ms["p50"] is None
