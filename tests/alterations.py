@@ -65,7 +65,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     r"\bimplementation-cost-dominated\b": ("framework-cost-dominated", "mixed"),
     r"\bnot monotonic\b": ("monotonic",),
     r"(?<!not )\bmonotonic\b": ("not monotonic",),
-    r"\bnot with all the others\b": ("",),
+    r"\bnot after the correction\b": ("",),
     r"\b[Aa] longer (?=one for|decoding)": ("a shorter ",),
     r"\b[Aa] shorter (?=one for|decoding)": ("a longer ",),
     r"\babove zero in\b": ("below zero in",),

@@ -103,7 +103,7 @@ class Rows(TaxRows):
         if own is None or adjusted is None:
             return [], ""
         lost = outcome in ("supported", "refuted") and adjusted > self.alpha
-        return the(own, "p") + the(adjusted, "p"), "not with all the others" if lost else ""
+        return the(own, "p") + the(adjusted, "p"), "not after the correction" if lost else ""
 
     def outputs(self, s: Statement) -> Iterator[list[Cell]]:
         for o in self.own(self.a["outputs"], s.cells[0]):

@@ -120,7 +120,7 @@ def test_an_interpreter_without_vllm_is_told_before_anything_is_downloaded(
     campaign: CampaignFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = json.loads(campaign.campaign_file.read_text())
-    document.config["engine"] |= {"kind": "vllm", "python": sys.executable, "model": "org/model"}
+    document["config"]["engine"] |= {"kind": "vllm", "python": sys.executable, "model": "org/model"}
     write_json(campaign.campaign_file, document)
 
     def fetch(engine: object) -> None:

@@ -200,7 +200,7 @@ def test_h4_says_what_its_numbers_are_of() -> None:
         {"multi_mooncake_lmcache": tax(-0.18), "mooncake_both": tax(-0.1), "lmcache_only": tax(-0.05)}
     )["H4"]
     assert found.sentence.startswith("multi_mooncake_lmcache changes TTFT p90 by -18.0% [")
-    assert " by themselves together by -15.0% [" in found.sentence and "costs" not in found.sentence
+    assert " alone add up to -15.0% [" in found.sentence and "costs" not in found.sentence
 
 
 def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:

@@ -57,4 +57,4 @@ def _p_values(value: Answer, alpha: float) -> PValues:
     if value.p_value is None or value.p_holm is None:
         return PValues("–", "")
     lost = value.outcome in ("supported", "refuted") and value.p_holm > alpha
-    return PValues(f"{value.p_value:.2g}, {value.p_holm:.2g}", "not with all the others" if lost else "")
+    return PValues(f"{value.p_value:.2g}, {value.p_holm:.2g}", "not after the correction" if lost else "")

@@ -323,7 +323,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
             parts={p: _numbers(t, evidence) for p, t in zip(parts, taxes, strict=True)},
             tolerance=H4_TOLERANCE,
         ),
-        f"{stack} changes TTFT p90 by {_percent(whole, evidence)}, {' and '.join(parts)} by themselves together by "
+        f"{stack} changes TTFT p90 by {_percent(whole, evidence)}; the changes by {' and '.join(parts)} alone add up to "
         f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
         f"{f' ({label})' if label and label != 'additive' else ''}.",
         p_of_outcome(ratio, evidence.confidence, judge, outcome, where_a_tax=whole),
