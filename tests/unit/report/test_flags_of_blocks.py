@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import MainTaxRow, aggregate_of
 from connector_tax.read.compare.text import comparison_text
-from connector_tax.read.report.qualifiers import flags_behind
+from connector_tax.read.figures.flags import flags_behind
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from two_campaigns import Aggregate, compared, over_blocks, two_days
@@ -80,6 +80,18 @@ def test_a_tax_of_one_launch_has_nothing_of_plains_second(pair: tuple[Aggregate,
     tax = tax_of(pair[0]) | {"blocks": None, "phase": "b_prime"}
     flag(pair[0], "plain_again", "b_prime")
     assert flags_behind(aggregate_of(pair[0]), typed(tax, MainTaxRow)) == {}
+
+
+@pytest.mark.parametrize(
+    ("metric", "carried"), [("ttft_p90", {"client_limited": {"plain"}}), ("callback_p50_us", {})]
+)
+def test_hooks_carry_no_flag_of_plains(
+    metric: str, carried: dict[str, set[str]], pair: tuple[Aggregate, Aggregate]
+) -> None:
+    """Plain has none: they are measured in the connector's own cell alone."""
+    tax = tax_of(pair[0]) | {"blocks": None, "phase": "b_prime", "metric": metric}
+    flag(pair[0], "plain", "b_prime")
+    assert flags_behind(aggregate_of(pair[0]), typed(tax, MainTaxRow)) == carried
 
 
 @pytest.mark.parametrize(("phase", "said"), [("r2", True), ("a", False), ("r4", False)])

@@ -23,7 +23,7 @@ from connector_tax.base.files import read_json
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import Bounded, change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.compare.flags import flags_behind
+from connector_tax.read.figures.flags import flags_behind
 from connector_tax.read.figures.questions import (
     Tax,
     phase_a_shape,

@@ -10,6 +10,7 @@ from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.claims import told_apart, without_number
+from connector_tax.read.figures.flags import flags_behind
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
@@ -29,7 +30,6 @@ from connector_tax.read.figures.words import (
     rate,
     with_interval,
 )
-from connector_tax.read.report.qualifiers import flags_behind
 from connector_tax.read.report.questions import why_not_phase_a
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, holds, stands_in
 

@@ -24,6 +24,8 @@ def _cells_behind(aggregate: Aggregate, tax: Tax) -> Iterator[tuple[str, Measure
     over_blocks = blocks_of(tax) is not None
     phases = _own_blocks(aggregate, tax) if over_blocks else {tax.phase}
     sides = {"plain": "plain", tax.config: "own"} | ({PLAIN_AGAIN: "plain"} if over_blocks else {})
+    if tax.metric == "callback_p50_us":  # plain has no hooks
+        sides = {tax.config: "own"}
     for cell in aggregate.measured():
         if cell.phase in phases and cell.cell_id == tax.cell_id and cell.config in sides:
             yield sides[cell.config], cell
