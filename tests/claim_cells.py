@@ -72,6 +72,11 @@ def word(text: object) -> Cell:
     return Cell((one_line(str(text or "")),))
 
 
+def of_shape(e: Entry) -> tuple[object, ...]:
+    """Rate and shape of a tax or a cell."""
+    return e["rate_per_s"], e["input_tokens"], e["output_tokens"]
+
+
 def usable(cell: Entry) -> bool:
     return cell.get("verdict") == "valid" and cell.get("usable") is not False
 

@@ -60,7 +60,7 @@ class Figures(LeftOut):
         words = [
             "/ percentile of plain - 1",
             self.launches_behind(shown),
-            *self.left_out("a", {c for r in present for m in NAMES for c in taxes[m, r]}),
+            *self.left_out("a", {c for r in present for m in NAMES for c in taxes[m, r]}, shown),
         ]
         if len(present) == 2:
             words.append("The gap between the two bars of a connector is a difference of two estimates")
@@ -147,7 +147,16 @@ class Figures(LeftOut):
     def shapes_caption(self, s: Statement) -> Cell:
         grid = self.grid()
         rates = sorted({t["rate_per_s"] for t in grid.values()})
-        words = [self.at_rate("ref_safe", ""), *self.carried(), *self.left_out("b", {c for c, *_ in grid})]
+        words = [
+            self.at_rate("ref_safe", ""),
+            *self.carried(),
+            *(
+                f"The title does not count {c}, which is no connector."
+                for c in dict.fromkeys(c for c, *_ in grid)
+                if c.startswith(PLAINS)
+            ),
+            *self.left_out("b", {c for c, *_ in grid}, list(grid.values())),
+        ]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
         safe = self.rates["ref_safe"]
         if len(rates) == 1 and safe is not None and rates != [safe]:
@@ -165,6 +174,11 @@ class Figures(LeftOut):
         words += self.moved()
         if queued := sum(bool(t.get("overloaded")) for t in grid.values()):
             values += the(queued) + the(len(grid))
+            words += [
+                "In",
+                "of the",
+                "cells drawn plain or the connector did not keep up: those taxes hold queueing.",
+            ]
         configs = [*(c for c in self.configs if any(k[0] == c for k in grid))]
         configs += [c for c in dict.fromkeys(k[0] for k in grid) if c not in configs]
         inputs, outputs = (sorted({k[n] for k in grid}) for n in (1, 2))
@@ -253,7 +267,7 @@ class Figures(LeftOut):
             self.launches_behind(drawn),
             *self.held_queueing(drawn),
             *self.carried(),
-            *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}),
+            *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}, drawn),
         ]
         for head, fewer in (("in fewer", True), ("over other", False)):
             if named := self.unlike(fewer=fewer):
@@ -346,4 +360,4 @@ class Figures(LeftOut):
             *self.carried(),
         ]
         told, counts = both_sides(own)
-        return said([*words, *told, *self.left_out("a")], [*self.confidence, *counts])
+        return said([*words, *told, *self.left_out("a", taxes=own)], [*self.confidence, *counts])

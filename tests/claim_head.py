@@ -175,7 +175,7 @@ class Head(Told):
         tax = self.main("ttft_p90").get(config)
         if tax is None:
             return None
-        if " requests with the connector, " in s.text:
+        if " requests with the connector and " in s.text:
             one = next((t for t in self.a["taxes"] if t.get("headline") and all(t[k] == tax[k] for k in ("config", "reference", "metric"))), {})  # fmt: skip
             beside = estimate(one) if tax.get("blocks") is not None else []
             words = ["one launch:"] if beside else []
@@ -188,6 +188,8 @@ class Head(Told):
             keys = ("tpot_p90", "ref_safe") if s.text[1] == "P" else ("ttft_p90", "ref_load")
             other = self.main(*keys).get(config, {})
             where = [] if keys[1] == "ref_safe" else [self.at_rate("ref_load")]
+            if where and other.get("blocks") is None and other.get("phase") not in (None, "a"):
+                where.append(f"by {launch_of(str(other['phase']))}.")
             return said([*where, self.kind(other)], estimate(other))
         if s.text.startswith("TTFT p90 at ref_safe"):
             chosen = self.taxed()

@@ -3,14 +3,17 @@
 All of it is worked out here from the aggregate; the room ``figures`` is not asked.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
-from claim_cells import Cell, Entry, has_gap, sign, usable
+from claim_cells import Cell, Entry, has_gap, of_shape, sign, usable
 from claim_numbers import estimate, the
 from claim_sentences import Sentences
 from claim_told import listing, said, short
 from claim_values import PLAINS, Value
 from page_statements import Statement
+
+from connector_tax.read.figures.words import RANDOM_WORDS
 
 
 def sizes(counts: Sequence[float | None]) -> list[Value]:
@@ -31,12 +34,17 @@ class Lines(Sentences):
     """Of one aggregate."""
 
     # What several figures say.
-    def left_out(self, phase: str, drawn: Collection[str] | None = None) -> list[str]:
+    def left_out(
+        self, phase: str, drawn: Collection[str] | None = None, taxes: Sequence[Entry] = ()
+    ) -> list[str]:
+        over = [of_shape(t) for t in taxes if t.get("blocks") is not None]
         absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
         lost = [
-            f"{c['config']} {c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
+            f"{c['config']} {'' if c['phase'] == phase else c['phase'] + '/'}{c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
             for c in self.a["cells"]
-            if c["phase"] == phase and not usable(c) and not str(c["cell_id"]).endswith("_unrecorded")
+            if (c["phase"] == phase or (of_shape(c) in over and re.fullmatch(r"a|b|r\d+", c["phase"])))
+            and not usable(c)
+            and not str(c["cell_id"]).endswith("_unrecorded")
         ]
         found = [f"Not in the picture: {listing(absent)}."] if absent else []
         silent = [
@@ -234,6 +242,7 @@ class Lines(Sentences):
         knees = any(self.knee(c) is not None for c in lines)
         words = [
             "Rings mark the lowest rate" if knees else "No saturation criterion fired",
+            *([RANDOM_WORDS] if self.a["provenance"].get("arrival") in ("poisson", "gamma") else []),
             *self.left_out("a"),
         ]
         return said(
@@ -289,7 +298,17 @@ class Lines(Sentences):
         counts = [step.get("n_steps") for step in steps.values()]
         whole = {c: m for c, m in self.medians().items() if None not in (m["low"], m["high"])}
         values = sizes(counts)
-        words = [self.at_rate("ref_safe", ""), "one launch each", *self.left_out("a")]
+        untaxed = [
+            t for t in self.a["taxes"]
+            if (t["metric"], t["reference"], t["phase"]) == ("step_p50_us", "ref_safe", "a") and t["point"] is None
+            and t["config"] in steps and not t["config"].startswith(PLAINS)
+        ]  # fmt: skip
+        words = [
+            self.at_rate("ref_safe", ""),
+            "one launch each",
+            *(f"The title does not count {t['config']}: {t['reason']}." for t in untaxed),
+            *self.left_out("a"),
+        ]
         without = [c for c in self.configs if self.a["configs"][c].get("status") in ("measured", "partial") and c not in steps]  # fmt: skip
         there = {
             c: any(cell["rate_per_s"] == self.rates["ref_safe"] for cell in self.sound(c)) for c in without

@@ -41,14 +41,14 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head flags[^|]*\| Flag fallback_lowest_rate_load:", ("plain is saturated at every measured rate, so the lowest stands in for ref_load",), ()),
     (r"^head flags[^|]*\| Flag non_monotonic_load:", (
         "plain is saturated at a rate below ref_load and keeps up at ref_load itself;", "which criterion fired"), ()),
-    (r"^head details.* requests with the connector, ", ("requests with the connector,", "without;", "prompt and", "output tokens."), ("In all",)),
+    (r"^head details.* requests with the connector and ", ("It compares", "requests with the connector and", "without, of", "prompt and", "output tokens each."), ()),
     (r"^head details.*\| TPOT p90: ", ("TPOT p90:",), ()),
     (r"^head details.*\| TTFT p90 at ref_load", ("TTFT p90",), ()),
     (r"^head details.*\| TTFT p90 at ref_safe", (), ("connectors", "connector")),
-    (r"^head details.*\| The cells behind", ("The cells behind it are", "what that means stands below."), ()),
+    (r"^head details.*\| The cells behind", ("The cells behind it are", "section Flags says what that means."), ()),
     (r"^head details.* is the largest", (), ("Of the taxes that are", "Of the taxes over blocks that are", "No tax", "No tax over blocks")),
     (r"^head details.*\| Measured ", ("Measured",), ()),
-    (r"^head details.*\| The engine did not keep up", (", with the connector or without, so the tax holds queueing as well.",), ()),
+    (r"^head details.*\| The engine did not keep up", ("with the connector or without, so the tax holds queueing as well.",), ()),
     (r"^Outputs \| ", (
         "After its cells", "a fixed set of prompts one by one", "The answers are compared, token by token, with those of plain's first launch"), (
          "other launch of", "other launches of", "repeatable the engine itself is.")),

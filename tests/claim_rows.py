@@ -4,6 +4,7 @@ A row names its own entry of the aggregate: a configuration, a latency, a rate, 
 from that entry alone, so the number of another row, which may read alike, is not accepted. ``report`` is not asked.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,8 +18,10 @@ from claim_cells import (
     launch_of,
     listed,
     no_number,
+    of_shape,
     phase_word,
     sign,
+    usable,
     verdict_of,
     word,
 )
@@ -77,7 +80,8 @@ class TaxRows:
     def flagged(self, tax: Entry) -> list[str]:
         """Flags of the cells behind it that not every cell carries, and whose they are where one side alone has them."""
         cells, found = self.a["cells"], dict[str, set[str]]()
-        for c in behind(self.a, tax):
+        alone = tax["metric"] == "callback_p50_us"  # plain has no hooks
+        for c in (c for c in behind(self.a, tax) if not alone or c["config"] == tax["config"]):
             for flag in c.get("flags") or []:
                 found.setdefault(flag, set()).add("own" if c["config"] == tax["config"] else "plain")
         whose = {"own": " (its own)", "plain": " (plain's)"}
@@ -126,7 +130,8 @@ class TaxRows:
         for head in s.heads[1:]:
             keys = {"config": config, "metric": METRICS[head], "reference": reference}
             told = next((t for t in self.a["taxes"] if t["phase"] == "a" and all(t.get(k) == v for k, v in keys.items())), None)  # fmt: skip
-            told = self.lost(told, **keys)
+            chosen = (t for t in self.a["main_taxes"] if all(t.get(k) == v for k, v in keys.items()))
+            told = next(chosen, None) or self.lost(told, **keys)
             cells.append(self.tax_cell(self.standing(**keys), told, main=True))
         yield cells
 
@@ -226,6 +231,15 @@ class TaxRows:
             why = "too few of these blocks have its cell, so its tax is of one launch"
             if own and own[-1]["point"] is None:
                 why = str(own[-1].get("reason"))
+                few = sum(
+                    c["config"] == config
+                    and usable(c)
+                    and of_shape(c) == of_shape(own[-1])
+                    and re.fullmatch(r"a|b|r\d+", c["phase"]) is not None
+                    for c in self.a["cells"]
+                )
+                if 0 < few < 3:
+                    why = f"{few} of these blocks {'has' if few == 1 else 'have'} its cell, and 3 are needed; {why}"
             cells = {
                 "Tax": word("not available"), "": Cell(), "Adjusted for drift": word("–"),
                 "At equal speed of the host": word("–"),
@@ -267,8 +281,26 @@ class TaxRows:
             e = own.get(metric)
             lost = ("not available", str((e or {}).get("reason") or "")) if e else ()
             kind = ((e or {}).get("kind") or "of one launch",)
+            if e and e["point"] is not None:
+                kind = (*kind, *self.two_launches(e))
             cells.append(Cell(kind, estimate(e, "pp")) if e and e["point"] is not None else Cell(lost))
         yield cells
+
+    def two_launches(self, e: Entry) -> list[str]:
+        """Whose less whose, where the tax at either reference rate is of another phase's launch."""
+        both = [
+            self.standing(config=e["config"], metric=e["metric"], reference=r) or {}
+            for r in ("ref_load", "ref_safe")
+        ]
+        load, safe = (t["phase"] if t.get("blocks") is None and t.get("phase") else "" for t in both)
+        return (
+            [f"each, {self.own_of(load)} less {self.own_of(safe)}"] if load and safe and load != safe else []
+        )
+
+    @staticmethod
+    def own_of(phase: str) -> str:
+        word = phase_word(phase)
+        return f"the launch of phase {word}" if word.endswith("'") else f"phase {word}'s"
 
     # What a tax is made of.
     def decomposition(self, s: Statement) -> Iterator[list[Cell]]:
@@ -286,7 +318,9 @@ class TaxRows:
             else:
                 kinds = (kind,)
                 cells = [
-                    Cell([*c.words, w], c.values) if w and e[p]["point"] is not None else c
+                    Cell([*c.words, *([str(e[p]["kind"])] if e[p].get("kind") else []), w], c.values)
+                    if w and e[p]["point"] is not None
+                    else c
                     for c, w, p in zip(
                         cells,
                         (own, "", framework, rest),
@@ -300,14 +334,14 @@ class TaxRows:
         """By whose launch a tax, the no-op connector's and what is left are, where one is not by Phase A's."""
         of = {"metric": e["metric"], "reference": "ref_safe"}
         taxes = [self.standing(config=c, **of) or {} for c in (e["config"], "noop_connector")]
-        once = [
-            f"phase {phase_word(t['phase'])}'s" if t.get("blocks") is None and t.get("phase") else ""
-            for t in taxes
-        ]
+        once = [self.own_of(t["phase"]) if t.get("blocks") is None and t.get("phase") else "" for t in taxes]
         if not {*once} - {"", "phase A's"}:
             return "", "", ""
-        rest = f"by {once[0]} launch" if once[0] == once[1] else f"each, {once[0]} less {once[1]}"
-        own, framework = (f"by {w} launch" if w else "" for w in once)
+        own, framework = (
+            f"by {launch_of(str(t['phase']))}" if t.get("blocks") is None and t.get("phase") else ""
+            for t in taxes
+        )
+        rest = own if once[0] == once[1] else f"each, {once[0]} less {once[1]}"
         return own, framework, rest
 
     def two_parts(self, s: Statement) -> Iterator[list[Cell]]:

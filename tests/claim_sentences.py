@@ -164,7 +164,7 @@ class Sentences(Head):
 
     def host_title(self, s: Statement) -> Cell:
         titles = [
-            f"The host over plain's {e['n_launches']} launches at {e['reference']}, {e['rate_per_s']:g} req/s"
+            f"The host over {e['n_launches']} launches of plain at {e['reference']}, {e['rate_per_s']:g} req/s"
             for e in self.a["host_drift"]
         ]
         return said([next((t for t in titles if t == s.text), titles[0])], ())
@@ -265,11 +265,18 @@ class Sentences(Head):
             *the(e["n_steps"]),
             *the(e["n_plain_steps"]),
         ]
-        hooks = [h for h in e["hooks"] if h.get("us_per_step") is not None]
+        every = [h for h in e["hooks"] if h.get("us_per_step") is not None]
+        # Called between two steps, so in none.
+        hooks = [
+            h
+            for h in every
+            if h["hook"].split("/")[-1] not in ("on_new_request", "has_pending_push_work", "reset_cache")
+        ]
         # Reading a thread's CPU time takes some itself, so it ends at the wall time.
         cpus = [
             min(h["cpu_us_per_step"], h["us_per_step"]) for h in hooks if h["cpu_us_per_step"] is not None
         ]
+        between = sum(h["us_per_step"] for h in every if h not in hooks)
         if cpus:
             wall = sum(h["us_per_step"] for h in hooks)
             dearest = max(hooks, key=lambda h: h["us_per_step"])
@@ -282,6 +289,8 @@ class Sentences(Head):
             words += ["all of it"] * (
                 (sum(cpus) >= wall) + (own is not None and own >= dearest["us_per_step"])
             )
+            words += ["Hooks called between steps take", "more per step."] if between else []
+            values += the(between, "us") if between else []
         plain = self.spinning("plain")
         for (process, thread), share in self.spinning(e["config"]).items():
             if (process, thread) not in plain:

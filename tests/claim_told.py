@@ -104,10 +104,10 @@ class Told:
                 values += the(len(own)) + the(n) + numbers
         unknown = sorted((c for c in found if is_open(found[c])), key=lambda c: -found[c]["point"])
         neither = [c for c in found if sign(found[c]) == 0 and c not in unknown]
-        others, nothing = bool(unknown or without), f"neither {above} nor {below} is found for"
+        others, nothing = bool(unknown or without), "no difference is found for"
         if neither and words:
             one = " one" if len(neither) == 1 else ""
-            words.append(f"neither {above} nor {below} for{'' if others else ' the other'}{one}")
+            words.append(f"{nothing}{'' if others else ' the other'}{one}")
             values += [] if one else the(len(neither))
         elif neither and others:
             words += [nothing, *of]
@@ -146,5 +146,5 @@ class Told:
         instead = {t["config"]: t["phase"] for t in once if t.get("phase") not in ("a", None)}
         if instead:
             named = [f"{c} (phase {PHASES.get(p, p)})" for c, p in sorted(instead.items())]
-            told.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
+            told.append(f"Another launch stands in where Phase A has no tax: {listing(named, 9)}.")
         return " ".join(told)

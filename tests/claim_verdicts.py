@@ -132,10 +132,10 @@ class Judged:
         words = ["coupling"] if outcome == "refuted" and h["subject"] in REPLAYED else []
         if h["subject"] == "mooncake_both" and outcome != "undetermined":
             if None not in (low, high) and low >= 0.25 and high <= 0.6:
-                words.append("prior 45% kept")
+                words.append("prior 45 % kept")
             elif (high is not None and high < 0.25) or (low is not None and low > 0.6):
                 said = re.search(r"differs from plain's by (.*?\])", str(h["sentence"]))
-                words.append(f"prior 45% revised to {said[1] if said else '?'}")
+                words.append(f"prior 45 % revised to {said[1] if said else '?'}")
         return outcome, None if any("revised" in w for w in words) and not h["label"] else ["; ".join(words)]
 
     def h2(self, h: Entry, n: Entry) -> tuple[str, Sequence[str] | None]:

@@ -31,7 +31,7 @@ from connector_tax.read.report.prior import SENTENCES
 
 # Words of our own that hold a number which is no measured one.
 PROSE = (RANDOM_WORDS, NO_READINGS, *SENTENCES)
-OF_HYPOTHESES = ("5 to 10 points were expected", "prior 45%")
+OF_HYPOTHESES = ("5 to 10 points were expected", "prior 45 %")
 HYPOTHESES = {"1": ("H1",), "2": ("H2",), "3": ("H3",), "4": ("H4",), "5": ("H5", "H6")}
 
 
@@ -212,7 +212,7 @@ def _kind(sentence: str, kind: str | None) -> Iterator[str]:
 
 def _template() -> list[re.Pattern[str]]:
     """Paragraphs, headings and summaries that the template itself says, with the little that is put into them."""
-    text, found = TEMPLATE.partition("<main>")[2], []
+    text, found = TEMPLATE, []
     for body in re.findall(r"<(?:p|h3|h4|summary)[^>]*>(.*?)</(?:p|h3|h4|summary)>", text, re.DOTALL):
         pieces = [" ".join(piece.split()) for piece in re.split(r"{{.*?}}", bare(body))]
         # What is almost all put in says nothing of its own.

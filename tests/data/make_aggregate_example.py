@@ -236,7 +236,7 @@ def once(point: float, half: float) -> dict[str, Any]:
 
 # id, title, subject, outcome, label, numbers, sentence, p and Holm's p
 HYPOTHESES: list[tuple[Any, ...]] = [
-    ("H1", "The tax persists on one instance", "mooncake_both", "supported", "prior 45% kept",
+    ("H1", "The tax persists on one instance", "mooncake_both", "supported", "prior 45 % kept",
      {"tax_ttft_p90": span(0.31, 0.045), "threshold": 0.1},
      "tax_TTFT_p90(mooncake_both) at ref_safe is +31.0 % [+26.5, +35.5], at least 10 %.", 0.001, 0.005),
     ("H2", "NIXL's tax is 5 to 10 points below Mooncake's", "mooncake_both", "undetermined", None,

@@ -51,7 +51,7 @@ def test_figure_4_says_what_holds_for_how_many_and_names_them(example: dict[str,
     found = main(example, mooncake_both=(0.43, 0.63), nixl_both=(0.2, 0.1), lmcache_only=(-0.3, 0.1))
     assert title("fig4_tax_bars", found) == (
         "TTFT p90 at ref_safe (2 req/s): a tax for 1 of 7 connectors, NIXL (both) with +20 % [+10 %, +30 %]; "
-        "a gain for 1 of 7 connectors, LMCache with −30 % [−40 %, −20 %]; neither a tax nor a gain for 4; one without a number, Mooncake (consumer)"
+        "a gain for 1 of 7 connectors, LMCache with −30 % [−40 %, −20 %]; no difference is found for 4; one without a number, Mooncake (consumer)"
     )
 
 
@@ -59,11 +59,11 @@ def test_figure_4_names_everyone_who_has_a_tax(example: dict[str, Any]) -> None:
     """Of more than two the largest with its number."""
     found = main(example, mooncake_both=(0.4, 0.1), nixl_both=(0.3, 0.1), lmcache_only=(0.2, 0.1))
     assert title("fig4_tax_bars", found).endswith(
-        "a tax for 3 of 7 connectors: the largest Mooncake (both), +40 % [+30 %, +50 %]; also NIXL (both) and LMCache; neither a tax nor a gain for 3; "
+        "a tax for 3 of 7 connectors: the largest Mooncake (both), +40 % [+30 %, +50 %]; also NIXL (both) and LMCache; no difference is found for 3; "
         "one without a number, Mooncake (consumer)"
     )
     assert title("fig4_tax_bars", main(example)).endswith(
-        "neither a tax nor a gain is found for 6 of 7 connectors; one without a number, Mooncake (consumer)"
+        "no difference is found for 6 of 7 connectors; one without a number, Mooncake (consumer)"
     )
 
 
@@ -90,7 +90,7 @@ def test_figure_6_gives_the_difference_with_its_interval_where_there_is_one(exam
             clear = tax["config"] == "nixl_both"
             tax |= {"point": 200.0, "low": 100.0 if clear else -100.0, "high": 300.0}
     assert title("fig6_step_cdf", aggregate).endswith(
-        "] at 2 req/s; a longer one for 1 of 7 connectors, NIXL (both) with +200 µs [+100 µs, +300 µs]; neither a longer one nor a shorter one for 5; one without a number, Mooncake (consumer)"
+        "] at 2 req/s; a longer one for 1 of 7 connectors, NIXL (both) with +200 µs [+100 µs, +300 µs]; no difference is found for 5; one without a number, Mooncake (consumer)"
     )
 
 

@@ -30,7 +30,7 @@ def said(*values: Interval, without: tuple[str, ...] = (), beside: str = "") -> 
 def test_of_many_the_largest_has_its_number_and_all_others_are_named() -> None:
     assert said(Interval(0.2, 0.1, 0.3), TAX, Interval(0.25, 0.1, 0.4), NEITHER, NEITHER) == (
         "a tax for 3 of 5 connectors: the largest M, +30 % [+20 %, +40 %]; also N and No-op; "
-        "neither a tax nor a gain for the other 2"
+        "no difference is found for the other 2"
     )
     assert said(GAIN, Interval(-0.2, -0.3, -0.1), Interval(-0.5, -0.6, -0.4)).startswith(
         "a gain for 3 of 3 connectors: the largest N, −50 % [−60 %, −40 %]; also No-op and M"
@@ -38,7 +38,7 @@ def test_of_many_the_largest_has_its_number_and_all_others_are_named() -> None:
 
 
 def test_who_has_neither_is_said_in_full() -> None:
-    assert said(TAX, NEITHER).endswith("; neither a tax nor a gain for the other one")
+    assert said(TAX, NEITHER).endswith("; no difference is found for the other one")
 
 
 @pytest.mark.parametrize("low", [-0.1, None], ids=["one end open", "no bounds"])

@@ -127,14 +127,14 @@ OPEN = {
         ("the upper end is open: the interval", "the upper end is open: an interval"),
         ("a tax for 4 of 5", "a tax for 3 of 5"),
         (
-            "neither a tax nor a gain for the other one",
-            "neither a tax nor a gain for the other one; one without a number, LMCache",
+            "no difference is found for the other one",
+            "no difference is found for the other one; one without a number, LMCache",
         ),
     ),
     "one-sided intervals": (
         (": whether it has a tax on TTFT p90 ", ": no tax on TTFT p90 "),
         ("undetermined, of one launch", "no tax found, of one launch"),
-        ("not known, since the interval is open, for", "neither a tax nor a gain is found for"),
+        ("not known, since the interval is open, for", "no difference is found for"),
         ("of 20 it is not known", "of 19 it is not known"),
         ("Whether there is a tax to split is not known", "No tax to split is found"),
         (", dotted where an end of it is not known", ""),
@@ -218,8 +218,8 @@ def test_a_verdict_may_leave_its_kind_to_the_table_of_verdicts(made: dict[str, A
 def test_what_a_verdict_says_is_held_against_its_own_numbers(made: dict[str, Any]) -> None:
     """The sentence stands on the page as it stands in the aggregate, so only its numbers give it away."""
     told = copy.deepcopy(made)
-    told["hypotheses"][0]["sentence"] = told["hypotheses"][0]["sentence"].replace("31.4%", "31.3%")
-    assert any("31.3%" in f for f in faults(page_of(told), told))
+    told["hypotheses"][0]["sentence"] = told["hypotheses"][0]["sentence"].replace("31.4 %", "31.3 %")
+    assert any("31.3 %" in f for f in faults(page_of(told), told))
 
 
 @pytest.mark.parametrize("which", ["made", "published"])
@@ -295,7 +295,7 @@ def say(aggregate: dict[str, Any], name: str, old: str, new: str, **changes: Any
 
 
 def _h1(a: dict[str, Any]) -> None:
-    say(a, "H1", "threshold is 10%: supported", "threshold is 10%: refuted", outcome="refuted")
+    say(a, "H1", "threshold is 10 %: supported", "threshold is 10 %: refuted", outcome="refuted")
 
 
 def _h2(a: dict[str, Any]) -> None:

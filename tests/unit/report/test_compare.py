@@ -86,6 +86,8 @@ def test_microseconds_are_compared_and_never_decide(pair: tuple[Aggregate, Aggre
     assert found.exit_code == 0
     assert "change +7,100 µs [+6,965 µs, +7,235 µs]  worse" in comparison_text(found)
     lose(pair[1], "mooncake_both", "step_p50_us", "this cell has no step records")
+    assert change_of(compared(*pair), metric="step_p50_us").why_not == "in B this cell has no step records"
+    pair[1]["step_timing_available"] = False
     assert not [
         c for c in compared(*pair).changes if (c.config, c.metric) == ("mooncake_both", "step_p50_us")
     ]

@@ -77,7 +77,7 @@ def test_hooks_that_do_not_grow_say_how_much_growth_is_excluded(aggregate: dict[
 def test_the_standing_of_the_prior_is_told_beside_the_verdicts(aggregate: dict[str, Any]) -> None:
     """And nowhere where neither H1 nor H2 was judged."""
     text = words(aggregate)
-    assert "plain itself took 63 % longer than the first time" in text
+    assert "Plain itself took 63 % longer than the first time" in text
     assert text.index("the number they were taken from did not repeat") < text.index(
         "Against plain at the same rate"
     )

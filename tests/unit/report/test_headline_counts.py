@@ -33,7 +33,7 @@ def test_all_connectors_are_counted_beside_the_headline(aggregate: dict[str, Any
         tax |= {"low": tax["point"] - half, "high": tax["point"] + half}
     assert (
         "TTFT p90 at ref_safe (2 req/s): a tax for 1 of 7 connectors, Mooncake (both) with +20 % [+15 %, +25 %]; "
-        "a gain for 1 of 7 connectors, NIXL (both) with −20 % [−25 %, −15 %]; neither a tax nor a gain for 4; "
+        "a gain for 1 of 7 connectors, NIXL (both) with −20 % [−25 %, −15 %]; no difference is found for 4; "
         "one without a number, Mooncake (consumer). Of one launch each"
     ) in said(aggregate)
 

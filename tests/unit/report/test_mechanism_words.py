@@ -63,9 +63,9 @@ def test_a_short_hook_is_not_said_to_take_more_cpu_than_it_lasts(aggregate: dict
 
 def test_a_thread_is_named_that_plain_does_not_have(aggregate: dict[str, Any]) -> None:
     _, threads, clock = mechanism(aggregate_of(aggregate), entry())
-    assert "its thread nixl of the process engine_core takes 99% of a core" in threads
+    assert "its thread nixl of the process engine_core takes 99 % of a core" in threads
     assert "gloo" not in threads
-    assert "ran late by 1.9% of the device's time with it and 0.6% with plain" in clock
+    assert "ran late by 1.9 % of the device's time with it and 0.6 % with plain" in clock
 
 
 def test_nothing_is_said_of_what_nobody_measured(aggregate: dict[str, Any]) -> None:

@@ -93,7 +93,7 @@ def test_what_the_known_end_holds_is_said(aggregate: dict[str, Any]) -> None:
         "Merely switching on Mooncake (both) costs at least 20 % more TTFT p90 at ref_safe (2 req/s), by its 95 % interval"
     )
     assert f"The estimate is 30 %; the upper end is open: {WHY}." in first(aggregate)
-    names = "NIXL (both), Mooncake (both), Mooncake (producer) and LMCache; neither a tax nor a gain for one;"
+    names = "NIXL (both), Mooncake (both), Mooncake (producer) and LMCache; no difference is found for one;"
     assert (
         f"a tax for 5 of 7 connectors: the largest Mooncake + LMCache, +56 % [+52 %, +61 %]; also {names}"
         in title("fig4_tax_bars", aggregate)

@@ -150,7 +150,7 @@ def test_the_headline_is_the_tax_with_its_interval(aggregate: dict[str, Any]) ->
         "Merely switching on Mooncake (both) costs 42 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 31 % to 55 %, "
         "of one launch." in text
     )
-    assert "1,234 requests with the connector, 987 without" in text
+    assert "1,234 requests with the connector and 987 without" in text
 
 
 def test_a_tax_inside_the_noise_is_no_headline(aggregate: dict[str, Any]) -> None:
@@ -180,7 +180,8 @@ def test_the_headline_names_the_flags_of_the_cells_behind_it(aggregate: dict[str
                 cell["flags"] = ["cpu_stolen"]
     text = words(page(aggregate))
     assert (
-        "The cells behind it are flagged client_limited and host_busy; what that means stands below." in text
+        "The cells behind it are flagged client_limited and host_busy; section Flags says what that means."
+        in text
     )
 
 
@@ -353,7 +354,7 @@ def test_what_two_launches_measured_stands_side_by_side(aggregate: dict[str, Any
 def test_what_processes_take_stands_on_the_page(aggregate: dict[str, Any]) -> None:
     """A thread that spins is named; CPU seconds are cores; a campaign without figures has no table."""
     text = words(page(aggregate))
-    assert "nixl_worker (99% of a core)" in text
+    assert "nixl_worker (99 % of a core)" in text
     assert "engine_core 0.01 0.51 2,048" in text
     assert "all 0.02 0.70 2,560" in text
     for cell in aggregate["cells"]:
@@ -404,7 +405,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
             break
     text = words(page(aggregate))
     assert "The cells behind it are flagged host_busy" in text
-    assert "In all 800 requests with the connector, 1,600 without" in text
+    assert "It compares 800 requests with the connector and 1,600 without" in text
     assert "n 800 and 1,600, over 4 blocks of launches" in text
     assert "costs 27 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 15 % to 41 %" in text.replace(
         "\xa0", " "
@@ -414,7 +415,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
         "The tax that 4 such blocks find in four of five campaigns is estimated at +2.1 % [+1.2 %, +8.0 %], if a connector's"
         in text
     )
-    assert "Launches of plain differ by 1.2% [0%, 3.0%] (standard deviation)" in text
+    assert "Launches of plain differ by 1.2 % [0 %, 3.0 %] (standard deviation)" in text
     assert (
         "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h, on a line through the blocks"
         in text

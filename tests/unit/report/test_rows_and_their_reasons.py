@@ -221,10 +221,10 @@ def test_plains_second_launch_is_said_to_differ_where_it_does(aggregate: dict[st
     blocks(aggregate, low=0.01)
     said = " ".join(repeats_view(aggregate_of(aggregate))[0].sentences)
     assert "+8.0 %], so its second launch is told apart from its first." in said
-    assert "Beside that, launches of plain differ by up to 2.0% (standard deviation)" in said
+    assert "Beside that, launches of plain differ by up to 2.0 % (standard deviation)" in said
     blocks(aggregate, low=-0.01)
     said = " ".join(repeats_view(aggregate_of(aggregate))[0].sentences)
-    assert "told apart" not in said and "Launches of plain differ by up to 2.0%" in said
+    assert "told apart" not in said and "Launches of plain differ by up to 2.0 %" in said
 
 
 def test_one_slope_for_all_reads_plainly(aggregate: dict[str, Any]) -> None:
@@ -258,7 +258,9 @@ def test_the_lateness_beside_a_steps_parts_is_that_of_its_own_cell(aggregate: di
         clocked(aggregate, config, 2.0, late)
         clocked(aggregate, config, 16.0, 0.019)
     said = mechanism(aggregate_of(aggregate), attribution_of(aggregate, "nixl_both", hooks=[]))
-    assert said[-1].startswith("The clock ran late by 1.1% of the device's time with it and 0.1% with plain,")
+    assert said[-1].startswith(
+        "The clock ran late by 1.1 % of the device's time with it and 0.1 % with plain,"
+    )
 
 
 def test_a_conversation_that_does_not_count_says_why(aggregate: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def test_the_page_begins_with_the_clock_and_what_it_cannot_show(virtual: Aggrega
         "7,925 µs, 12.16 µs per prompt token, 295.7 µs per decoding sequence and 0.0256 µs per token of context",
         "It cannot show kernels, memory traffic, transfers of KV",
         "nor what a GPU&#39;s runner prepares on the host, which is set to none",
-        "ran late by at most 0.40% of the device&#39;s time",
+        "ran late by at most 0.40 % of the device&#39;s time",
         "the host was done 7,000 µs or more before the device",
     ):
         assert first <= text.index(words) < text.index('class="headline"')
@@ -95,7 +95,9 @@ def test_busy_time_of_the_host_is_said_where_it_is_set(virtual: Aggregate) -> No
 def test_the_page_lists_each_configurations_clock(virtual: Aggregate) -> None:
     text = page_of(virtual)
     assert "The virtual GPU's clock" in text
-    assert '<td class="num">80% to 80%</td><td class="num">7,000 µs</td><td class="num">8,000 µs</td>' in text
+    assert (
+        '<td class="num">80 % to 80 %</td><td class="num">7,000 µs</td><td class="num">8,000 µs</td>' in text
+    )
 
 
 def test_a_campaign_on_a_gpu_has_none_of_this(real: Aggregate) -> None:

@@ -117,7 +117,7 @@ def test_every_number_has_an_interval_or_a_reason(whole: tuple[Campaign, dict[st
 
 def test_hypotheses_follow_from_the_truth(whole: tuple[Campaign, dict[str, Any]]) -> None:
     value = whole[1]
-    assert hypothesis(value, "H1", "mooncake_both")["label"] == "prior 45% kept"
+    assert hypothesis(value, "H1", "mooncake_both")["label"] == "prior 45 % kept"
     assert hypothesis(value, "H1", "mooncake_both")["outcome"] == "supported"
     assert hypothesis(value, "H3", "mooncake_both")["label"] == "implementation-cost-dominated"
     assert hypothesis(value, "H4", "multi_mooncake_lmcache")["outcome"] == "not testable"

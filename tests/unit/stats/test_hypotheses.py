@@ -39,9 +39,9 @@ def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Verdict
 @pytest.mark.parametrize(
     ("value", "width", "outcome", "label"),
     [
-        (0.45, 0.01, "supported", "prior 45% kept"),
-        (0.12, 0.02, "supported", "prior 45% revised to 12.0% [10.1%, 13.9%]"),
-        (0.05, 0.02, "refuted", "coupling; prior 45% revised to 5.0% [3.1%, 6.9%]"),
+        (0.45, 0.01, "supported", "prior 45 % kept"),
+        (0.12, 0.02, "supported", "prior 45 % revised to 12.0 % [10.1 %, 13.9 %]"),
+        (0.05, 0.02, "refuted", "coupling; prior 45 % revised to 5.0 % [3.1 %, 6.9 %]"),
         (0.047, 0.07, "undetermined", None),
         (0.24, 0.58, "undetermined", None),
         (0.24, 0.05, "supported", None),
@@ -186,7 +186,7 @@ def test_each_length_is_printed_with_its_rate_where_rates_differ() -> None:
     for allowed, name in ((True, "by_input"), (False, "by_output")):
         given = {name: {"mooncake_both": trend_of(shapes, queueing_allowed=allowed)}}
         found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5" if allowed else "H6"]
-        values = r"\(512: 3.1% \[3.0%, 3.2%\] \(2 req/s\), 4096: 3.5% \[3.4%, 3.6%\] \(2 req/s\), 32768: 4.0% \[3.9%, 4.1%\] \(0.25 req/s\)\)"
+        values = r"\(512: 3.1 % \[3.0 %, 3.2 %\] \(2 req/s\), 4096: 3.5 % \[3.4 %, 3.6 %\] \(2 req/s\), 32768: 4.0 % \[3.9 %, 4.1 %\] \(0.25 req/s\)\)"
         assert re.search(values, found.sentence)
         assert found.numbers.rates_per_s == {"512": (2.0,), "4096": (2.0,), "32768": (0.25,)}
     same = [replace(s, rate_per_s=2.0) for s in shapes]
@@ -199,8 +199,8 @@ def test_h4_says_what_its_numbers_are_of() -> None:
     found = verdicts(
         {"multi_mooncake_lmcache": tax(-0.18), "mooncake_both": tax(-0.1), "lmcache_only": tax(-0.05)}
     )["H4"]
-    assert found.sentence.startswith("multi_mooncake_lmcache changes TTFT p90 by -18.0% [")
-    assert " alone add up to -15.0% [" in found.sentence and "costs" not in found.sentence
+    assert found.sentence.startswith("multi_mooncake_lmcache changes TTFT p90 by -18.0 % [")
+    assert " alone add up to -15.0 % [" in found.sentence and "costs" not in found.sentence
 
 
 def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:

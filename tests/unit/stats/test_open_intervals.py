@@ -46,7 +46,7 @@ def estimate(point: float, half: float, *, lost: float = 0.0, towards: float = n
 @pytest.mark.parametrize("ends", OPEN, ids=str)
 def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | None]) -> None:
     """Requests that failed can make the open end only larger; they are no reason to doubt the other."""
-    prior = prior_words("x", *ends) == ["prior 45% revised to x"]
+    prior = prior_words("x", *ends) == ["prior 45 % revised to x"]
     assert (
         told(*ends),
         against(0.1, *ends, above="above", below="below"),
@@ -119,5 +119,5 @@ def test_the_row_of_an_open_tax_has_its_reason() -> None:
 
 
 def test_numbers_of_verdicts_have_no_signed_zero_and_read_apart() -> None:
-    assert interval_text(estimate(-0.0004, 0.02), 0.95, "%").startswith("0% [")
-    assert interval_text(estimate(0.00101, 0.00004), 0.95, "%") == "0.101% [0.097%, 0.105%]"
+    assert interval_text(estimate(-0.0004, 0.02), 0.95, " %").startswith("0 % [")
+    assert interval_text(estimate(0.00101, 0.00004), 0.95, " %") == "0.101 % [0.097 %, 0.105 %]"

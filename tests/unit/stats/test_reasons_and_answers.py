@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,11 +191,14 @@ def test_copies_on_a_virtual_gpu_are_said_to_be_clocked() -> None:
 
 
 # Criteria.
-def criteria(skipped: tuple[str, ...] = (), lengths: int = 2, **outcomes: str) -> dict[int, str]:
-    verdicts = [
-        Verdict(f"H{k}", "mooncake_both", outcomes.get(f"h{k}", UNDETERMINED), None, VerdictNumbers(), "")
-        for k in range(1, 7)
-    ]
+def verdict(hypothesis: Any, outcome: Any, subject: str = "mooncake_both") -> Verdict:
+    return Verdict(hypothesis, subject, outcome, None, VerdictNumbers(), "")
+
+
+def criteria(
+    skipped: tuple[str, ...] = (), lengths: int = 2, more: Sequence[Verdict] = (), **outcomes: str
+) -> dict[int, str]:
+    verdicts = [*(verdict(f"H{k}", outcomes.get(f"h{k}", UNDETERMINED)) for k in range(1, 7)), *more]
     ids = ("plain", "noop_connector", "mooncake_both", "nixl_both")
     document = SimpleNamespace(
         config={
@@ -221,6 +225,17 @@ def test_a_criterion_whose_data_were_lost_fails() -> None:
     assert criteria(h4=NOT_TESTABLE)[4] == "not applicable", "the stack is not part of the campaign"
     assert criteria(h5=NOT_TESTABLE)[5] == "fail"
     assert criteria(lengths=1, h5=NOT_TESTABLE)[5] == "not applicable"
+
+
+def test_a_criterion_that_names_nobody_takes_the_answer_about_another_stack() -> None:
+    """Where the stack that it was registered for is not part of the campaign; a stack that was lost fails all the same."""
+    other = verdict("H4", "supported", "multi_mooncake_nixl")
+    assert criteria(h4=NOT_TESTABLE, more=[other])[4] == "pass"
+    assert criteria((), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3] == "fail"
+    assert (
+        criteria(("noop_connector",), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3]
+        == "pass"
+    )
 
 
 # Time.

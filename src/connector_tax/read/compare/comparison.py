@@ -347,7 +347,8 @@ def _changes(
             continue
         first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
         why_not = _why_not(first, second)
-        if metric in STEPS and why_not:
+        timed = all(side.aggregate.step_timing_available for side in (a, b))
+        if metric in STEPS and why_not and not (timed and (first.value or second.value)):
             continue  # not every release can be timed; where one was not there is nothing to say
         value = None if why_not else _difference(first.value, second.value)
         rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0

@@ -57,7 +57,7 @@ def told_apart(
     without: Sequence[str] = (),
     beside: str = "",
 ) -> str:
-    """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ...; neither a tax nor a gain for the other 5``.
+    """``a tax for 2 of 7 connectors, A with +74 % [+45 %, +109 %] and B with ...; no difference is found for the other 5``.
 
     Args:
         found: connector -> its number.
@@ -76,16 +76,16 @@ def told_apart(
         if clear
     ]
     neither, unknown = [k for k, v in found.items() if v.told == NO_TAX_FOUND], not_known(found)
-    others, nothing = bool(unknown or without), f"neither {above} nor {below}"
+    others, nothing = bool(unknown or without), "no difference is found for"
     if neither and parts:
         parts.append(
-            f"{nothing} for {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
+            f"{nothing} {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
         )
     elif neither and others:
-        parts.append(f"{nothing} is found for {len(neither)} {of}")
+        parts.append(f"{nothing} {len(neither)} {of}")
     elif neither:
         whom = f"any {of}" if n > 1 else _named(aggregate, neither, found, unit).removeprefix(", ")
-        parts.append(f"{nothing} is found for {whom}")
+        parts.append(f"{nothing} {whom}")
     if unknown:
         many = f"{len(unknown)} {of}" if len(unknown) > MOST_NUMBERS else ""
         named = _named(aggregate, unknown, found, unit, "largest estimate")

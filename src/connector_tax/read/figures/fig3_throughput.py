@@ -17,7 +17,15 @@ from connector_tax.read.figures.style import (
     rate_axis,
     set_claim,
 )
-from connector_tax.read.figures.words import clean, counted, left_out, listing, rate, short_label
+from connector_tax.read.figures.words import (
+    RANDOM_WORDS,
+    clean,
+    counted,
+    left_out,
+    listing,
+    rate,
+    short_label,
+)
 
 SIDESTEP = 1.022
 # The axis reaches at least so far from zero, as a share of the requested rate.
@@ -169,6 +177,7 @@ def _caption(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:
             if knees
             else "No saturation criterion fired.",
             f"Throughput is a count over the window and carries no interval here; {counted(sizes)}.",
+            *[RANDOM_WORDS] * aggregate.provenance.random_arrivals,
             left_out(aggregate, "a"),
         ]
     )

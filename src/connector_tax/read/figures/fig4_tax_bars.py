@@ -192,7 +192,8 @@ def _caption(aggregate: Aggregate, taxes: Taxes, references: list[Reference]) ->
     missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
     if "ref_load" in references and missing:
         parts.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
-    parts.append(left_out(aggregate, "a", {c for r in references for m in METRICS for c in taxes[m, r]}))
+    drawn = [tax for r in references for m in METRICS for tax in taxes[m, r].values()]
+    parts.append(left_out(aggregate, "a", {tax.config for tax in drawn}, drawn))
     return " ".join(filter(None, parts))
 
 

@@ -218,7 +218,8 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             else "",
             f"Not available: {listing(missing)}." if missing else "",
             of_reference_rates(aggregate),
-            left_out(aggregate, "b", grids),
+            *[f"The title does not count {c}, which is no connector." for c in grids if not is_connector(c)],
+            left_out(aggregate, "b", grids, found),
         ]
     ).replace("  ", " ")
 

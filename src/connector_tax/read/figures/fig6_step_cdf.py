@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Steps, TaxRow
+from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.read.figures.claims import not_among, of_connectors, told_apart
 from connector_tax.read.figures.questions import (
@@ -158,6 +159,14 @@ def _caption(aggregate: Aggregate, curves: Curves, at: float) -> str:
         else "",
         f"No step records at this rate: {', '.join(unrecorded)}." if unrecorded else "",
         f"No usable cell of phase A at this rate: {', '.join(lost)}." if lost else "",
+        *[
+            f"The title does not count {row.config}: {row.reason}."
+            for row in aggregate.taxes
+            if (row.metric, row.reference, row.phase) == ("step_p50_us", "ref_safe", "a")
+            and not row.known
+            and is_connector(row.config)
+            and row.config in curves
+        ],
         of_reference_rates(aggregate),
         left_out(aggregate, "a"),
     ]

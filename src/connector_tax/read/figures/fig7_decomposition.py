@@ -322,7 +322,7 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
         of_reference_rates(aggregate),
-        left_out(aggregate, "a", {NOOP}.union(*stacks.values())),
+        left_out(aggregate, "a", {NOOP}.union(*stacks.values()), drawn),
     ]
     return " ".join(p for p in parts if p)
 

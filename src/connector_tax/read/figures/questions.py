@@ -3,6 +3,7 @@
 Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it is not told.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 
 Tax = TaxRow | MainTaxRow
+OF_BLOCKS = re.compile(r"(a|b|r[1-9]\d*)\Z")
 
 
 class OfConfig(Protocol):
@@ -80,12 +82,23 @@ def phase_a_shape(aggregate: Aggregate) -> tuple[int, int] | None:
     return next((cell.shape for cell in aggregate.cells if cell.phase == "a"), None)
 
 
-def excluded_cells(aggregate: Aggregate, phase: str) -> list[str]:
-    """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out."""
+def excluded_cells(aggregate: Aggregate, phase: str, taxes: Iterable[Tax] = ()) -> list[str]:
+    """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out; ``"plain r1/r4_256x16 (...)"`` of another phase.
+
+    Args:
+        taxes: what is drawn; the cells of blocks of launches at the rates and shapes of those over blocks count as well.
+    """
+    over_blocks = {(tax.rate_per_s, tax.shape) for tax in taxes if blocks_of(tax) is not None}
     return [
-        f"{cell.config} {cell.cell_id} ({'; '.join(cell.reasons) or 'files missing or unreadable'})"
+        f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
+        f"({'; '.join(cell.reasons) or 'files missing or unreadable'})"
         for cell in aggregate.cells
-        if cell.phase == phase and not isinstance(cell, MeasuredCell) and cell.recorded
+        if (
+            cell.phase == phase
+            or ((cell.rate_per_s, cell.shape) in over_blocks and OF_BLOCKS.match(cell.phase))
+        )
+        and not isinstance(cell, MeasuredCell)
+        and cell.recorded
     ]
 
 

@@ -184,7 +184,7 @@ def launches_behind(chosen: Sequence[Tax]) -> str:
     stand_ins = {tax.config: tax.phase for tax in once if tax.phase not in ("a", None)}
     if stand_ins:
         named = [f"{c} (phase {PHASES.get(str(p), p)})" for c, p in sorted(stand_ins.items())]
-        sentences.append(f"Another launch stands in where Phase A's cell has no number: {listing(named, 9)}.")
+        sentences.append(f"Another launch stands in where Phase A has no tax: {listing(named, 9)}.")
     return " ".join(sentences)
 
 
@@ -218,15 +218,18 @@ def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxBase], plain: str = "Pl
     return listing([plain if c == "plain" else c for c in names], len(names))
 
 
-def left_out(aggregate: Aggregate, phase: str, drawn: Collection[str] | None = None) -> str:
+def left_out(
+    aggregate: Aggregate, phase: str, drawn: Collection[str] | None = None, taxes: Iterable[Tax] = ()
+) -> str:
     """The caption's sentences on what is not in the picture: skipped configurations, those without a number, invalid cells.
 
     Args:
         drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
+        taxes: those drawn; of one over blocks of launches the cells of its blocks count as well.
     """
     statuses = {c: aggregate.configs[c].status for c in aggregate.config_ids}
     absent = [f"{c} ({status})" for c, status in statuses.items() if status not in MEASURED]
-    cells = excluded_cells(aggregate, phase)
+    cells = excluded_cells(aggregate, phase, taxes)
     sentences = []
     if absent:
         sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")

@@ -54,7 +54,7 @@ def _tax(aggregate: Aggregate, cell: Cell, tax: TaxRow | None) -> TaxText:
 
 def _share(cell: Cell) -> str:
     share = cell.prefix_cache_hit_share if isinstance(cell, MeasuredCell) else None
-    return "unknown" if share is None else f"{share:.0%}"
+    return "unknown" if share is None else f"{100 * share:.0f} %"
 
 
 def _ms(cell: Cell, latency: Latency) -> str:

@@ -88,7 +88,7 @@ def _kept_time(aggregate: Aggregate) -> list[str]:
         else f"in the cell with the least to spare, the device waited for the host in one step of ten, by {-least:,.0f} µs or more"
     )
     return [
-        f"In its {len(clocks)} usable cells the clock ran late by at most {late:.2%} of the device's time; {host}."
+        f"In its {len(clocks)} usable cells the clock ran late by at most {100 * late:.2f} % of the device's time; {host}."
     ]
 
 
@@ -114,8 +114,8 @@ def _row(label: str, clocks: Sequence[DeviceClock]) -> ClockRow:
         cells=str(len(clocks)),
         steps=f"{sum(c.steps for c in clocks):,}",
         lateness=_us(median, (c.lateness_us.p50 for c in clocks)),
-        late_share=f"{max(c.late_share for c in clocks):.2%}",
-        busy=f"{min(busy):.0%} to {max(busy):.0%}",
+        late_share=f"{100 * max(c.late_share for c in clocks):.2f} %",
+        busy=f"{100 * min(busy):.0f} % to {100 * max(busy):.0f} %",
         slack_p10=_us(min, (c.slack_us.p10 for c in clocks)),
         slack_p50=_us(median, (c.slack_us.p50 for c in clocks)),
     )

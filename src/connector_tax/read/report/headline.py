@@ -120,8 +120,8 @@ def _about_the_number(chosen: Chosen) -> Iterator[str]:
     """What is behind it, and what it holds beside the connector's cost."""
     aggregate, tax = chosen.aggregate, chosen.tax
     yield (
-        f"{_over_blocks(aggregate, tax)}{tax.n:,} requests with the connector, {tax.n_plain:,} without; "
-        f"{tax.input_tokens:,} prompt and {tax.output_tokens:,} output tokens."
+        f"{_over_blocks(aggregate, tax)}It compares {tax.n:,} requests with the connector and {tax.n_plain:,} without, "
+        f"of {tax.input_tokens:,} prompt and {tax.output_tokens:,} output tokens each."
     )
     if (instead := stands_in(tax)) and blocks_of(tax) is None:
         why = why_not_phase_a(aggregate, tax) or "Phase A's has no number"
@@ -131,7 +131,7 @@ def _about_the_number(chosen: Chosen) -> Iterator[str]:
     if held := holds(tax):
         yield f"The tax {clean(held)}."
     if flags := list(flags_behind(aggregate, tax)):
-        yield f"The cells behind it are flagged {listing(flags, len(flags))}; what that means stands below."
+        yield f"The cells behind it are flagged {listing(flags, len(flags))}; section Flags says what that means."
 
 
 def _other_numbers(chosen: Chosen) -> Iterator[str]:
@@ -143,7 +143,8 @@ def _other_numbers(chosen: Chosen) -> Iterator[str]:
     load = main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(chosen.subject)
     same = reference_rate(aggregate, "ref_load") == reference_rate(aggregate, "ref_safe")
     if load is not None and (value := load.interval) is not None and not same:
-        yield f"TTFT p90 {_at(aggregate, 'ref_load')}: {with_interval(value)}{_kind(load)}."
+        instead = "" if load.phase in (None, "a") or not load.of_one_launch else f", {stands_in(load)}"
+        yield f"TTFT p90 {_at(aggregate, 'ref_load')}: {with_interval(value)}{_kind(load)}{instead}."
 
 
 def _the_others(chosen: Chosen) -> Iterator[str]:
@@ -262,4 +263,4 @@ def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
         None,
     )
     beside = "" if one is None else f"; one launch: {with_interval(one)}"
-    return f"Over {blocks} blocks of launches{beside}. In all "
+    return f"Over {blocks} blocks of launches{beside}. "

@@ -118,7 +118,7 @@ def _table(aggregate: Aggregate, entry: HostDrift) -> DriftTable:
     known = {s.source for s in entry.sources}
     unknown = [word for source, word in SOURCE_WORDS.items() if source not in known]
     return DriftTable(
-        title=f"The host over plain's {entry.n_launches} launches at {entry.reference}, {rate(entry.rate_per_s)}",
+        title=f"The host over {entry.n_launches} launches of plain at {entry.reference}, {rate(entry.rate_per_s)}",
         rows=latencies + [_source_row(s, alpha) for s in entry.sources],
         unknown=f"Not told by this host: {listing(unknown, len(unknown))}." if unknown else "",
     )

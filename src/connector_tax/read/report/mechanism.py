@@ -31,8 +31,14 @@ def _hooks(entry: Attribution) -> Iterator[str]:
     own = "" if dearest_cpu_us is None else f", {_on_cpu(dearest_us, dearest_cpu_us)}on the CPU"
     yield (
         f"Its hooks take {whole_us:,.0f} µs of a step, {_on_cpu(whole_us, sum(known_us), least, ' of that')}on the CPU; the "
-        f"dearest is {name} with {dearest_us:,.0f} µs{own}."
+        f"dearest is {name} with {dearest_us:,.0f} µs{own}.{_between(entry)}"
     )
+
+
+def _between(entry: Attribution) -> str:
+    """What hooks that are called between two steps take beside, so that the table of hooks adds up."""
+    between_us = sum(h.us_per_step for h in entry.hooks if h.hook.rsplit("/", 1)[-1] in BETWEEN_HOOKS)
+    return f" Hooks called between steps take {between_us:,.0f} µs more per step." if between_us else ""
 
 
 def _on_cpu(wall: float, cpu: float, least: str = "", of_that: str = "") -> str:
@@ -45,7 +51,7 @@ def _threads(aggregate: Aggregate, config: str) -> Iterator[str]:
     for (process, thread), share in _spinning(aggregate, config).items():
         if (process, thread) not in plain:
             yield (
-                f"While nobody asks, its thread {thread} of the process {process} takes {share:.0%} of a core: on a host with few cores "
+                f"While nobody asks, its thread {thread} of the process {process} takes {100 * share:.0f} % of a core: on a host with few cores "
                 f"the engine and the client have that much less."
             )
 
@@ -63,7 +69,7 @@ def _clock(aggregate: Aggregate, config: str) -> Iterator[str]:
     own, plain = (_late(aggregate, c) for c in (config, PLAIN))
     if own is not None and plain is not None and own - plain > LATE_POINTS:
         yield (
-            f"The clock ran late by {own:.1%} of the device's time with it and {plain:.1%} with plain, because the waiting thread "
+            f"The clock ran late by {100 * own:.1f} % of the device's time with it and {100 * plain:.1f} % with plain, because the waiting thread "
             f"found no free core, which is this host's, or waited for Python's interpreter lock, which a GPU's host would do as well: "
             f"a tax of that size may be either."
         )

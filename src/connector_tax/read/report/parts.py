@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, QuantityOfKind, TwoParts
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.questions import blocks_of, in_order, main_taxes
-from connector_tax.read.figures.words import MEASURED, clean, with_interval
-from connector_tax.read.report.tax_text import phase_name
+from connector_tax.read.figures.words import MEASURED, clean, launch_of, with_interval
+from connector_tax.read.report.tax_text import own_of_phase, phase_name
 
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90", "step_p50_us": "median step"}
 
@@ -61,7 +61,7 @@ def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
 
 def _part_of(whole: str, part: QuantityOfKind, launch: str) -> PartText:
     """One of another kind than ``whole``, the tax, says so, and so does one of another launch than Phase A's."""
-    other = "" if part.kind in (None, whole) else f", {clean(part.kind)}"
+    other = "" if part.kind is None or (part.kind == whole and not launch) else f", {clean(part.kind)}"
     return _part(part, beside=f"{other}{launch}" if part.known else "")
 
 
@@ -100,9 +100,9 @@ def _launches(aggregate: Aggregate, config: str, metric: str) -> tuple[str, str,
     phases = [None if tax is None or blocks_of(tax) is not None else tax.phase for tax in taxes]
     if not set(phases) - {"a", None}:
         return "", "", ""
-    own, other = ("" if phase is None else f"phase {phase_name(phase)}'s" for phase in phases)
-    rest = f" each, {own} less {other}" if own != other else f", by {own} launch"
-    return f", by {own} launch" if own else "", f", by {other} launch" if other else "", rest
+    by, other = ("" if phase is None else f", by {launch_of(phase_name(phase))}" for phase in phases)
+    whose = ["" if phase is None else own_of_phase(phase) for phase in phases]
+    return by, other, by if by == other else f" each, {whose[0]} less {whose[1]}"
 
 
 def settings_view(aggregate: Aggregate) -> list[SettingsRow]:

@@ -5,9 +5,9 @@ from connector_tax.base.documents.aggregate import Aggregate
 ABOUT_PRIOR = ("H1", "H2")
 SENTENCES = (
     "H1 and H2 are held against one replay of one trace on eight instances: +45 % with Mooncake and +38 % with NIXL.",
-    "Its author replayed the same trace again: plain itself took 63 % longer than the first time, and Mooncake 19 % less than "
-    "plain; the cost that the gap had been put down to, some 81 µs a step per 1,000 cached blocks, came from a patch of the author's "
-    "own and not from Mooncake (docs/prior.md). The thresholds stay as registered; the number they were taken from did not repeat.",
+    "Its author replayed the same trace again. Plain itself took 63 % longer than the first time, and Mooncake 19 % less than plain.",
+    "The gap had been put down to a cost of some 81 µs a step per 1,000 cached blocks. That cost came from a patch of the author's own "
+    "and not from Mooncake (docs/prior.md). The thresholds stay as registered; the number they were taken from did not repeat.",
 )
 
 

@@ -43,7 +43,7 @@ def _lines(cpu: CpuUse) -> list[Line]:
             _cores(cpu.idle_share.get(name)),
             _cores(shares.get(name)),
             _mib(cpu.rss_mib.get(name)),
-            tuple(f"{s.thread} ({s.share:.0%} of a core)" for s in cpu.spinning if s.process == name),
+            tuple(f"{s.thread} ({100 * s.share:.0f} % of a core)" for s in cpu.spinning if s.process == name),
         )
         for name in names
     ]

@@ -83,7 +83,7 @@ def last_look(cell: Cell) -> list[str]:
         return []
     last = stopping.looks[-1]
     widths = [
-        f"{name.replace('_', ' ')} {'unbounded' if width is None else f'±{width:.1%}'}"
+        f"{name.replace('_', ' ')} {'unbounded' if width is None else f'±{100 * width:.1f} %'}"
         for name, width in last.half_widths.items()
     ]
     return [f"ended at the look of {last.n_planned}: {', '.join(widths)}"]

@@ -7,7 +7,7 @@ from connector_tax.base.documents.aggregate import Aggregate, BlockTax, Bounds, 
 from connector_tax.base.records.cell import phase_label
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.texts import digits_apart
-from connector_tax.read.figures.questions import Tax, in_order, why_no_number
+from connector_tax.read.figures.questions import OF_BLOCKS, Tax, in_order, why_no_number
 from connector_tax.read.figures.words import clean, percent, rate, with_interval
 from connector_tax.read.report.tax_text import MOODS, VERDICT_WORDS
 
@@ -60,9 +60,9 @@ def repeats_view(aggregate: Aggregate) -> list[BlocksTable]:
 
 
 def _spread_words(spread: Bounds) -> str:
-    """``0.1% [0.04%, 0.2%] (standard deviation) beyond what their requests explain.``"""
+    """``0.1 % [0.04 %, 0.2 %] (standard deviation) beyond what their requests explain.``"""
     shares = [100 * v for v in (spread.point, spread.low, spread.high)]
-    point, low, high = (f"{text}%" for text in digits_apart(shares, lambda _: 1, no_zero=spread.low > 0))
+    point, low, high = (f"{text} %" for text in digits_apart(shares, lambda _: 1, no_zero=spread.low > 0))
     beyond = "(standard deviation) beyond what their requests explain"
     if spread.high == 0:
         return "no more than their requests explain."
@@ -90,17 +90,27 @@ def _without(aggregate: Aggregate, entry: Repeats) -> list[BlockRow]:
     place = (entry.metric, entry.reference, entry.rate_per_s)
     chosen = {t.config: t for t in aggregate.chosen_taxes if (t.metric, t.reference, t.rate_per_s) == place}
     return [
-        BlockRow(aggregate.label_of(c), _why_without(aggregate, c, chosen.get(c)))
+        BlockRow(aggregate.label_of(c), _why_without(aggregate, entry, c, chosen.get(c)))
         for c in aggregate.config_ids
         if c not in here and aggregate.configs[c].status != "skipped"
     ]
 
 
-def _why_without(aggregate: Aggregate, config: str, chosen: Tax | None) -> str:
+def _why_without(aggregate: Aggregate, entry: Repeats, config: str, chosen: Tax | None) -> str:
     if chosen is None:
         return why_no_number(aggregate, config)
     if not chosen.known:
-        return chosen.reason or "unavailable"
+        reason = chosen.reason or "unavailable"
+        few = sum(
+            (cell.rate_per_s, cell.shape) == (entry.rate_per_s, chosen.shape)
+            and bool(OF_BLOCKS.match(cell.phase))
+            for cell in aggregate.measured(config=config)
+        )
+        return (
+            f"{few} of these blocks {'has' if few == 1 else 'have'} its cell, and 3 are needed; {reason}"
+            if 0 < few < 3
+            else reason
+        )
     return "too few of these blocks have its cell, so its tax is of one launch"
 
 

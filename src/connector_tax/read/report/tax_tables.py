@@ -22,7 +22,7 @@ from connector_tax.read.report.tax_text import (
     STEP_METRICS,
     TaxText,
     in_place,
-    phase_name,
+    own_of_phase,
     stands_in,
     tax_text,
 )
@@ -262,8 +262,8 @@ def _two_launches(aggregate: Aggregate, row: Amplification) -> str:
     phases = [tax.phase for tax in both if tax is not None and tax.phase is not None]
     if len(set(phases)) < 2:
         return ""
-    load, safe = (phase_name(phase) for phase in phases)
-    return f" each, phase {load}'s less phase {safe}'s"
+    load, safe = (own_of_phase(phase) for phase in phases)
+    return f" each, {load} less {safe}"
 
 
 def shape_taxes(aggregate: Aggregate) -> list[ShapeRow]:

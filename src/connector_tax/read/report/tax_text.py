@@ -87,6 +87,12 @@ def phase_name(phase: str) -> str:
     return PHASES.get(phase, phase_label(phase))
 
 
+def own_of_phase(phase: str) -> str:
+    """``phase B's``; of ``B'`` another way, since it ends in what a genitive begins with."""
+    name = phase_name(phase)
+    return f"the launch of phase {name}" if name.endswith("'") else f"phase {name}'s"
+
+
 def stands_in(tax: Tax) -> str:
     """Over how many blocks it was taken, or whose launch stands for Phase A's, which does not count; else nothing."""
     if (blocks := blocks_of(tax)) is not None:

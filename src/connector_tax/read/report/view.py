@@ -14,7 +14,6 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.records.cell import is_phase, phase_place
-from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.figures.questions import (
     as_far_as_measured,
     confidence_words,
@@ -183,7 +182,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         # With blocks their table has both launches, beside the tax that stands.
         repeats=[] if aggregate.repeats else repeats_by_phase(aggregate),
         blocks=repeats_view(aggregate),
-        has_blocks=any(c.config == PLAIN_AGAIN for c in aggregate.cells),
+        has_blocks=any(entry.taxes for entry in aggregate.repeats),
         failed_blocks=failed_sentences(aggregate),
         host_drift=host_drift_view(aggregate),
         amplification=amplification(aggregate) if len(references) > 1 else [],

@@ -59,6 +59,7 @@ from connector_tax.read.stats.provenance import provenance
 from connector_tax.read.stats.reference import (
     NO_PLAIN,
     how_to_get_plain,
+    listed_configs,
     saturation_by_config,
     select_reference_rates,
 )
@@ -133,7 +134,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         step_timing_reason=_why_no_steps(data, estimates),
         configs=config_states(data, absent, lost),
         cells=tuple(_cell(c, estimates, saturation, confidence) for c in data.cells()),
-        saturation={i: s.document for i, s in saturation.items()},
+        saturation={i: saturation[i].document for i in listed_configs(data) if i in saturation},
         reference_rates=rates,
         taxes=tuple(t.row(confidence) for t in taxes),
         main_taxes=tuple(m.row(confidence) for m in chosen),

@@ -108,14 +108,10 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
 
 
 def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriteria:
-    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is judged by itself.
-
-    A run in Phase A of what the campaign no longer lists is not judged against its half rate either.
-    """
+    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is judged by itself."""
     if cell.phase == "a" and saturation is not None:
         return SaturationCriteria(**saturation.criteria[cell.spec.rate_per_s])
-    unknown = None if cell.phase == "a" else msgspec.UNSET
-    return SaturationCriteria(**overload_criteria(cell), ttft_growth=unknown)
+    return SaturationCriteria(**overload_criteria(cell), ttft_growth=msgspec.UNSET)
 
 
 def _hit_share(cell: CellData) -> float | None:

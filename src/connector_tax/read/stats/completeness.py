@@ -129,7 +129,7 @@ def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launch
     if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
         what = (
             f"{len(whole)} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
-            "taxes are those of one launch"
+            "so no tax is taken over blocks"
         )
         found.append(Problem("repeats", what))
     return found

@@ -24,14 +24,20 @@ NEEDED: dict[HypothesisId, set[str]] = {
 
 
 def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[CriterionOutcome]:
-    """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself."""
+    """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself.
+
+    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign, the answer about another
+    one counts.
+    """
     main = {v.id: v for v in reversed(verdicts)}
+    answered = {v.id: v for v in reversed(verdicts) if v.outcome != NOT_TESTABLE}
+    others = {i: answered.get(i, v) if _is_lacking(data, v) else v for i, v in main.items()}
     return [
         _answered(data, 1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
         _answered(data, 2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
-        _answered(data, 3, "H3 disambiguated: framework against implementation", [main["H3"]]),
-        _answered(data, 4, "H4 additivity: the stack against the sum of its parts", [main["H4"]]),
-        _answered(data, 5, "H5 and H6 directional: sign and size by length", [main["H5"], main["H6"]]),
+        _answered(data, 3, "H3 disambiguated: framework against implementation", [others["H3"]]),
+        _answered(data, 4, "H4 additivity: the stack against the sum of its parts", [others["H4"]]),
+        _answered(data, 5, "H5 and H6 directional: sign and size by length", [others["H5"], others["H6"]]),
         _artifacts(data),
         _wall_clock(data),
     ]
@@ -49,6 +55,10 @@ def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdic
         outcome=outcome,
         evidence=" ".join(v.sentence for v in verdicts),
     )
+
+
+def _is_lacking(data: CampaignData, verdict: Verdict) -> bool:
+    return verdict.outcome == NOT_TESTABLE and not _could_be_asked(data, verdict.id)
 
 
 def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:

@@ -215,7 +215,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         "; ".join(words) or None,
         VerdictNumbers(tax_ttft_p90=_numbers(tax, evidence), threshold=H1_THRESHOLD),
         f"At ref_safe the TTFT p90 of {config} differs from plain's by {_percent(tax, evidence)}; "
-        f"the threshold is {H1_THRESHOLD:.0%}: {outcome}.",
+        f"the threshold is {100 * H1_THRESHOLD:.0f} %: {outcome}.",
         p_of_outcome(tax, evidence.confidence, judge, outcome),
     )
 
@@ -324,7 +324,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
             tolerance=H4_TOLERANCE,
         ),
         f"{stack} changes TTFT p90 by {_percent(whole, evidence)}; the changes by {' and '.join(parts)} alone add up to "
-        f"{_percent(total, evidence)}; additive within {H4_TOLERANCE:.0%} of the stack's tax: {outcome}"
+        f"{_percent(total, evidence)}; additive within {100 * H4_TOLERANCE:.0f} % of the stack's tax: {outcome}"
         f"{f' ({label})' if label and label != 'additive' else ''}.",
         p_of_outcome(ratio, evidence.confidence, judge, outcome, where_a_tax=whole),
     )
@@ -414,7 +414,7 @@ def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:
 
 
 def _percent(estimate: Estimate, evidence: Evidence) -> str:
-    return interval_text(estimate, evidence.confidence, "%")
+    return interval_text(estimate, evidence.confidence, " %")
 
 
 def _points(estimate: Estimate, evidence: Evidence) -> str:

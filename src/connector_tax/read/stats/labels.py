@@ -20,9 +20,9 @@ def prior_words(measured: str, low: float | None, high: float | None) -> list[st
         measured: the tax with its interval.
     """
     if low is not None and high is not None and H1_KEEP[0] <= low and high <= H1_KEEP[1]:
-        return [f"prior {H1_PRIOR:.0%} kept"]
+        return [f"prior {100 * H1_PRIOR:.0f} % kept"]
     outside = (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1])
-    return [f"prior {H1_PRIOR:.0%} revised to {measured}"] if outside else []
+    return [f"prior {100 * H1_PRIOR:.0f} % revised to {measured}"] if outside else []
 
 
 def dominated(low: float | None, high: float | None) -> str | None:
@@ -36,7 +36,7 @@ def dominated(low: float | None, high: float | None) -> str | None:
 
 
 def interval_text(estimate: Estimate, confidence: float, unit: str = "") -> str:
-    """``31.2% [27.0%, 36.1%]``: in hundredths, with one decimal, and more where that would make them alike."""
+    """``31.2 % [27.0 %, 36.1 %]``: in hundredths, with one decimal, and more where that would make them alike."""
     low, high = estimate.interval(confidence)
     values = (estimate.point, low, high)
     known = [100 * v for v in values if v is not None]

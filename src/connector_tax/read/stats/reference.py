@@ -19,18 +19,24 @@ SMALLEST_FRACTION = 20
 
 
 def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
-    """Every configuration with usable Phase A cells, in the campaign's order."""
+    """Every configuration with usable Phase A cells: those that the campaign lists in its order, then plain's second launches and what
+    was listed once, whose cells are judged alike and from which no reference rate follows.
+    """
     return {
         config: judge_saturation([rate_point(cell) for cell in cells])
         for config, cells in _phase_a(data).items()
     }
 
 
+def listed_configs(data: CampaignData) -> list[str]:
+    return [c["id"] for c in data.document.config["connectors"]]
+
+
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {c["id"]: [] for c in data.document.config["connectors"]}
+    found: dict[str, list[CellData]] = {config: [] for config in listed_configs(data)}
     for cell in data.cells():
-        if cell.phase == "a" and cell.usable and cell.config in found:
-            found[cell.config].append(cell)
+        if cell.phase == "a" and cell.usable:
+            found.setdefault(cell.config, []).append(cell)
     return {config: cells for config, cells in found.items() if cells}
 
 
@@ -54,11 +60,11 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         for r in data.runs
         if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
     }
-    lowest = _lowest_rate(data)
+    lowest, judged = _lowest_rate(data), saturation_by_config(data)
     by_config = {
-        c: s
-        for c, s in saturation_by_config(data).items()
-        if c not in failed and (c == "plain" or _serves(s, lowest))
+        c: judged[c]
+        for c in listed_configs(data)
+        if c in judged and c not in failed and (c == "plain" or _serves(judged[c], lowest))
     }
     if "plain" not in by_config:
         raise AnalysisError(

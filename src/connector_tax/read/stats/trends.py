@@ -200,7 +200,7 @@ def why_no_trend(trend: Trend | None, length_name: str) -> str:
 
 
 def values_text(trend: Trend, form: Callable[[Estimate], str]) -> str:
-    """``512: 3.1% [1.2%, 5.0%] (2 req/s), 32768: ...``; without rates where all are the same.
+    """``512: 3.1 % [1.2 %, 5.0 %] (2 req/s), 32768: ...``; without rates where all are the same.
 
     Args:
         form: a number with its interval.

@@ -12,6 +12,7 @@ from connector_tax.base.documents.aggregate.words import (
     Count,
     Digits,
     LatencyMetric,
+    Launch,
     Rate,
 )
 from connector_tax.base.documents.rates import Reference
@@ -110,13 +111,13 @@ class Repeats(Blocks, frozen=True, kw_only=True):
 
 
 class FailedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has no tax at a reference rate, since requests failed in a block of launches; of plain: nobody has one."""
+    """Who has no tax at a reference rate, since requests failed in a launch at it, of a block or of phase B'; of plain: nobody has one."""
 
     reference: Reference
     rate_per_s: Rate
     metric: LatencyMetric
     config: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[Launch, ...]
     reason: str
 
 

@@ -26,6 +26,8 @@ CellRate = Annotated[float, msgspec.Meta(ge=0)]
 # r1, r2, ... are blocks of repeats.
 Phase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|c|d|r[1-9][0-9]*)$")]
 Block = Annotated[str, msgspec.Meta(pattern=r"^(a|b|r[1-9][0-9]*)$")]
+# A launch at a reference rate: of a block, or of phase B', which is in none.
+Launch = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|r[1-9][0-9]*)$")]
 # Of a tax of a cell, and of the one that stands.
 TaxPhase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|c)$")]
 MainPhase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime)$")]
