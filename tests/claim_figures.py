@@ -62,6 +62,14 @@ class Figures(LeftOut):
             self.launches_behind(shown),
             *self.left_out("a", {c for r in present for m in NAMES for c in taxes[m, r]}, shown),
         ]
+        floors = [
+            e for e in self.a["repeats"]
+            if e["reference"] == "ref_safe" and None not in (e["noise_floor"]["low"], e["noise_floor"]["high"])
+        ]  # fmt: skip
+        if floors and "ref_safe" in present:
+            words.append(
+                "The grey band is the interval of plain's second launches against its first, at ref_safe."
+            )
         if len(present) == 2:
             words.append("The gap between the two bars of a connector is a difference of two estimates")
         for r in present:

@@ -306,7 +306,11 @@ class Lines(Sentences):
         words = [
             self.at_rate("ref_safe", ""),
             "one launch each",
-            *(f"The title does not count {t['config']}: {t['reason']}." for t in untaxed),
+            *(
+                f"{t['config']} has no number in the title: {t['reason']}."
+                for t in untaxed
+                if "plain" in self.medians()
+            ),
             *self.left_out("a"),
         ]
         without = [c for c in self.configs if self.a["configs"][c].get("status") in ("measured", "partial") and c not in steps]  # fmt: skip
