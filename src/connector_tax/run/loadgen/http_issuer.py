@@ -4,7 +4,7 @@ The most recently used idle connection is taken first, so the pool is as large a
 spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
 kept-alive connection that the server closed while it was idle is no failure of a request: none is written to
 one whose close is here already, and one that crossed it goes out again on a fresh one, which its record counts.
-It does so only if the close came at once and, where the kernel tells, the server had not received it before.
+It does so only where the kernel tells that no byte of it had come when the server closed: on Linux, without TLS, of a close in order.
 Otherwise the server may have worked on it: asking twice would double the load and hide the failure.
 """
 
@@ -25,8 +25,6 @@ from connector_tax.run.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
-# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as long as a host with busy cores lets this process wait.
-RESEND_WITHIN_NS = 10_000_000
 # For each request that took one: a server that closes what it accepts is not asked in a storm.
 SPARES_AT_ONCE = 2
 # What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
@@ -159,8 +157,7 @@ class HttpIssuer(SampleIssuer):
             return
         now_ns = monotonic_ns()
         waited_ns = now_ns - (flight.t_send_ns or now_ns)
-        unseen = untouched and connection.was_idle and not connection.was_received
-        if unseen and waited_ns <= RESEND_WITHIN_NS:
+        if untouched and connection.was_idle and connection.was_missed:
             flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return
