@@ -21,7 +21,7 @@ from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.run.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
+from connector_tax.run.loadgen.issuer import NO_SOCKET, TURN_S, Flight, SampleIssuer
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
@@ -63,7 +63,6 @@ class HttpIssuer(SampleIssuer):
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_ns = 0
-        self._expiry_put_off = False
         self._finishing: dict[Connection, int] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
@@ -178,17 +177,17 @@ class HttpIssuer(SampleIssuer):
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        """End the requests whose time is over, and look again when that of the next one is."""
-        self._expiry = None
+        """Find out whose time is over. If this process was away until now, answers came meanwhile: first the sockets are read."""
         now_ns = monotonic_ns()
         was_away = now_ns - self._expiry_ns > s_to_ns(TIMEOUT_GRAIN_S)
-        if was_away and not self._expiry_put_off:
-            # Answers came meanwhile and lie in the sockets, which have their turn behind the timers.
-            self._expiry_put_off = True
-            self._expire_in(TIMEOUT_GRAIN_S)
-            return
-        self._expiry_put_off = False
-        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= now_ns, self._timed.values())]
+        wait_s = TIMEOUT_GRAIN_S if was_away else TURN_S
+        self._expiry = asyncio.get_running_loop().call_later(wait_s, self._give_up, now_ns)
+
+    def _give_up(self, over_ns: int) -> None:
+        """End the requests whose time was over then, and look again when that of the next one is."""
+        self._expiry = None
+        now_ns = monotonic_ns()
+        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= over_ns, self._timed.values())]
         for flight in over:
             if flight.status is None:  # the end of one may have been the end of all
                 self._time_out(flight, now_ns)
