@@ -28,7 +28,20 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
         done=sum(r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns for r in requests),
         in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
         over_s=window.window_s,
+        fills_s=None if ramp else _fills_s(requests, outcome.window),
     )
+
+
+def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | None:
+    """By the requests that came due before the first answer had ended, on which no queue had much time to grow: the longest of their answers.
+
+    None where that was over by the window's middle.
+    """
+    done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
+    first_ns = min((done_ns for done_ns, _ in done), default=0)
+    longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < first_ns), default=0)
+    full_ns = window.t0_ns + longest_ns
+    return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else None
 
 
 def _when_full(requests: list[RequestRecord], window: CellWindow) -> CellWindow:

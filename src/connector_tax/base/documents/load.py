@@ -79,6 +79,8 @@ class Demand(msgspec.Struct, frozen=True):
         done: requests that completed in the window, whenever they were due.
         in_flight: requests under way when counting began, and at the window's end.
         over_s: the time in between.
+        fills_s: only where it was not as full by the window's middle: for so long after T0 the number in flight grew. What was left
+            over then may be on its way alone.
     """
 
     unit: str
@@ -87,6 +89,7 @@ class Demand(msgspec.Struct, frozen=True):
     done: int
     in_flight: tuple[int, int]
     over_s: float
+    fills_s: float | None = None
 
 
 class Cut(msgspec.Struct, frozen=True):
