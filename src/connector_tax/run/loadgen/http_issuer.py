@@ -10,7 +10,6 @@ Otherwise the server may have worked on it: asking twice would double the load a
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
@@ -18,6 +17,7 @@ from time import monotonic_ns
 
 from connector_tax.base.records.request import Status
 from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.tls import tls_context
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
@@ -54,7 +54,7 @@ class HttpIssuer(SampleIssuer):
             first_connections: idle ones to begin with, where that is more.
         """
         self._named = self._address = (target.host, target.port)
-        self._tls = _tls(target)
+        self._tls = tls_context(target)
         # The name that the certificate has to have, also where the address is resolved already.
         self._server_name = target.host if target.tls else None
         self.stream = form.stream
@@ -269,16 +269,6 @@ class HttpIssuer(SampleIssuer):
         if self.events.complete is not None:
             self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
-
-
-def _tls(target: Target) -> ssl.SSLContext | None:
-    if not target.tls:
-        return None
-    context = ssl.create_default_context(cafile=target.ca_file)
-    if not target.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _refusal(error: OSError) -> tuple[Status, str]:
