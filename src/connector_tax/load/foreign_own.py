@@ -49,7 +49,7 @@ def _result(path: Path, summary: Summary, cell: LoadCell) -> ForeignResult:
 
 def _reservations(path: Path, cell: LoadCell) -> Iterator[str]:
     """What the run itself said of the cell; with the file, since several may have a cell of that name."""
-    for why in (*cell.not_believed, *unavailable_lines(cell)):
+    for why in (*cell.not_believed, *cell.remarks, *unavailable_lines(cell)):
         yield f"{path}, {cell.cell_id}: {why}"
     if cell.flags:
         yield f"{path}, {cell.cell_id}: flagged {', '.join(cell.flags)}"

@@ -406,6 +406,7 @@ def test_what_a_run_said_of_its_own_cell_stands_below_the_table(tmp_path: Path) 
     said = compare_files(paths).splitlines()
     assert [line.partition("r10_8x4: ")[2][:6] for line in said if str(paths[0]) in line] == ["no ITL"]
     assert f"{paths[1]}, r10_8x4: flagged client_limited, resends" in said
+    assert [line for line in said if f"{paths[1]}, r10_8x4: 50 of 100 requests were sent again" in line]
     assert [line for line in said if line.startswith(f"{paths[1]}, r10_8x4: client late: its own lateness")]
 
 

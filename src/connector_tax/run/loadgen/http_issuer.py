@@ -29,7 +29,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, err
 SPARES_AT_ONCE = 2
 # What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
 FIRST_WITHIN_S = 5.0
-# How late a request may be given up for want of time.
+# How late a request may be given up for want of time, besides the sockets' turn.
 TIMEOUT_GRAIN_S = 0.05
 # What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
 FINISH_WITHIN_S = 0.25
