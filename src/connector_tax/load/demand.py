@@ -33,13 +33,12 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
 
 
 def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | None:
-    """By the requests that came due before the first answer had ended, on which no queue had much time to grow: the longest of their answers.
-
-    None where that was over by the window's middle.
+    """The longest answer to a request of the cell's first tenth, in which no queue had much time to grow; None where that was over by
+    the window's middle.
     """
     done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
-    first_ns = min((done_ns for done_ns, _ in done), default=0)
-    longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < first_ns), default=0)
+    early_ns = window.t0_ns + (window.t_stop_ns - window.t0_ns) // 10
+    longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < early_ns), default=0)
     full_ns = window.t0_ns + longest_ns
     return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else None
 

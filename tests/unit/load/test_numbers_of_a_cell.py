@@ -188,7 +188,7 @@ def test_what_came_due_and_what_was_under_way_at_both_ends_is_counted() -> None:
 def test_a_cell_says_when_its_answers_were_too_long_for_it(
     e2e_s: Callable[[float], float], fills_s: float | None
 ) -> None:
-    """Not those that wait in a queue: they are told by the requests that were due before the first answer."""
+    """Not those that wait in a queue: they are told by the requests of its first tenth."""
     cell = cell_of(spec_of(rate_per_s=30.0), [record(k, k / 30, e2e_s=e2e_s(k / 30)) for k in range(300)])
     assert cell.demand is not None and cell.demand.fills_s == (fills_s and pytest.approx(fills_s))
 
