@@ -84,7 +84,7 @@ def never_observed(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
 def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     """Why a cell does not tell whether the server keeps up, and nothing else decides; None where it tells."""
     demand = cell.demand
-    if demand is None or demand.fills_s is None or "overloaded" in cell.flags or "dropped" in cell.requests:
+    if demand is None or not demand.fills_s or "overloaded" in cell.flags or "dropped" in cell.requests:
         return None
     if not _falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
         return None

@@ -152,7 +152,7 @@ def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
     why = too_short(cell(0.0, GOOD, demand=filling), LIMIT)
     assert why is not None and why.startswith("answers took up to 49.5 s") and "--warmup 50 or more" in why
     told = [
-        cell(0.0, GOOD, demand=msgspec.structs.replace(filling, fills_s=None)),
+        cell(0.0, GOOD, demand=msgspec.structs.replace(filling, fills_s=msgspec.UNSET)),
         cell(0.0, GOOD, demand=msgspec.structs.replace(filling, done=890)),
         cell(0.0, GOOD, ("overloaded",), demand=filling),
         cell(0.0, Level(620.0, 590.0, 660.0, 100), demand=filling),
