@@ -179,7 +179,7 @@ def test_the_headline_carries_the_flags_of_the_reference_rate(aggregate: dict[st
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
     text = words(page(aggregate))
     assert "Flag fallback_lowest_rate" in text
-    assert text.index("fallback_lowest_rate") < text.index("Verdicts Taxes")
+    assert text.index("fallback_lowest_rate") < text.index("What decides it")
 
 
 def test_the_headline_names_the_flags_of_the_cells_behind_it(aggregate: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric
 from connector_tax.base.documents.rates import REFERENCES, Reference
-from connector_tax.read.figures.claims import of_connectors, told_apart, without_number
+from connector_tax.read.figures.claims import drawn_of, not_drawn, of_connectors, told_apart, without_number
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
@@ -46,12 +46,14 @@ Taxes = dict[tuple[LatencyMetric, Reference], dict[str, Tax]]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    taxes: Taxes = {
+    every: Taxes = {
         (metric, reference): main_taxes(aggregate, metric=metric, reference=reference)
         for metric in METRICS
         for reference in REFERENCES
     }
-    order = list(dict.fromkeys(config for found in taxes.values() for config in found))
+    known = list(dict.fromkeys(config for found in every.values() for config in found))
+    order = drawn_of(known)
+    taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
     if not order:
         return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate")
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
@@ -79,7 +81,12 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
     title = _title(aggregate, taxes)
     set_claim(figure, title, source_note(aggregate), legend)
-    return Drawn(figure, title, _caption(aggregate, taxes, references, floors), _rows(taxes, references))
+    return Drawn(
+        figure,
+        title,
+        _caption(aggregate, taxes, references, floors, not_drawn(known)),
+        _rows(taxes, references),
+    )
 
 
 def _noise_floors(aggregate: Aggregate) -> dict[str, tuple[float, float]]:
@@ -189,13 +196,20 @@ def _title(aggregate: Aggregate, taxes: Taxes) -> str:
     return f"{METRICS[metric]} {place}: {claim}"
 
 
-def _caption(aggregate: Aggregate, taxes: Taxes, references: list[Reference], floors: Collection[str]) -> str:
+def _caption(
+    aggregate: Aggregate,
+    taxes: Taxes,
+    references: list[Reference],
+    floors: Collection[str],
+    others: list[str],
+) -> str:
     shown = [row for found in taxes.values() for row in found.values()]
     launches = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
         f"Whiskers are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.",
         *([launches] if launches else []),
+        *others,
         *(
             ["The grey band is the interval of plain's second launches against its first, at ref_safe."]
             if floors
