@@ -234,7 +234,8 @@ class TaxRows:
                     c["phase"] for c in self.a["cells"]
                     if c["config"] == config and usable(c) and of_shape(c) == of_shape(own[-1]) and not c["cell_id"].endswith("_unrecorded")
                 }  # fmt: skip
-                few = len(phases & {b for t in e["taxes"] for b in t["by_block"]})
+                failed = {f["reason"] for f in self.a["failed_blocks"]}
+                few = 0 if why in failed else len(phases & {b for t in e["taxes"] for b in t["by_block"]})
                 if 0 < few < 3:
                     why = f"{few} of these blocks {'has' if few == 1 else 'have'} its cell, and 3 are needed; {why}"
             cells = {

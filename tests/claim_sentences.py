@@ -294,10 +294,10 @@ class Sentences(Head):
                     "Hooks called between steps take",
                     "more per step, which the column of hooks in the table at ref_safe counts in.",
                 ]
-                if between
+                if round(between)
                 else []
             )
-            values += the(between, "us") if between else []
+            values += the(between, "us") if round(between) else []
         plain = self.spinning("plain")
         for (process, thread), share in self.spinning(e["config"]).items():
             if (process, thread) not in plain:

@@ -106,13 +106,14 @@ def test_where_all_are_of_phase_b_nothing_is_said(aggregate: dict[str, Any]) -> 
 
 
 def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, Any]) -> None:
-    """It is drawn, and neither counted in the title nor the largest there."""
+    """It is not drawn beside connectors, and the caption says so."""
     before = drawn(aggregate).title
     more = [{**t, "config": "plain_matched_nixl_both", "point": 9.0, "low": 8.0, "high": 10.0} for t in of_phase_b(aggregate, "nixl_both")]  # fmt: skip
     aggregate["taxes"] += more
     found = drawn(aggregate)
     assert found.title == before
-    assert shapes_drawn(found, "plain_matched_nixl_both")
+    assert not shapes_drawn(found, "plain_matched_nixl_both")
+    assert "Not drawn: plain_matched_nixl_both, plain vLLM with a connector's settings." in found.caption
 
 
 def test_the_largest_is_one_of_those_that_are_told_apart(aggregate: dict[str, Any]) -> None:

@@ -309,7 +309,7 @@ def test_blocks_that_are_not_whole_are_named(tmp_path: Path) -> None:
     found = aggregate_json(read_campaign(campaign.root))
     assert found["repeats"] == []
     said = [p["what"] for p in found["problems"]]
-    lost = [p["where"] for p in found["problems"] if p["what"] == "no usable cell of plain_again"]
+    lost = [p["where"] for p in found["problems"] if p["what"] == "no usable cell of plain_again at ref_safe"]
     assert lost == ["phase b", "phase r2"]
     assert any(
         what.startswith("2 of 4 blocks have both launches of plain at ref_safe, 3 are needed")

@@ -40,7 +40,7 @@ def _between(entry: Attribution) -> str:
     between_us = sum(h.us_per_step for h in entry.hooks if h.hook.rsplit("/", 1)[-1] in BETWEEN_HOOKS)
     return (
         f" Hooks called between steps take {between_us:,.0f} µs more per step, which the column of hooks in the table at ref_safe counts in."
-        if between_us
+        if round(between_us)
         else ""
     )
 

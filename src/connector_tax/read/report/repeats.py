@@ -101,12 +101,14 @@ def _why_without(aggregate: Aggregate, entry: Repeats, config: str, chosen: Tax 
         return why_no_number(aggregate, config)
     if not chosen.known:
         reason = chosen.reason or "unavailable"
+        failed = {f.reason for f in aggregate.failed_blocks}
         blocks = {block for tax in entry.taxes for block in tax.by_block}
         place = (entry.rate_per_s, chosen.shape)
         own = (
             c for c in aggregate.measured(config=config) if c.recorded and (c.rate_per_s, c.shape) == place
         )
-        few = len({c.phase for c in own} & blocks)
+        # Where requests failed more blocks would not help.
+        few = 0 if chosen.reason in failed else len({c.phase for c in own} & blocks)
         return (
             f"{few} of these blocks {'has' if few == 1 else 'have'} its cell, and 3 are needed; {reason}"
             if 0 < few < 3
