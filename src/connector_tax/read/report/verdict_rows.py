@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from connector_tax.base.documents.aggregate import Answer, Hypothesis
+from connector_tax.read.figures.words import hold_together
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH
 
 MOODS = {"supported": "good", "refuted": "bad", "undetermined": "open"}
@@ -37,8 +38,8 @@ def verdict_row(value: Hypothesis, alpha: float) -> VerdictRow:
         outcome=f"{value.outcome}, {OF_ONE_LAUNCH}" if once else value.outcome,
         mood=MOODS.get(value.outcome, "none"),
         label=value.label or "",
-        sentence=value.sentence,
-        at_equal_speed=_at_equal_speed(value.at_equal_host_speed, alpha),
+        sentence=hold_together(value.sentence),
+        at_equal_speed=hold_together(_at_equal_speed(value.at_equal_host_speed, alpha)),
         p=_p_values(value, alpha),
     )
 
