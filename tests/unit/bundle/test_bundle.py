@@ -32,7 +32,7 @@ FLIPS = 60
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
-    config = campaign_config(**{**SMALL, "connectors": ["plain", "noop_connector"]})
+    config = campaign_config(**{**SMALL, "connectors": ["plain", "noop_connector", "mooncake_both"]})
     found = Campaign(tmp_path_factory.mktemp("campaign"), config, max_steps=30)
     found.measure_everything()
     return found
@@ -134,6 +134,11 @@ def test_only_raw_results_and_what_is_made_of_them_are_in_it(campaign: Campaign,
         assert json.loads(archive.read("results/demo/aggregate.json"))["problems"] == []
 
 
+def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:
+    with pytest.raises(ArtifactError, match="lies in the campaign's folder"):
+        bundle(campaign.root, campaign.root / "preflight" / "b.zip")
+
+
 def test_a_link_outside_of_runs_is_refused(campaign: Campaign, tmp_path: Path) -> None:
     root = tmp_path / "mine"
     shutil.copytree(campaign.root, root)
@@ -166,7 +171,7 @@ def test_without_a_checkout_the_installed_packages_are_listed(
 
 def test_the_description_is_a_ro_crate(folder: Path, campaign: Campaign) -> None:
     crate = json.loads((folder / "ro-crate-metadata.json").read_text())
-    assert crate["@context"] == "https://w3id.org/ro/crate/1.1/context"
+    assert crate["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
     entities = {entity["@id"]: entity for entity in crate["@graph"]}
     assert len(entities) == len(crate["@graph"])
     assert entities["ro-crate-metadata.json"]["about"] == {"@id": "./"}
@@ -214,6 +219,7 @@ def test_a_flipped_bit_anywhere_in_the_archive_is_named(
         (tmp_path / "b.zip").write_bytes(flipped)
         found = verify(tmp_path / "b.zip").findings
         assert found, at
+        assert len({f.name for f in found}) == len(found), "a line per file"
         if at < directory:
             name = max((begin, name) for begin, name in begins if begin <= at)[1]
             assert {f.name for f in found} <= {name, "b.zip"}, (at, name, found)

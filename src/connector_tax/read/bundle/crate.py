@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 from connector_tax.base.documents.identity import EngineIdentity
 
@@ -78,12 +79,12 @@ def crate(about: About, files: Sequence[Packed]) -> dict[str, Any]:
             + (" The campaign is not finished." if about.partial else "")
         ),
         "datePublished": about.published,
-        "hasPart": [{"@id": file.name} for file in files],
+        "hasPart": [{"@id": quote(file.name)} for file in files],
         "mentions": [{"@id": "#measurement"}],
     }
     if about.license is not None:
         root["license"] = {"@id": about.license} if "://" in about.license else about.license
-    results = [{"@id": f.name} for f in files if f.name.startswith(about.folder)]
+    results = [{"@id": quote(f.name)} for f in files if f.name.startswith(about.folder)]
     action: dict[str, Any] = {
         "@id": "#measurement",
         "@type": "CreateAction",
@@ -94,7 +95,8 @@ def crate(about: About, files: Sequence[Packed]) -> dict[str, Any]:
     if about.measured is not None:
         action["startTime"] = about.measured
     return {
-        "@context": "https://w3id.org/ro/crate/1.1/context",
+        # Of a schema.org later than the one in RO-Crate's context.
+        "@context": ["https://w3id.org/ro/crate/1.1/context", {"sha256": "http://schema.org/sha256"}],
         "@graph": [
             {
                 "@id": CRATE,
@@ -142,7 +144,7 @@ def _application(key: str, name: str, version: str) -> dict[str, Any]:
 
 def _file(file: Packed) -> dict[str, Any]:
     return {
-        "@id": file.name,
+        "@id": quote(file.name),
         "@type": "File",
         "name": PurePosixPath(file.name).name,
         "contentSize": str(file.size),

@@ -94,6 +94,10 @@ def bundle(
     document = read_campaign_file(folder.campaign_file)
     if published is not None and not is_date(published):
         raise ArtifactError(f"--published {published!r} is no date (YYYY-MM-DD).")
+    if target.resolve().is_relative_to(root.resolve()):
+        raise ArtifactError(
+            f"{target}: lies in the campaign's folder and would be packed the next time. Put it elsewhere."
+        )
     if os.path.lexists(target) and (target.is_symlink() or not target.is_file()):
         raise ArtifactError(f"{target}: is no regular file. Give the name of a file.")
     if (missing := unfinished(folder, document)) and not partial:

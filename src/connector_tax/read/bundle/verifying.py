@@ -61,10 +61,13 @@ def unpack(bundle: Path, names: set[str], target: Path) -> None:
 
 def copy_file(source: Path, target: Path) -> None:
     """Content and mode of a regular file; refuses others as ``open_regular`` does."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
-        shutil.copyfileobj(reading, writing)
-    shutil.copymode(source, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
+            shutil.copyfileobj(reading, writing)
+        shutil.copymode(source, target)
+    except OSError as error:
+        raise writing_failed(target, error) from error
 
 
 def _put(path: Path, pieces: Iterator[bytes]) -> None:
@@ -109,7 +112,8 @@ def _archive(archive: Archive) -> Verified:
         ]
     if not findings and not archive.sealed:
         findings.append(archive.about("was changed, in bits that no file uses"))
-    return Verified(findings, listed or {})
+    # A line per file: the first is nearest to the cause.
+    return Verified(list({f.name: f for f in reversed(findings)}.values())[::-1], listed or {})
 
 
 def _compared(listed: dict[str, str], found: dict[str, str]) -> list[Finding]:
