@@ -141,7 +141,8 @@ def _folder(folder: Path) -> Verified:
     unfit = [Finding(name, why) for name in listed if (why := why_no_name(name))]
     if unfit := [*unfit, *(Finding(*found) for found in clashes([*listed, MANIFEST]))]:
         return Verified(unfit, {})
-    found, findings = {}, []
+    found: dict[str, str] = {}
+    findings: list[Finding] = []
     for path in _files_beneath(folder):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
