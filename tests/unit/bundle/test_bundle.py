@@ -16,7 +16,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.cli import command
 from connector_tax.read.bundle import packing, reproducing
-from connector_tax.read.bundle.archive import _END
+from connector_tax.read.bundle.archive import _COMMENT, _END, Archive
 from connector_tax.read.bundle.code import CODE, code_files
 from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_manifest
 from connector_tax.read.bundle.packing import bundle
@@ -228,18 +228,22 @@ def test_a_flipped_bit_anywhere_in_the_archive_is_named(
     assert len(capsys.readouterr().out.splitlines()) >= 2
 
 
-def test_every_bit_behind_the_directory_and_of_the_manifests_header_counts(
-    bundled: Path, tmp_path: Path
-) -> None:
+def test_every_bit_of_the_last_record_and_every_byte_behind_it_count(bundled: Path, tmp_path: Path) -> None:
     content = bundled.read_bytes()
     end = content.rindex(b"PK\5\6")
-    assert len(content) - end - _END.size == 64 + 43
-    for at in range(end, end + _END.size):
-        for bit in range(8):
-            flipped = bytearray(content)
-            flipped[at] ^= 1 << bit
-            (tmp_path / "b.zip").write_bytes(flipped)
-            assert [f.name for f in verify(tmp_path / "b.zip").findings] == ["b.zip"]
+    behind = end + _END.size
+    assert len(content) - behind == len(_COMMENT) + 64
+    flips = [(at, bit) for at in range(end, behind) for bit in range(8)]
+    flips += [(at, at % 8) for at in range(behind, len(content))]
+    for at, bit in flips:
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << bit
+        (tmp_path / "b.zip").write_bytes(flipped)
+        with Archive(tmp_path / "b.zip") as archive:
+            assert not archive.sealed
+            if at < behind + len(_COMMENT):
+                assert [f.name for f in archive.findings] == ["b.zip"]
+    assert [f.name for f in verify(tmp_path / "b.zip").findings] == ["b.zip"]
 
 
 def test_a_flipped_bit_anywhere_in_the_folder_is_named(copy: Path) -> None:
