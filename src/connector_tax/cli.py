@@ -29,6 +29,8 @@ READING = {
     "compare": "two campaigns: which taxes changed, and did one rise too far",
     "tax-table": "the taxes of a campaign as a Markdown table",
     "thin": "make a finished campaign small enough to publish",
+    "bundle": "one archive of a campaign that a reviewer can compute again",
+    "verify": "which files of a bundle were changed; compute it anew",
     "fleet": "many instances behind a gateway, from a campaign's step records",
     "fit-gpu": "step records of a GPU to a profile of the virtual GPU",
 }

@@ -14,7 +14,7 @@ import msgspec
 from connector_tax.base.artifacts.cells import file_entry, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
-from connector_tax.base.documents.campaign import Thinned, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument, Thinned, campaign_of
 from connector_tax.base.documents.cell import FileEntry
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
@@ -45,17 +45,10 @@ def thin(source: Path, target: Path) -> int:
     if document.thinned:
         raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
     rates = read_document(campaign.reference_rates, ReferenceRatesFile)
-    finished = {(run.phase, run.connector_id) for run in campaign.runs() if run.receipt.is_file()}
-    planned = [
-        (phase, config)
-        for phase, configs in document.order.items()
-        for config in configs
-        if phase != "b_prime" or rates.b_prime_needed
-    ]
-    if unfinished := [run for run in planned if run not in finished]:
-        phase, config = unfinished[0]
+    if missing := unfinished(campaign, document):
+        phase, config = missing[0]
         raise ArtifactError(
-            f"{source}: {len(unfinished)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
+            f"{source}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it with snakemake first."
         )
     kept_rates = {rates.ref_safe_per_s, rates.ref_load_per_s}
@@ -71,6 +64,25 @@ def thin(source: Path, target: Path) -> int:
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
         _thin_run(run, copy, kept_rates if run.phase == "a" or is_repeat(run.phase) else set())
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tuple[str, str]]:
+    """(phase, configuration) of each planned run without a receipt, in order of launch.
+
+    Raises:
+        ArtifactError: the reference rates are there and cannot be read.
+    """
+    finished = {(run.phase, run.connector_id) for run in campaign.runs() if run.receipt.is_file()}
+    known = campaign.reference_rates.is_file()
+    # Until the rates are known, nobody knows whether it is needed.
+    b_prime = not known or read_document(campaign.reference_rates, ReferenceRatesFile).b_prime_needed
+    planned = [
+        (phase, c)
+        for phase, configs in document.order.items()
+        if phase != "b_prime" or b_prime
+        for c in configs
+    ]
+    return [run for run in planned if run not in finished]
 
 
 def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:

@@ -1,0 +1,24 @@
+"""One archive of a campaign for a reviewer: raw results, what is made of them, the code, checksums and a description."""
+
+import argparse
+from pathlib import Path
+
+from connector_tax.base.command import Command
+from connector_tax.read.bundle.packing import bundle
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
+    parser.add_argument("--to", type=Path, required=True, metavar="FILE.zip", help="replaced if it is there")
+    parser.add_argument("--partial", action="store_true", help="also a campaign that is not finished")
+    parser.add_argument("--license", help="of the data: an address or a short name; default: none is named")
+    parser.add_argument("--published", metavar="YYYY-MM-DD", help="default: the campaign's date")
+
+
+def _run(args: argparse.Namespace) -> int:
+    done = bundle(args.root, args.to, partial=args.partial, license=args.license, published=args.published)
+    print(f"{args.to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")
+    return 0
+
+
+COMMAND = Command(__doc__, _arguments, _run, interrupted="no bundle was written")

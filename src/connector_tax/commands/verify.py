@@ -1,0 +1,54 @@
+"""Say of a bundle which files were changed, are missing or were added; with --reproduce, compute it anew and compare."""
+
+import argparse
+from pathlib import Path
+
+from connector_tax.base.command import Command
+from connector_tax.base.files import sha256_of
+from connector_tax.read.bundle.reproducing import reproduce
+from connector_tax.read.bundle.verifying import verify
+
+_EXIT = """\
+exit code:
+  0  every file is as it was bundled (and came out the same)
+  1  one is not, or the archive is not of the form that `bundle` writes; a line says so of each
+  2  a mistake in the command
+"""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="FILE.zip|FOLDER", help="as it came, or unpacked")
+    parser.add_argument(
+        "--reproduce",
+        action="store_true",
+        help="make aggregate and figures of the raw results alone, in a temporary folder, and compare byte for byte",
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    verified = verify(args.bundle)
+    for finding in verified.findings:
+        print(finding)
+    if verified.findings:
+        print(
+            f"{args.bundle}: {len(verified.findings)} findings" + "; nothing was reproduced" * args.reproduce
+        )
+        return 1
+    whole = "" if args.bundle.is_dir() else f"; sha256 {sha256_of(args.bundle)}"
+    print(f"{args.bundle}: {len(verified.sha256) + 1} files, all as they were bundled{whole}")
+    if not args.reproduce:
+        return 0
+    done = reproduce(args.bundle, verified)
+    if done.other_code:
+        its, mine = done.other_code
+        print(
+            f"the bundle's code is another ({its}) than the installed one that runs here ({mine}); to use the bundle's, "
+            "unpack it and there: PYTHONPATH=code python -B -m connector_tax verify . --reproduce"
+        )
+    for finding in done.findings:
+        print(finding)
+    print(f"{done.compared - len(done.findings)} of {done.compared} files came out the same, byte for byte")
+    return 1 if done.findings else 0
+
+
+COMMAND = Command(__doc__, _arguments, _run, epilog=_EXIT, interrupted="nothing was written")

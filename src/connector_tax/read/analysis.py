@@ -1,0 +1,45 @@
+"""Raw results of a campaign to ``aggregate.json`` and ``aggregate.csv``, on disk."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.aggregate import Aggregate, written
+from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.base.parallel import cores, each_in
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.aggregate import aggregate
+from connector_tax.read.stats.table import aggregate_csv
+
+# Below this a second process takes longer to begin than the work takes.
+LARGE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """
+    Attributes:
+        tables_not_kept: why the next analysis reads step records again, by table.
+    """
+
+    aggregate: Aggregate
+    tables_not_kept: list[str]
+
+
+def analyse(root: Path, processes: int | None = None) -> Analysed:
+    """Write both files of the campaign at ``root``.
+
+    Args:
+        processes: default: one per core for a large campaign, else one.
+
+    Raises:
+        ArtifactError: there is no campaign, or its files cannot be written.
+    """
+    folder = CampaignFolder(root)
+    large = sum(p.lstat().st_size for p in root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
+    with each_in(processes or (cores() if large else 1)) as each:
+        data = read_campaign(root, each=each)
+        value = aggregate(data, each)
+    write_text_if_changed(folder.aggregate, to_json(written(value)))
+    write_text_if_changed(folder.aggregate_csv, aggregate_csv(value))
+    return Analysed(value, data.tables_not_kept())

@@ -1,0 +1,98 @@
+"""Whether today's code makes of a bundle's raw results what lies beside them, byte for byte."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import sha256_of
+from connector_tax.base.opening import is_campaign_name, shown
+from connector_tax.read.bundle.archive import Finding
+from connector_tax.read.bundle.code import code_sha256, installed_sha256
+from connector_tax.read.bundle.packing import RESULTS, made_files, remake
+from connector_tax.read.bundle.verifying import Verified, unpack
+
+# Drawn pixels and their list follow from the SVG and the numbers, and from the fonts of the machine.
+_COMPARED = (".json", ".csv", ".svg")
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """
+    Attributes:
+        findings: what came out otherwise.
+        compared: how many files were.
+        other_code: the bundle's code and the one that ran, first 12 digits of their SHA-256; None where they are the same.
+    """
+
+    findings: list[Finding]
+    compared: int
+    other_code: tuple[str, str] | None
+
+
+def reproduce(bundle: Path, verified: Verified) -> Reproduced:
+    """Analyse and draw the raw results of a bundle without findings in a temporary folder, and compare.
+
+    Raises:
+        ArtifactError: the bundle has no campaign, or its raw results cannot be read.
+    """
+    campaign = _campaign(bundle, verified)
+    inside = {n: s for n, s in verified.sha256.items() if n.startswith(campaign)}
+    made = {n for n in inside if n.removeprefix(campaign) in ("aggregate.json", "aggregate.csv")}
+    made |= {n for n in inside if n.startswith(f"{campaign}figures/")}
+    findings = []
+    with tempfile.TemporaryDirectory(prefix="connector-tax-") as temporary:
+        now, then = Path(temporary, "now"), Path(temporary, "then")
+        unpack(bundle, {*inside} - made, now)
+        unpack(bundle, {f"{campaign}aggregate.json"} & made, then)
+        remake(now / campaign)
+        found = {p.relative_to(now).as_posix(): p for p in made_files(now / campaign)}
+        names = sorted(n for n in {*found, *made} if n.endswith(_COMPARED))
+        for name in names:
+            if name not in made:
+                findings.append(Finding(name, "is made today and not in the bundle"))
+            elif name not in found:
+                findings.append(Finding(name, "is not made today"))
+            elif sha256_of(found[name]) != inside[name]:
+                where = (
+                    f", first {_first(then / name, found[name])}" if name.endswith("/aggregate.json") else ""
+                )
+                findings.append(Finding(name, f"differs{where}"))
+    its, mine = code_sha256(verified.sha256), installed_sha256()
+    return Reproduced(findings, len(names), None if its == mine else (its[:12], mine[:12]))
+
+
+def _campaign(bundle: Path, verified: Verified) -> str:
+    """Its folder in the bundle, with a slash behind."""
+    names = {n.split("/")[1] for n in verified.sha256 if n.startswith(RESULTS) and n.count("/") > 1}
+    if len(names) != 1 or not is_campaign_name(name := min(names)):
+        raise ArtifactError(
+            f"{bundle}: has {len(names)} campaigns in {RESULTS}, wanted is one. {shown(sorted(names))}"
+        )
+    return f"{RESULTS}{name}/"
+
+
+def _first(old: Path, new: Path) -> str:
+    """The first path at which two JSON files differ."""
+    found = difference(json.loads(old.read_bytes()), json.loads(new.read_bytes()), "$")
+    return found or "in how it is written"
+
+
+def difference(old: Any, new: Any, where: str) -> str | None:
+    """The first place at which two values differ, and both; None where they are equal."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in (*old, *(k for k in new if k not in old)):
+            if key not in old or key not in new:
+                return f"at {where}.{key}: {'only today' if key not in old else 'not today'}"
+            if found := difference(old[key], new[key], f"{where}.{key}"):
+                return found
+        return None
+    if isinstance(old, list) and isinstance(new, list):
+        for place, (one, other) in enumerate(zip(old, new, strict=False)):
+            if found := difference(one, other, f"{where}[{place}]"):
+                return found
+        return None if len(old) == len(new) else f"at {where}: {len(old)} entries, today {len(new)}"
+    same = type(old) is type(new) and old == new
+    return None if same else f"at {where}: {shown(old)}, today {shown(new)}"

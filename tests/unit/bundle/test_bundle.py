@@ -1,0 +1,385 @@
+"""A bundle holds a campaign and what made its numbers; whatever is changed in it is named, and it can be computed anew."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from connector_tax.base.artifacts.thinning import thin
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import sha256_of
+from connector_tax.cli import command
+from connector_tax.read.bundle import packing, reproducing
+from connector_tax.read.bundle.archive import _COMMENT, _END, Archive
+from connector_tax.read.bundle.code import CODE, code_files
+from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_manifest
+from connector_tax.read.bundle.packing import bundle
+from connector_tax.read.bundle.reproducing import difference, reproduce
+from connector_tax.read.bundle.verifying import verify
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import DATE, SMALL, Campaign, campaign_config
+
+PUBLISHED = Path(__file__).parents[3] / "results" / "virtual-h200"
+FLIPS = 60
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    config = campaign_config(**{**SMALL, "connectors": ["plain", "noop_connector", "mooncake_both"]})
+    found = Campaign(tmp_path_factory.mktemp("campaign"), config, max_steps=30)
+    found.measure_everything()
+    return found
+
+
+@pytest.fixture(scope="module")
+def bundled(campaign: Campaign, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundled") / "demo.zip"
+    bundle(campaign.root, path, license="https://spdx.org/licenses/CC-BY-4.0")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(bundled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpacked as a reviewer does it."""
+    path = tmp_path_factory.mktemp("unpacked") / "demo"
+    with zipfile.ZipFile(bundled) as archive:
+        archive.extractall(path)
+    return path
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def names(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+
+
+def test_round_trip(bundled: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sha256_of(bundled)
+    for path in (bundled, folder):
+        assert command("verify").call([str(path), "--reproduce"]) == 0
+        out = capsys.readouterr().out
+        assert "all as they were bundled" in out and "came out the same, byte for byte" in out
+        assert "code is another" not in out
+    assert sha256_of(bundled) == before and f"sha256 {before}" not in out
+    assert verify(folder).findings == []
+
+
+def test_the_bundles_own_code_reproduces_it(folder: Path, tmp_path: Path) -> None:
+    """With the command of README.txt, from the unpacked folder."""
+    (line,) = [x.strip() for x in (folder / "README.txt").read_text().splitlines() if "PYTHONPATH" in x]
+    assert line == "PYTHONPATH=code python -B -m connector_tax verify . --reproduce"
+    done = subprocess.run(
+        [sys.executable, *line.split()[2:]], cwd=folder, env={**os.environ, "PYTHONPATH": "code"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    where = subprocess.run(
+        [sys.executable, "-B", "-c", "import connector_tax as c; print(c.__file__)"], cwd=folder,
+        env={**os.environ, "PYTHONPATH": "code"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert str(folder / "code") in where.stdout
+    assert verify(folder).findings == []
+
+
+def test_other_tools_agree(folder: Path, bundled: Path) -> None:
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", "--quiet", MANIFEST], cwd=folder, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    with zipfile.ZipFile(bundled) as archive:
+        assert archive.testzip() is None
+
+
+def test_two_runs_give_the_same_bytes(campaign: Campaign, bundled: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "another" / "place"
+    shutil.copytree(campaign.root, elsewhere)
+    for path in elsewhere.rglob("*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    bundle(elsewhere, tmp_path / "b.zip", license="https://spdx.org/licenses/CC-BY-4.0")
+    assert (tmp_path / "b.zip").read_bytes() == bundled.read_bytes()
+
+
+def test_only_raw_results_and_what_is_made_of_them_are_in_it(campaign: Campaign, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    shutil.copytree(campaign.root, root)
+    (run,) = root.glob("*_plain/phase_a")
+    (tmp_path / "secret").write_text("x")
+    for name in (".start.lock", "aggregate.json", "report.html", "logs/progress.log", "tables/x", "figures/old.svg"):  # fmt: skip
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("not raw")
+    for path in (run / "steps" / "engine_step.jsonl", run / "cells" / ".x.partial" / "cell.json", run / ".hidden"):  # fmt: skip
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("under way")
+    (run / "link").symlink_to(tmp_path / "secret")
+    bundle(root, tmp_path / "b.zip")
+    found = names(tmp_path / "b.zip")
+    inside = [n.removeprefix("results/demo/") for n in found if n.startswith("results/demo/")]
+    raw = {p.relative_to(campaign.root).as_posix() for p in packing.raw_files(campaign.root)}
+    made = {"aggregate.json", "aggregate.csv", *(n for n in inside if n.startswith("figures/"))}
+    assert set(inside) == raw | made and "figures/old.svg" not in inside
+    assert f"{DATE}_plain/phase_a/receipt.json" in raw
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        assert json.loads(archive.read("results/demo/aggregate.json"))["problems"] == []
+
+
+def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:
+    with pytest.raises(ArtifactError, match="lies in the campaign's folder"):
+        bundle(campaign.root, campaign.root / "preflight" / "b.zip")
+
+
+def test_a_link_outside_of_runs_is_refused(campaign: Campaign, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    shutil.copytree(campaign.root, root)
+    (root / "preflight" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(ArtifactError, match="is a link"):
+        bundle(root, tmp_path / "b.zip")
+    assert not (tmp_path / "b.zip").exists()
+
+
+def test_code_lock_readme_and_nothing_of_this_machine(folder: Path) -> None:
+    for name, path in code_files().items():
+        assert (folder / name).read_bytes() == path.read_bytes()
+    lock = Path(__file__).parents[3] / "requirements.lock"
+    assert (folder / "requirements.lock").read_bytes() == lock.read_bytes()
+    assert len((folder / "README.txt").read_text().splitlines()) == 10
+    for path in (folder / "README.txt", folder / "ro-crate-metadata.json", folder / MANIFEST):
+        assert str(Path.home()) + "/" not in path.read_text() and str(Path.cwd()) not in path.read_text()
+
+
+def test_without_a_checkout_the_installed_packages_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from connector_tax.read.bundle import code
+
+    monkeypatch.setattr(code, "PROJECT_ROOT", tmp_path)
+    name, text = code.requirements()
+    assert name == "installed-packages.txt"
+    assert any(line.startswith("numpy==") for line in text.splitlines())
+
+
+def test_the_description_is_a_ro_crate(folder: Path, campaign: Campaign) -> None:
+    crate = json.loads((folder / "ro-crate-metadata.json").read_text())
+    assert crate["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
+    entities = {entity["@id"]: entity for entity in crate["@graph"]}
+    assert len(entities) == len(crate["@graph"])
+    assert entities["ro-crate-metadata.json"]["about"] == {"@id": "./"}
+    root = entities["./"]
+    assert root["@type"] == "Dataset" and root["name"] and root["datePublished"] == DATE
+    assert root["license"] == {"@id": "https://spdx.org/licenses/CC-BY-4.0"}
+    listed = read_manifest((folder / MANIFEST).read_bytes())
+    assert listed is not None
+    files = {key: e for key, e in entities.items() if e["@type"] == "File"}
+    assert set(files) == set(listed) - {"ro-crate-metadata.json"} == {p["@id"] for p in root["hasPart"]}
+    for name, entity in files.items():
+        assert entity["sha256"] == listed[name]
+        assert entity["contentSize"] == str((folder / name).stat().st_size)
+        assert "/" in entity["encodingFormat"]
+    (action,) = [e for e in crate["@graph"] if e["@type"] == "CreateAction"]
+    applications = {key for key, e in entities.items() if e["@type"] == "SoftwareApplication"}
+    assert {i["@id"] for i in action["instrument"]} == applications and len(applications) == 2
+    assert {"vLLM", "connector-tax"} == {entities[a]["name"] for a in applications}
+    assert "results/demo/aggregate.json" in {r["@id"] for r in action["result"]}
+
+
+def test_no_license_is_invented(campaign: Campaign, tmp_path: Path) -> None:
+    bundle(campaign.root, tmp_path / "b.zip")
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
+    (root,) = [entity for entity in graph if entity["@id"] == "./"]
+    assert "license" not in root
+
+
+def test_a_flipped_bit_anywhere_in_the_archive_is_named(
+    bundled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some in the data, some in what stands around them."""
+    content = bundled.read_bytes()
+    draw = random.Random(5)
+    with zipfile.ZipFile(bundled) as archive:
+        begins = sorted((i.header_offset, i.filename) for i in archive.infolist())
+    directory = content.index(b"PK\1\2", begins[-1][0])
+    headers = [begin + draw.randrange(30) for begin, _ in draw.sample(begins, 15)]
+    anywhere = [draw.randrange(len(content)) for _ in range(FLIPS)]
+    around = [draw.randrange(directory, len(content)) for _ in range(25)]
+    for at in [*headers, *anywhere, *around, len(content) - 1, len(content) - 70, len(content) - 100]:
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << draw.randrange(8)
+        (tmp_path / "b.zip").write_bytes(flipped)
+        found = verify(tmp_path / "b.zip").findings
+        assert found, at
+        assert len({f.name for f in found}) == len(found), "a line per file"
+        if at < directory:
+            name = max((begin, name) for begin, name in begins if begin <= at)[1]
+            assert {f.name for f in found} <= {name, "b.zip"}, (at, name, found)
+            assert found[0].name == name or found[0].what.endswith("bits that no file uses")
+    assert command("verify").call([str(tmp_path / "b.zip")]) == 1
+    assert len(capsys.readouterr().out.splitlines()) >= 2
+
+
+def test_every_bit_of_the_last_record_and_every_byte_behind_it_count(bundled: Path, tmp_path: Path) -> None:
+    content = bundled.read_bytes()
+    end = content.rindex(b"PK\5\6")
+    behind = end + _END.size
+    assert len(content) - behind == len(_COMMENT) + 64
+    flips = [(at, bit) for at in range(end, behind) for bit in range(8)]
+    flips += [(at, at % 8) for at in range(behind, len(content))]
+    for at, bit in flips:
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << bit
+        (tmp_path / "b.zip").write_bytes(flipped)
+        with Archive(tmp_path / "b.zip") as archive:
+            assert not archive.sealed
+            if at < behind + len(_COMMENT):
+                assert [f.name for f in archive.findings] == ["b.zip"]
+    assert [f.name for f in verify(tmp_path / "b.zip").findings] == ["b.zip"]
+
+
+def test_a_flipped_bit_anywhere_in_the_folder_is_named(copy: Path) -> None:
+    draw = random.Random(6)
+    files = sorted(p for p in copy.rglob("*") if p.is_file() and p.stat().st_size)
+    chosen = [draw.choice(files) for _ in range(FLIPS)] + [copy / MANIFEST] * 10
+    for path in chosen:
+        content = path.read_bytes()
+        flipped = bytearray(content)
+        flipped[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        assert [f.name for f in verify(copy).findings] == [path.relative_to(copy).as_posix()]
+        path.write_bytes(content)
+    assert verify(copy).findings == []
+
+
+def test_changed_missing_added_and_linked_files_each_have_a_line(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "README.txt").write_text("other")
+    (copy / "requirements.lock").unlink()
+    (copy / "code" / "connector_tax" / "added.py").write_text("")
+    (copy / "results" / "demo" / "aggregate.csv").unlink()
+    (copy / "results" / "demo" / "aggregate.csv").symlink_to("/etc/passwd")
+    shutil.move(copy / "results" / "demo" / "figures", copy.parent / "figures")
+    (copy / "results" / "demo" / "figures").symlink_to(copy.parent / "figures")
+    assert command("verify").call([str(copy), "--reproduce"]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "README.txt: was changed",
+        "code/connector_tax/added.py: was added",
+        "requirements.lock: is missing",
+        "results/demo/aggregate.csv: is a link",
+        "results/demo/figures: is a link",
+    ]
+    assert last.endswith("5 findings; nothing was reproduced")
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/./b", ".x"])
+def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / MANIFEST).write_text(manifest_text({name: "0" * 64}))
+    assert ["has a name" in f.what for f in verify(tmp_path).findings] == [True]
+
+
+def test_a_thinned_campaign(campaign: Campaign, tmp_path: Path) -> None:
+    thin(campaign.root, tmp_path / "thin")
+    bundle(tmp_path / "thin", tmp_path / "b.zip")
+    verified = verify(tmp_path / "b.zip")
+    assert verified.findings == [] and any(name.endswith(".jsonl.gz") for name in verified.sha256)
+    assert reproduce(tmp_path / "b.zip", verified).findings == []
+
+
+def test_an_unfinished_campaign_only_where_it_is_asked_for(campaign: Campaign, tmp_path: Path) -> None:
+    root = tmp_path / "open"
+    shutil.copytree(campaign.root, root)
+    (root / f"{DATE}_plain" / "phase_b" / "receipt.json").unlink()
+    with pytest.raises(
+        ArtifactError, match="the first plain in phase b, so the campaign is not finished"
+    ) as e:
+        bundle(root, tmp_path / "b.zip")
+    assert "\n" not in str(e.value) and "--partial" in str(e.value)
+    assert not (tmp_path / "b.zip").exists()
+    bundle(root, tmp_path / "b.zip", partial=True)
+    assert reproduce(tmp_path / "b.zip", verify(tmp_path / "b.zip")).findings == []
+
+
+def test_a_campaign_before_its_reference_rates(tmp_path: Path) -> None:
+    early = Campaign(tmp_path / "early", campaign_config(**SMALL))
+    early.measure("plain", "a")
+    with pytest.raises(ArtifactError, match="is not finished"):
+        bundle(early.root, tmp_path / "b.zip")
+    bundle(early.root, tmp_path / "b.zip", partial=True)
+    assert reproduce(tmp_path / "b.zip", verify(tmp_path / "b.zip")).findings == []
+
+
+def test_code_of_another_version_is_said_and_how_to_use_the_bundles(
+    bundled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproducing, "installed_sha256", lambda: "f" * 64)
+    assert command("verify").call([str(bundled), "--reproduce"]) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if "code is another" in x]
+    assert "ffffffffffff" in line and "PYTHONPATH=code" in line
+
+
+def resealed(folder: Path, name: str, content: str) -> None:
+    """A change by somebody who also wrote the checksums anew."""
+    (folder / name).write_text(content)
+    listed = read_manifest((folder / MANIFEST).read_bytes())
+    assert listed is not None
+    (folder / MANIFEST).write_text(manifest_text({**listed, name: sha256_of(folder / name)}))
+
+
+def test_what_comes_out_otherwise_is_named_with_its_first_path(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "results/demo/aggregate.json"
+    aggregate = json.loads((copy / name).read_text())
+    aggregate["cells"][1]["ttft_ms"]["p90"] = 1.5
+    resealed(copy, name, json.dumps(aggregate, indent=2, ensure_ascii=False) + "\n")
+    figure = next((copy / "results/demo/figures").glob("*.svg"))
+    svg = figure.relative_to(copy).as_posix()
+    resealed(copy, svg, figure.read_text().replace("</svg>", "<!-- --></svg>"))
+    assert command("verify").call([str(copy), "--reproduce"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert any(x.startswith(f"{name}: differs, first at $.cells[1].ttft_ms.p90: 1.5, today ") for x in out)
+    assert f"{svg}: differs" in out
+
+
+def test_the_first_difference() -> None:
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}, "$") is None
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "$") == "at $.a[1].b: 2, today 3"
+    assert difference([1], [1, 2], "$") == "at $: 1 entries, today 2"
+    assert difference({"a": 1}, {}, "$") == "at $.a: not today"
+    assert difference({}, {"a": 1}, "$") == "at $.a: only today"
+    assert difference(1, 1.0, "$") == "at $: 1, today 1.0"
+
+
+def test_a_bundle_without_a_campaign_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    (tmp_path / MANIFEST).write_text(manifest_text({"x": sha256_of(tmp_path / "x")}))
+    with pytest.raises(ArtifactError, match="has 0 campaigns"):
+        command("verify").call([str(tmp_path), "--reproduce"])
+    with pytest.raises(ArtifactError, match="no such file or folder"):
+        command("verify").call([str(tmp_path / "nothing.zip")])
+
+
+def test_the_published_campaign_is_made_again(tmp_path: Path) -> None:
+    """What CI says of it: the archive of what is checked in is computed anew from raw results alone."""
+    root = tmp_path / "virtual-h200"
+    root.mkdir()
+    for path in packing.raw_files(PUBLISHED):
+        (root / path.relative_to(PUBLISHED)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, root / path.relative_to(PUBLISHED))
+    bundle(root, tmp_path / "b.zip")
+    verified = verify(tmp_path / "b.zip")
+    assert verified.findings == []
+    done = reproduce(tmp_path / "b.zip", verified)
+    assert done.findings == [] and done.other_code is None and done.compared > 20
+    assert any(name.startswith(CODE) for name in verified.sha256)
