@@ -29,6 +29,8 @@ def picture(history: History, series: Series) -> str:
         for change in series.changes:
             _change(axes, series, change)
         _levels(axes, series)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.14 * (high - low))  # for what is written at changes
         axes.axhline(0, color="#222222", linewidth=0.8, zorder=1)
         axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
         axes.yaxis.set_major_locator(MaxNLocator(5))
