@@ -22,9 +22,9 @@ def level(*parts: tuple[int, float], sd: float = 1.0, seed: int = 3) -> np.ndarr
     return np.concatenate([own.normal(mean, sd, n) for n, mean in parts])
 
 
-def by_hand(x: np.ndarray, cut: int) -> float:
+def by_hand(x: np.ndarray, cut: int, end: int) -> float:
     """Matteson and James 2014, equations 5 and 6, with exponent 1."""
-    a, b = x[:cut], x[cut:]
+    a, b = x[:cut], x[cut:end]
     m, n = len(a), len(b)
     across = np.mean([abs(p - q) for p in a for q in b])
     inside = [np.mean([abs(p - q) for i, p in enumerate(v) for q in v[i + 1 :]]) for v in (a, b)]
@@ -34,7 +34,14 @@ def by_hand(x: np.ndarray, cut: int) -> float:
 def test_the_divergence_is_that_of_the_definition() -> None:
     x = level((5, 0.0), (6, 2.0))
     found = _divergence(np.abs(x[:, None] - x[None, :])[None])[0]
-    assert found == pytest.approx([by_hand(x, cut) for cut in range(LEAST_POINTS, len(x) - LEAST_POINTS + 1)])
+    for i, cut in enumerate(range(LEAST_POINTS, len(x) - LEAST_POINTS + 1)):
+        for j, end in enumerate(range(2 * LEAST_POINTS, len(x) + 1)):
+            expected = by_hand(x, cut, end) if end - cut >= LEAST_POINTS else -np.inf
+            assert found[i, j] == pytest.approx(expected)
+
+
+def test_a_level_that_rises_and_falls_again_is_found() -> None:
+    assert change_points(level((12, 0.0), (12, 5.0), (12, 0.0)), rng()) == [12, 24]
 
 
 def test_changes_are_found_where_they_are() -> None:

@@ -25,7 +25,9 @@ MOST_LAST = 6
 # A split is kept if at most so many of the shuffles are as good; a last point lies outside at the same level, two-sided.
 LEVEL = 0.01
 SHUFFLES = 999
-AT_ONCE = 37
+# Shuffles are drawn together, as far as memory goes; few, since most series are done with after some ten.
+MOST_AT_ONCE = 37
+NUMBERS_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,34 +115,40 @@ def _significant_cut(values: Floats, rng: np.random.Generator, level: float, shu
     most = math.floor(level * (shuffles + 1) + 1e-9) - 1
     as_good = drawn = 0
     while drawn < shuffles:
-        count = min(AT_ONCE, shuffles - drawn)
+        count = min(max(1, NUMBERS_AT_ONCE // n**2), MOST_AT_ONCE, shuffles - drawn)
         orders = rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
         shuffled = distances[orders[:, :, None], orders[:, None, :]]
         # A sum in another order differs in its last digits.
-        as_good += int((_divergence(shuffled).max(axis=1) >= best * (1 - 1e-12)).sum())
+        as_good += int((_divergence(shuffled).max(axis=(1, 2)) >= best * (1 - 1e-12)).sum())
         drawn += count
         if as_good > most:
             return None
-    return LEAST_POINTS + int(divergence.argmax())
+    return LEAST_POINTS + int(divergence.max(axis=1).argmax())
 
 
 def _divergence(distances: Floats) -> Floats:
-    """Scaled energy distance of the two parts for each place to cut.
+    """Scaled energy distance of what lies before each place to cut and what lies behind it, up to each end.
+
+    Ends before the last one find a level that rises and falls again: what comes after it is like what came before.
 
     Args:
         distances: shape (orders, n, n).
 
     Returns:
-        shape (orders, n - 2 * LEAST_POINTS + 1); the first is of a cut at LEAST_POINTS.
+        shape (orders, cuts, ends); the first cut is at LEAST_POINTS, the first end at twice that. Minus infinity where less than LEAST_POINTS lie
+        between the two.
     """
     n = distances.shape[1]
-    cut = np.arange(LEAST_POINTS, n - LEAST_POINTS + 1)
-    left = np.tril(distances).sum(axis=2).cumsum(axis=1)[:, cut - 1]
-    across = distances.sum(axis=2).cumsum(axis=1)[:, cut - 1] - 2 * left
-    right = distances.sum(axis=(1, 2))[:, None] / 2 - left - across
-    m, k = cut, n - cut
+    cut = np.arange(LEAST_POINTS, n - LEAST_POINTS + 1)[:, None]
+    end = np.arange(2 * LEAST_POINTS, n + 1)[None, :]
+    sums = distances.cumsum(axis=1).cumsum(axis=2)
+    inside = np.einsum("oii->oi", sums) / 2
+    left = inside[:, cut - 1]
+    across = sums[:, cut - 1, end - 1] - 2 * left
+    right = inside[:, end - 1] - left - across
+    m, k = cut, np.maximum(end - cut, LEAST_POINTS)
     energy = 2 * across / (m * k) - 2 * left / (m * (m - 1)) - 2 * right / (k * (k - 1))
-    found: Floats = energy * m * k / n
+    found: Floats = np.where(end - cut >= LEAST_POINTS, energy * m * k / (m + k), -np.inf)
     return found
 
 

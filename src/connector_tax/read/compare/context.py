@@ -68,30 +68,38 @@ def differing(
 
 
 def has_to_be_alike(side: Side) -> dict[str, str]:
-    """What taxes depend on beside connector, versions and rate, in words: of campaigns that differ in one of these no series is made.
-
-    Cards count by their names, since another card of the same kind is no other device.
-    """
+    """What taxes depend on beside connector, versions and rate, in words: of campaigns that differ in one of these no series is made."""
     provenance = side.aggregate.provenance
     facts = _facts(side, ())
     shape = phase_a_shape(side.aggregate)
-    cards = Counter(_CARD.sub("", card).strip() for card in provenance.gpu)
-    embedded_engine = {"device": "the embedded engine"} if embedded(side) else {}
-    found = {
+    # Beside ``engine_args``; an aggregate that does not tell them is taken for one of a campaign without.
+    more = {
+        name: text
+        for name, text in _named(_settings(side), ()).items()
+        if name in ("setting engine.extra_args", "setting engine.model_file") and text not in ("-", "none")
+    }
+    return {
         "engine": facts["engine"],
-        "device": facts.get("virtual GPU")
-        or ", ".join(f"{n} x {card}" for card, n in sorted(cards.items()))
-        or "no GPU",
-        **embedded_engine,
+        "device": _device_of_series(side),
         "model": facts["model"],
         "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
         "arrivals": facts["setting cell.arrival"],
         "confidence of the intervals": f"{provenance.confidence:g}",
+        "host CPU": facts.get("host cpu", "-"),
+        "host cores": facts.get("host cores", "-"),
+        **{name: text for name, text in facts.items() if name.startswith("engine argument ")},
+        **more,
     }
-    found |= {
-        name: facts.get(f"host {key}", "-") for name, key in (("host CPU", "cpu"), ("host cores", "cores"))
-    }
-    return found | {k: v for k, v in facts.items() if k.startswith("engine argument ")}
+
+
+def _device_of_series(side: Side) -> str:
+    """Cards count by their names, since another card of the same kind is no other device."""
+    if embedded(side):
+        return "the embedded engine"
+    if (clock := side.aggregate.provenance.clock) is not None:
+        return f"virtual {virtual_name(clock)}"
+    cards = Counter(_CARD.sub("", card).strip() for card in side.aggregate.provenance.gpu)
+    return ", ".join(f"{n} x {card}" for card, n in sorted(cards.items())) or "no GPU"
 
 
 def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
