@@ -14,6 +14,8 @@ from whole_aggregate import example, over_blocks
 
 Aggregate = dict[str, Any]
 SD = 0.003
+# Of the example; fewer make smaller files and fewer pictures.
+KEPT = ("plain", "noop_connector", "nixl_both")
 
 
 def rows(value: Aggregate, config: str = "nixl_both", metric: str = "tpot_p90") -> list[Aggregate]:
@@ -44,6 +46,25 @@ def noise_floor(value: Aggregate, half: float, metric: str = "tpot_p90") -> None
     value["repeats"] = [over_blocks(0.0, -half, half, metric=metric)]
 
 
+def small_example() -> Aggregate:
+    """With the configurations that are kept, and what series are made of."""
+    value = example()
+    value["configs"] = {config: value["configs"][config] for config in KEPT}
+    for name in ("cells", "main_taxes"):
+        value[name] = [row for row in value[name] if row["config"] in KEPT]
+    empty = (
+        "taxes",
+        "attribution",
+        "decomposition",
+        "two_parts",
+        "amplification",
+        "hypotheses",
+        "power",
+        "outputs",
+    )
+    return {**value, **{name: [] for name in empty if name in value}}
+
+
 def nights(
     root: Path, taxes: Sequence[float], change: Callable[[int, Aggregate], None] | None = None
 ) -> Path:
@@ -52,7 +73,7 @@ def nights(
     Args:
         change: of the night's number and its aggregate.
     """
-    base = example()
+    base = small_example()
     for k, tax in enumerate(taxes):
         value = copy.deepcopy(base)
         value["campaign"] = f"night-{k:02d}"

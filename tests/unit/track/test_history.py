@@ -280,7 +280,7 @@ def test_the_document_is_as_its_schema_says_and_comes_out_the_same(tmp_path: Pat
         if k == 2:
             lose(value, "lost")
         if k == 13:
-            set_tax(value, 0.2, config="lmcache_only")
+            set_tax(value, 0.2, config="noop_connector")
 
     root = nights(tmp_path, noisy(14, s9=0.03), mixed)
     first = to_json(history([root]))
