@@ -46,7 +46,7 @@ def judged(
     changes: list[ChangePoint] = []
     for kind in KINDS:
         own = [p for p in points if p.point is not None and class_of(p) == kind]
-        values = np.log1p([p.point for p in own])
+        values = np.log1p([p.point for p in own if p.point is not None])
         name = (key.config, key.metric, key.reference, f"{key.rate_per_s:g}", kind)
         sides = [many.sides[p.campaign] for p in own]
         threshold = _threshold(sides, key, kind, values, confidence, name)
