@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH, LatencyMetric
+from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.documents.history import Campaign, Environment, KindClass, Point
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.records.connector import PLAIN_AGAIN
@@ -104,11 +104,14 @@ def _tax(side: Side, key: Key) -> Number:
         return Number(
             None, f"{key.reference} is a fallback there, so nobody knows how much of a tax is queueing"
         )
+    if not any(
+        (t.config, t.metric, t.rate_per_s) == (key.config, key.metric, key.rate_per_s)
+        for t in aggregate.chosen_taxes
+    ):
+        return Number(None, why_absent(aggregate, key.config))
     found = tax_at(aggregate, key.config, key.metric, key.rate_per_s)
     if found.value is not None and found.value.point <= -1:
         return Number(None, "it is no ratio of latencies", found.kind)
-    if found.value is None and found.kind == OF_ONE_LAUNCH and found.reason.startswith("no "):
-        return Number(None, why_absent(aggregate, key.config))
     return found
 
 
