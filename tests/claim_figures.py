@@ -52,16 +52,28 @@ class Figures(LeftOut):
         return said([f"{NAMES[metric]} {self.at_rate(reference)}:", *words], values)
 
     def taxes_caption(self, s: Statement) -> Cell:
-        taxes = {(m, r): self.main(m, r) for m in NAMES for r in REFERENCES}
+        every = {(m, r): self.main(m, r) for m in NAMES for r in REFERENCES}
+        known = list(dict.fromkeys(c for found in every.values() for c in found))
+        order = self.drawn_of(known)
+        taxes = {k: {c: t for c, t in found.items() if c in order} for k, found in every.items()}
         present = [r for r in REFERENCES if any(taxes[m, r] for m in NAMES)]
         if len(present) == 2 and self.rates["ref_safe"] == self.rates["ref_load"]:
             present = ["ref_safe"]
         shown = [t for r in present for m in NAMES for t in taxes[m, r].values()]
         words = [
             "/ percentile of plain - 1",
+            *self.not_drawn(known),
             self.launches_behind(shown),
             *self.left_out("a", {c for r in present for m in NAMES for c in taxes[m, r]}, shown),
         ]
+        floors = [
+            e for e in self.a["repeats"]
+            if e["reference"] == "ref_safe" and None not in (e["noise_floor"]["low"], e["noise_floor"]["high"])
+        ]  # fmt: skip
+        if floors and "ref_safe" in present:
+            words.append(
+                "The grey band is the interval of plain's second launches against its first, at ref_safe."
+            )
         if len(present) == 2:
             words.append("The gap between the two bars of a connector is a difference of two estimates")
         for r in present:
@@ -76,6 +88,12 @@ class Figures(LeftOut):
         return said([*words, *told], [*self.confidence, *counts])
 
     def grid(self) -> dict[tuple[str, int, int], Entry]:
+        """What is drawn of it."""
+        every = self.every_grid()
+        drawn = self.drawn_of(dict.fromkeys(c for c, *_ in every))
+        return {k: tax for k, tax in every.items() if k[0] in drawn}
+
+    def every_grid(self) -> dict[tuple[str, int, int], Entry]:
         """The tax that stands at each shape, or the cell's own; at Phase A's the main one, whatever became of Phase B's cell."""
         keys = ("config", "metric", "rate_per_s", "input_tokens", "output_tokens")
         chosen = {tuple(t[k] for k in keys): t for t in self.a["main_taxes"]}
@@ -150,11 +168,7 @@ class Figures(LeftOut):
         words = [
             self.at_rate("ref_safe", ""),
             *self.carried(),
-            *(
-                f"The title does not count {c}, which is no connector."
-                for c in dict.fromkeys(c for c, *_ in grid)
-                if c.startswith(PLAINS)
-            ),
+            *self.not_drawn(dict.fromkeys(c for c, *_ in self.every_grid())),
             *self.left_out("b", {c for c, *_ in grid}, list(grid.values())),
         ]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []

@@ -164,6 +164,11 @@ class Lines(Sentences):
             for c, w in self.no_tax_of(s).items()
             if c in lines
         ]
+        words += [
+            f"The title does not count {c}, plain vLLM with a connector's settings."
+            for c in lines
+            if c.startswith("plain_matched_")
+        ]
         words += self.carried()
         return said([*words, "of one launch each"], [*self.confidence, *sizes(counts)])
 
@@ -306,7 +311,11 @@ class Lines(Sentences):
         words = [
             self.at_rate("ref_safe", ""),
             "one launch each",
-            *(f"The title does not count {t['config']}: {t['reason']}." for t in untaxed),
+            *(
+                f"{t['config']} has no number in the title: {t['reason']}."
+                for t in untaxed
+                if "plain" in self.medians()
+            ),
             *self.left_out("a"),
         ]
         without = [c for c in self.configs if self.a["configs"][c].get("status") in ("measured", "partial") and c not in steps]  # fmt: skip
@@ -327,10 +336,16 @@ class Lines(Sentences):
         return said(words, values)
 
     def splits(self) -> dict[str, Entry]:
+        """What is drawn of them."""
+        every = self.every_split()
+        return {c: every[c] for c in self.drawn_of(every)}
+
+    def every_split(self) -> dict[str, Entry]:
+        order = {c: k for k, c in enumerate(self.configs)}
         parts = {"scheduler_hooks", "worker_hooks", "schedule", "update", "round_trip"}
         return {
             e["config"]: e
-            for e in self.a["attribution"]
+            for e in sorted(self.a["attribution"], key=lambda e: order.get(e["config"], 99))
             if e["difference_us"]["point"] is not None
             and {p["part"] for p in e["parts"] if p["point"] is not None} == parts
         }
@@ -360,6 +375,11 @@ class Lines(Sentences):
         if behind := self.behind([t for t in self.step_taxes() if t["config"] in self.splits()]):
             words.append(f"{behind} did not keep up at this rate, so more requests share a step.")
         return said(
-            [*words, "of one launch", *self.left_out("a", self.splits())],
+            [
+                *words,
+                "of one launch",
+                *self.not_drawn(self.every_split()),
+                *self.left_out("a", self.splits()),
+            ],
             sizes(counts) + self.confidence,
         )

@@ -4,7 +4,6 @@ A row names its own entry of the aggregate: a configuration, a latency, a rate, 
 from that entry alone, so the number of another row, which may read alike, is not accepted. ``report`` is not asked.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -231,13 +230,11 @@ class TaxRows:
             why = "too few of these blocks have its cell, so its tax is of one launch"
             if own and own[-1]["point"] is None:
                 why = str(own[-1].get("reason"))
-                few = sum(
-                    c["config"] == config
-                    and usable(c)
-                    and of_shape(c) == of_shape(own[-1])
-                    and re.fullmatch(r"a|b|r\d+", c["phase"]) is not None
-                    for c in self.a["cells"]
-                )
+                phases = {
+                    c["phase"] for c in self.a["cells"]
+                    if c["config"] == config and usable(c) and of_shape(c) == of_shape(own[-1]) and not c["cell_id"].endswith("_unrecorded")
+                }  # fmt: skip
+                few = len(phases & {b for t in e["taxes"] for b in t["by_block"]})
                 if 0 < few < 3:
                     why = f"{few} of these blocks {'has' if few == 1 else 'have'} its cell, and 3 are needed; {why}"
             cells = {
@@ -282,7 +279,11 @@ class TaxRows:
             lost = ("not available", str((e or {}).get("reason") or "")) if e else ()
             kind = ((e or {}).get("kind") or "of one launch",)
             if e and e["point"] is not None:
-                kind = (*kind, *self.two_launches(e))
+                kind = (
+                    tuple(self.two_launches(e))
+                    if "over" in kind[0] and self.two_launches(e)
+                    else (*kind, *self.two_launches(e))
+                )
             cells.append(Cell(kind, estimate(e, "pp")) if e and e["point"] is not None else Cell(lost))
         yield cells
 
@@ -292,6 +293,10 @@ class TaxRows:
             self.standing(config=e["config"], metric=e["metric"], reference=r) or {}
             for r in ("ref_load", "ref_safe")
         ]
+        blocks = [t.get("blocks") for t in both]
+        if None not in blocks and blocks[0] != blocks[1]:
+            fewer, more = ("ref_load", "ref_safe") if blocks[0] < blocks[1] else ("ref_safe", "ref_load")
+            return [f"{e['kind']} at {fewer} and {max(blocks)} at {more}"]
         load, safe = (t["phase"] if t.get("blocks") is None and t.get("phase") else "" for t in both)
         return (
             [f"each, {self.own_of(load)} less {self.own_of(safe)}"] if load and safe and load != safe else []

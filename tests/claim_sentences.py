@@ -289,7 +289,14 @@ class Sentences(Head):
             words += ["all of it"] * (
                 (sum(cpus) >= wall) + (own is not None and own >= dearest["us_per_step"])
             )
-            words += ["Hooks called between steps take", "more per step."] if between else []
+            words += (
+                [
+                    "Hooks called between steps take",
+                    "more per step, which the column of hooks in the table at ref_safe counts in.",
+                ]
+                if between
+                else []
+            )
             values += the(between, "us") if between else []
         plain = self.spinning("plain")
         for (process, thread), share in self.spinning(e["config"]).items():

@@ -1,6 +1,6 @@
 """What many sentences of a page are about: names and rates as they are written, main taxes, who has a tax and who has none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from claim_cells import PHASES, Cell, Entry, is_open, sign
@@ -59,6 +59,15 @@ class Told:
         """Connectors of the campaign that have no tax there, in its order."""
         found = self.main(metric, reference)
         return [c for c in self.configs if c not in found and not c.startswith(PLAINS)]
+
+    @staticmethod
+    def drawn_of(configs: Collection[str]) -> list[str]:
+        """Connectors, or all where there is none."""
+        return [c for c in configs if not c.startswith(PLAINS)] or list(configs)
+
+    def not_drawn(self, configs: Collection[str]) -> list[str]:
+        left = [c for c in configs if c not in self.drawn_of(configs)]
+        return [f"Not drawn: {listing(left)}, plain vLLM with a connector's settings."] if left else []
 
     def named(
         self, own: Sequence[str], found: Mapping[str, Entry], unit: str, first: str = "largest"

@@ -370,6 +370,9 @@ MUTATIONS: dict[str, Mutation] = {
     "no step timing": Mutation(options={"step_timing": False}),
     "hooks between steps": Mutation({"repeats": 2}, options={"step_lines": between_steps}),
     "two blocks of a connector lost": Mutation({"repeats": 2}, then=lost("mooncake_both", "a", "b")),
+    "blocks of a connector that plain lost": Mutation(
+        {"repeats": 3}, then=both(lost("mooncake_both", "a", "b", "r3"), lost("plain", "r1"))
+    ),
     "hooks unheard": Mutation(
         behaviours={"nixl_both": PLAIN.taxed(0.2, hooks_us=(301.0, 20.0, 10.0))}, options={"step_lines": unheard}
     ),

@@ -46,3 +46,32 @@ def test_what_cannot_be_said_ends_nothing_and_is_one_message(
     assert (tmp_path / "file").read_text() == "went on"
     assert ("error: standard output cannot be written" in ended.stderr) == (expected == 2)
     assert "Traceback" not in ended.stderr and ended.stderr.count("\n") <= 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_words_that_an_output_has_no_letters_for_are_escaped(encoding: str) -> None:
+    """A server's error may be in any script; a traceback would lose the rates that are still to come."""
+    script = (
+        "from connector_tax.base.door import run_door\nrun_door(lambda: print('\u043d\u0435\u0442 ok'))\n"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout == b"\\u043d\\u0435\\u0442 ok\n"
+
+
+CHILD = """
+import subprocess, sys
+from connector_tax.base.door import run_door
+CODE = "import os; os.fstat(0), os.fstat(1), os.fstat(2)"
+def main():
+    sys.exit(subprocess.run([sys.executable, "-c", CODE], stdin=subprocess.PIPE).returncode)
+run_door(main)
+"""
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_child_of_a_process_without_standard_files_has_some(closed: str) -> None:
+    """A socket of libuv in their place would end it."""
+    command = f'"$0" -c "$1" {closed}'
+    assert subprocess.run(["bash", "-c", command, sys.executable, CHILD]).returncode == 0

@@ -49,10 +49,11 @@ class _Words:
         self.unsaid: OSError | None = None
 
     def write(self, text: str) -> int:
-        # A path or variable may hold what is no text.
+        # A path or variable may hold what is no text, and a server's words what the stream's encoding does not have.
         text = published_text(text).encode(errors="backslashreplace").decode()
+        encoding = self._stream.encoding or "utf-8"
         with self._giving_up():
-            self._stream.write(text)
+            self._stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
         if self._log is not None:
             try:
                 self._log.write(text.encode())
@@ -97,6 +98,16 @@ def _there(stream: TextIO | None) -> TextIO:
     return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
 
 
+def _open_standard_files() -> None:
+    """Whoever is started from here inherits 0, 1 and 2. One that is closed would become a socket there, which libuv does not survive."""
+    for fd in range(3):
+        try:
+            os.set_inheritable(fd, True)
+        except OSError:
+            # It is the lowest that is free.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
     """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
 
@@ -105,6 +116,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     Args:
         interrupted: what is said on Ctrl-C of what is kept.
     """
+    _open_standard_files()
     # To the end of the process: a traceback is printed after everything else.
     out, err = _Words(_there(sys.stdout)), _Words(_there(sys.stderr))
     sys.stdout, sys.stderr = out, err

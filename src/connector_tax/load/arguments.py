@@ -49,11 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--header", action="append", default=[], metavar="NAME:VALUE", help="further header; may be repeated"
     )
     server.add_argument("--ca-file", help="certificates to verify the server's with")
+    server.add_argument("--client-cert", help="certificate to show to the server (PEM)")
+    server.add_argument("--client-key", help="its key (PEM, without a password), if in a file of its own")
     server.add_argument("--insecure", action="store_true", help="take any certificate")
 
     load = parser.add_argument_group("load").add_mutually_exclusive_group(required=True)
     load.add_argument("--rates", help="open loop: requests per second, comma-separated: 0.5,1,2")
-    load.add_argument("--rate", help="open loop: one rate, for several shapes")
+    load.add_argument("--rate", help="open loop: one rate")
     load.add_argument(
         "--concurrency", type=_number(int, 1, MOST_IN_FLIGHT), help="closed loop: so many requests in flight"
     )

@@ -54,6 +54,8 @@ def load_of(args: argparse.Namespace) -> Load:
             headers=tuple(args.header),
             ca_file=args.ca_file,
             insecure=args.insecure,
+            client_cert=args.client_cert,
+            client_key=args.client_key,
         ),
         out=args.out,
         rates_per_s=parse_rates(_first(args.rates, args.rate)) if _has_rate(args) else (),
@@ -163,6 +165,7 @@ def _check_combinations(args: argparse.Namespace) -> None:
     drawn = args.input_length is not None
     with_file = args.sessions is not None or args.prompts is not None or args.trace is not None
     for wrong, message in (
+        (args.rate is not None and "," in args.rate, "--rate: takes one rate; give several as --rates."),
         (
             (args.gamma_shape is not None) != (args.arrival == "gamma"),
             "--gamma-shape: goes with --arrival gamma, and that with it.",
@@ -209,6 +212,11 @@ def _check_combinations(args: argparse.Namespace) -> None:
             args.ca_file is not None and not args.base_url.lower().startswith("https:"),
             "--ca-file: goes with https.",
         ),
+        (
+            args.client_cert is not None and not args.base_url.lower().startswith("https:"),
+            "--client-cert: goes with https.",
+        ),
+        (args.client_key is not None and args.client_cert is None, "--client-key: goes with --client-cert."),
         (args.insecure and not args.base_url.lower().startswith("https:"), "--insecure: goes with https."),
         (args.speed != 1.0 and args.trace is None, "--speed: goes with --trace."),
         (

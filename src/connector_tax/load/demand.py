@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import UNSET, UnsetType
+
 from connector_tax.base.documents.load import Cut, Demand
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
@@ -28,7 +30,19 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
         done=sum(r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns for r in requests),
         in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
         over_s=window.window_s,
+        fills_s=UNSET if ramp else _fills_s(requests, outcome.window),
     )
+
+
+def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | UnsetType:
+    """The longest answer to a request of the cell's first tenth, in which no queue had much time to grow; unset where that was over by
+    the window's middle.
+    """
+    done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
+    early_ns = window.t0_ns + (window.t_stop_ns - window.t0_ns) // 10
+    longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < early_ns), default=0)
+    full_ns = window.t0_ns + longest_ns
+    return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET
 
 
 def _when_full(requests: list[RequestRecord], window: CellWindow) -> CellWindow:

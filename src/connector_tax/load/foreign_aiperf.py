@@ -95,7 +95,10 @@ _NOTES = (
 
 def read_aiperf(path: Path, documents: Sequence[Document]) -> tuple[ForeignResult, ...]:
     """``profile_export_aiperf.json``, and with it the single requests of the file beside it, if it has as many."""
-    found = documents[0].read_as(_Aiperf)
+    return tuple(_aiperf(path, document.read_as(_Aiperf)) for document in documents)
+
+
+def _aiperf(path: Path, found: _Aiperf) -> ForeignResult:
     completed = _whole(path, "request_count", found.request_count) or 0
     failed = _whole(path, "error_request_count", found.error_request_count)
     both = _whole(path, "completed_request_count", found.completed_request_count)
@@ -129,22 +132,18 @@ def read_aiperf(path: Path, documents: Sequence[Document]) -> tuple[ForeignResul
         if records.completed == completed:
             requests = records.requests
             notes.append(f"Values of single requests are from {RECORDS} beside it.")
-    return (
-        ForeignResult(
-            tool="aiperf",
-            version=found.aiperf_version,
-            load=_load_text(found.input_config.phases),
-            completed=completed,
-            failed=failed,
-            duration_s=duration_s,
-            requests_per_s=requests_per_s,
-            output_tokens_per_s=tokens_per_s,
-            latencies_ms={
-                ours: _in_ms(path, theirs, getattr(found, theirs)) for ours, theirs in _NAMES.items()
-            },
-            requests=requests,
-            notes=tuple(notes),
-        ),
+    return ForeignResult(
+        tool="aiperf",
+        version=found.aiperf_version,
+        load=_load_text(found.input_config.phases),
+        completed=completed,
+        failed=failed,
+        duration_s=duration_s,
+        requests_per_s=requests_per_s,
+        output_tokens_per_s=tokens_per_s,
+        latencies_ms={ours: _in_ms(path, theirs, getattr(found, theirs)) for ours, theirs in _NAMES.items()},
+        requests=requests,
+        notes=tuple(notes),
     )
 
 

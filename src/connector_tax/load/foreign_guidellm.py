@@ -86,10 +86,13 @@ class _Guidellm(msgspec.Struct, frozen=True):
 
 def read_guidellm(path: Path, documents: Sequence[Document]) -> tuple[ForeignResult, ...]:
     """One of each load."""
-    found = documents[0].read_as(_Guidellm)
-    if not found.benchmarks:
-        raise ConfigError(f"{documents[0].place}: a result of guidellm without a benchmark in it.")
-    return tuple(_benchmark(found.metadata.guidellm_version, benchmark) for benchmark in found.benchmarks)
+    results: list[ForeignResult] = []
+    for document in documents:
+        found = document.read_as(_Guidellm)
+        if not found.benchmarks:
+            raise ConfigError(f"{document.place}: a result of guidellm without a benchmark in it.")
+        results += (_benchmark(found.metadata.guidellm_version, benchmark) for benchmark in found.benchmarks)
+    return tuple(results)
 
 
 def _benchmark(version: str | None, found: _Benchmark) -> ForeignResult:

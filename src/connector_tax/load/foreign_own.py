@@ -1,12 +1,12 @@
 """``summary.json`` of ``connector-tax load`` itself, in the form in which other tools' results are compared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from connector_tax.base.documents.load import LoadCell, Summary
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign_result import PERCENTILES, Document, ForeignResult
-from connector_tax.load.table import open_reasons
+from connector_tax.load.table import open_reasons, unavailable_lines
 
 NOTE = (
     "connector-tax counts TTFT and E2E from when a request was due, and a failed request as infinitely slow."
@@ -39,8 +39,20 @@ def _result(path: Path, summary: Summary, cell: LoadCell) -> ForeignResult:
         },
         requests=None,
         levels=cell.latencies,
-        notes=(NOTE, *(f"{cell.cell_id}, no interval or an open one: {why}" for why in open_reasons(cell))),
+        notes=(
+            NOTE,
+            *(f"{cell.cell_id}, no interval or an open one: {why}" for why in open_reasons(cell)),
+            *_reservations(path, cell),
+        ),
     )
+
+
+def _reservations(path: Path, cell: LoadCell) -> Iterator[str]:
+    """What the run itself said of the cell; with the file, since several may have a cell of that name."""
+    for why in (*cell.not_believed, *cell.remarks, *unavailable_lines(cell)):
+        yield f"{path}, {cell.cell_id}: {why}"
+    if cell.flags:
+        yield f"{path}, {cell.cell_id}: flagged {', '.join(cell.flags)}"
 
 
 def _window(path: Path, cell: LoadCell) -> int:

@@ -34,7 +34,7 @@ from connector_tax.load.plan import (
     workers_for,
 )
 from connector_tax.load.server import measure_words, reach
-from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed
+from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text, columns, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.descriptors import check_limit
@@ -215,6 +215,8 @@ def _search(running: _Run, content: Content, form: RequestForm, workers: int) ->
             return "; ".join(cell.not_believed)
         if unknown := never_observed(cell, load.slo):
             return f"no answer has a {unknown}, which a limit is of"
+        if why := too_short(cell, load.slo):
+            return why
         judged.append(judge_cell(cell, rate_per_s, load.slo))
         return judged[-1]
 
@@ -232,7 +234,9 @@ def _search(running: _Run, content: Content, form: RequestForm, workers: int) ->
 
 def found_text(found: Found) -> str:
     """What a search came to, in two or three lines."""
-    if found.highest_per_s is None:
+    if not found.judged:
+        answer = "no rate was measured that counts"
+    elif found.highest_per_s is None:
         answer = "no rate that was measured holds the limits"
     else:
         if found.fails_per_s is not None:
@@ -246,7 +250,7 @@ def found_text(found: Found) -> str:
     unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped]
     if unsure:
         lines.append(
-            f"not for sure, since chance alone could turn it round: at {', '.join(unsure)} {found.unit}"
+            f"not for sure, since chance or the client's own delay could turn it round: at {', '.join(unsure)} {found.unit}"
         )
     if capped := [f"{j.rate_per_s:g}" for j in found.judged if j.capped]:
         lines.append(

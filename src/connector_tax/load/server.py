@@ -1,16 +1,17 @@
 """What a server is asked before it is loaded: whether it is there, what it serves, how many tokens it makes of words."""
 
 import os
-import ssl
 from dataclasses import dataclass
 
 import httpx
+import msgspec
 
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.opening import printable
 from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target, target_of
 from connector_tax.base.redaction import excerpt
+from connector_tax.base.tls import tls_context
 from connector_tax.load.arguments import DEFAULT_KEY
 from connector_tax.run.workload.prompts import words
 
@@ -32,6 +33,8 @@ class Access:
     headers: tuple[str, ...] = ()
     ca_file: str | None = None
     insecure: bool = False
+    client_cert: str | None = None
+    client_key: str | None = None
 
 
 def reach(access: Access) -> Target:
@@ -51,19 +54,17 @@ def reach(access: Access) -> Target:
         headers=headers,
         ca_file=access.ca_file,
         verify=not access.insecure,
+        client_cert=access.client_cert,
+        client_key=access.client_key,
     )
-    served = _models(target, access.base_url)
-    if access.model is None:
-        if len(served) != 1:
-            raise ConfigError(
-                f"--model is missing: {access.base_url} serves {printable(', '.join(served)) or 'nothing'}."
-            )
-        return _with_model(target, served[0])
-    if access.model not in served:
-        raise ConfigError(
-            f"--model {access.model}: {access.base_url} serves {', '.join(served) or 'nothing'}."
-        )
-    return target
+    # A gateway may list a model once for each engine behind it.
+    served = list(dict.fromkeys(_models(target, access.base_url)))
+    if access.model is not None and access.model in served:
+        return target
+    if access.model is None and len(served) == 1:
+        return msgspec.structs.replace(target, model=served[0])
+    said = "--model is missing" if access.model is None else f"--model {access.model}"
+    raise ConfigError(f"{said}: {access.base_url} serves {printable(', '.join(served)) or 'nothing'}.")
 
 
 def _make_known(headers: tuple[tuple[str, str], ...]) -> None:
@@ -110,14 +111,15 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
         with client_of(target) as client:
             url = f"{target.base_url}{ENDPOINTS[form.api]}"
             answer = direct.whole(client, "POST", url, within_s=ASK_WITHIN_S, json=body)
-            answer.raise_for_status()
+            if answer.status_code != 200:
+                raise ValueError(f"HTTP {answer.status_code}: {excerpt(answer.content, 200)}")
             found = answer.json()["usage"]["prompt_tokens"]
             if type(found) is not int or found < 1:
                 raise ValueError(f"prompt_tokens is {found!r}")
             return found
     except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage ({excerpt(str(error), 200)}). Prompts of a "
+            f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage ({printable(excerpt(str(error), 300))}). Prompts of a "
             "wanted length cannot be made; give --prompts, or mend the server."
         ) from error
 
@@ -131,7 +133,7 @@ def _models(target: Target, said: str) -> list[str]:
                 f"--base-url {said}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "
                 "variable that holds it by --api-key-env."
             )
-        if answer.is_redirect:
+        if answer.has_redirect_location:
             raise ConfigError(
                 f"--base-url {said}: it refers to {printable(answer.headers.get('Location', ''), 200)!r} (HTTP {answer.status_code}), and "
                 "requests follow nobody. Give the address that answers itself."
@@ -142,14 +144,12 @@ def _models(target: Target, said: str) -> list[str]:
             raise ValueError(f"not a list of models: {excerpt(answer.content, 80)!r}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            # No authority helps where the name is another one.
-            helps = (
-                "Use a name that it was made for in --base-url"
-                if "mismatch" in str(error)
-                else "Name the one that it is signed by as --ca-file"
-            )
             raise ConfigError(
-                f"--base-url {said}: its certificate is not trusted ({error}). {helps}, or take any with --insecure."
+                f"--base-url {said}: its certificate is not trusted ({error}). {_helps(str(error))}, or take any with --insecure."
+            ) from error
+        if "certificate required" in str(error):
+            raise ConfigError(
+                f"--base-url {said}: it asks for a certificate of the client ({error}). Name yours as --client-cert."
             ) from error
         raise ConfigError(
             f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "
@@ -158,30 +158,22 @@ def _models(target: Target, said: str) -> list[str]:
     return served
 
 
+def _helps(error: str) -> str:
+    """No authority helps where the name is another one, or the time is over."""
+    if "mismatch" in error:
+        return "Use a name that it was made for in --base-url"
+    if "expired" in error or "not yet valid" in error:
+        return "Look at this host's clock, or give the server a new one"
+    return "Name the one that it is signed by as --ca-file"
+
+
 def client_of(target: Target) -> direct.Client:
     """Asks as requests do: with the headers of ``target``, and of a server with the certificate that it wants.
 
     Raises:
-        ConfigError: the file of certificates holds none.
+        ConfigError: a file of certificates holds none.
     """
-    verify: ssl.SSLContext | None = None
-    if target.tls:
-        try:
-            verify = ssl.create_default_context(cafile=target.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"--ca-file {target.ca_file}: no certificates can be read from it ({error})."
-            ) from error
-        if not target.verify:
-            verify.check_hostname = False
-            verify.verify_mode = ssl.CERT_NONE
-    return direct.Client(timeout_s=ASK_WITHIN_S, headers=dict(target.headers), verify=verify)
-
-
-def _with_model(target: Target, model: str) -> Target:
-    return target_of(
-        target.base_url, model, headers=target.headers, ca_file=target.ca_file, verify=target.verify
-    )
+    return direct.Client(timeout_s=ASK_WITHIN_S, headers=dict(target.headers), verify=tls_context(target))
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -81,6 +81,19 @@ def never_observed(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     return next((name.upper() for name in names), None)
 
 
+def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
+    """Why a cell does not tell whether the server keeps up, and nothing else decides; None where it tells."""
+    demand = cell.demand
+    if demand is None or not demand.fills_s or "overloaded" in cell.flags or "dropped" in cell.requests:
+        return None
+    if not _falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
+        return None
+    return (
+        f"answers took up to {demand.fills_s:.3g} s, so that the number in flight still grew in the middle of its window, however well "
+        f"the server keeps up; give --warmup {math.ceil(demand.fills_s)} or more"
+    )
+
+
 def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...]) -> Judged:
     """Whether a cell holds every limit, and was served: in an overloaded one latencies say how long it was."""
     assert cell.demand is not None, "a search measures open loops"
@@ -93,13 +106,19 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     holds, fails_for_sure = served, overloaded or for_sure
     # What fails by chance alone is open as well.
     open_ = not served and not fails_for_sure
+    stalled_ms = (cell.health.loop_stall_max_us or 0.0) / 1e3 if "client_stalled" in cell.flags else 0.0
+    stalls = False
     for limit in limits:
-        level = cell.latencies[f"{limit.metric}_ms"][percentile_name(limit.q)]
-        kept = level.point is not None and level.point <= limit.limit_ms
+        level = _level(cell, limit)
+        kept = _kept(cell, limit)
         holds = holds and kept
         reaches = _reaches(level, limit.limit_ms)
-        fails_for_sure = fails_for_sure or not (kept or reaches)
-        open_ = open_ or reaches
+        by_stall = (
+            not (kept or reaches) and level.point is not None and _low(level) - stalled_ms <= limit.limit_ms
+        )
+        stalls = stalls or by_stall
+        fails_for_sure = fails_for_sure or not (kept or reaches or by_stall)
+        open_ = open_ or reaches or by_stall
         if not kept or reaches:
             found = level.reason or "unavailable" if level.point is None else f"{level.point:.4g} ms"
             ends = (
@@ -114,7 +133,23 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     if not holds and "client_limited" in cell.flags:
         # What it was late by is in the latencies that did not keep their limits.
         return Judged(rate_per_s, holds, False, (*why, "the client was late"))
+    if stalls:
+        why.append(f"the client was away for {stalled_ms:,.0f} ms at once")
     return Judged(rate_per_s, holds, fails_for_sure or not open_, tuple(why))
+
+
+def _level(cell: LoadCell, limit: CellLimit) -> Level:
+    return cell.latencies[f"{limit.metric}_ms"][percentile_name(limit.q)]
+
+
+def _low(level: Level) -> float:
+    assert level.point is not None
+    return level.point if level.low is None else level.low
+
+
+def _kept(cell: LoadCell, limit: CellLimit) -> bool:
+    point = _level(cell, limit).point
+    return point is not None and point <= limit.limit_ms
 
 
 def _falls_short(demand: Demand) -> tuple[bool, bool]:

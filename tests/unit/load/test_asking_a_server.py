@@ -3,24 +3,29 @@
 import gzip
 import http.server
 import ssl
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import self_signed
+from made_outcomes import spec_of
+from truth_server import Reply, truth_server
 
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.target import target_of
+from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.load.cache_hits import CacheCounters
-from connector_tax.load.server import Access, reach
+from connector_tax.load.server import Access, _helps, measure_words, reach
+from connector_tax.run.loadgen.cell import measure_cell
 
 Handler = http.server.BaseHTTPRequestHandler
 MODELS = b'{"data": [{"id": "m"}]}'
@@ -66,6 +71,71 @@ def test_hits_of_a_prefix_cache_are_told_over_tls_and_to_whom_has_the_key(tmp_pa
         for how in ({"ca_file": str(cert)}, {"verify": False}):
             target = target_of(url, "m", headers=bearer, **how)  # type: ignore[arg-type]
             assert CacheCounters(target).now() == {"prefix_cache_hits": 8.0}
+
+
+def test_a_server_that_asks_for_a_certificate_is_shown_one_by_questions_and_requests(tmp_path: Path) -> None:
+    """The client's key may stand in its certificate's file."""
+    cert, key = self_signed.certificate(tmp_path, "IP:127.0.0.1")
+    both = tmp_path / "both.pem"
+    both.write_text(cert.read_text() + key.read_text())
+    context = self_signed.serving(cert, key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cert)
+    with (
+        answering(lambda handler: whole(handler, MODELS), context) as url,
+        pytest.raises(
+            ConfigError, match=r"asks for a certificate of the client .* Name yours as --client-cert"
+        ),
+    ):
+        reach(Access(url, None, ca_file=str(cert)))
+    with truth_server(tls=context) as url:
+        for files in ((str(cert), str(key)), (str(both), None)):
+            target = reach(Access(url, None, ca_file=str(cert), client_cert=files[0], client_key=files[1]))
+            outcome = measure_cell(spec_of(num_requests=3, duration_s=0.0, rate_per_s=50.0), target)
+            assert [r.status for r in outcome.requests] == ["ok"] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("none.pem", None), ("cert.pem", None), ("cert.pem", "locked.pem")]
+)
+def test_a_client_certificate_without_its_key_is_said(name: str, key: str | None, tmp_path: Path) -> None:
+    """Without a question for a password on the terminal."""
+    _, bare = self_signed.certificate(tmp_path)
+    lock = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", str(bare)]
+    subprocess.run([*lock, "-out", str(tmp_path / "locked.pem")], check=True, capture_output=True)
+    shown = {"client_cert": str(tmp_path / name), "client_key": key and str(tmp_path / key)}
+    with pytest.raises(ConfigError, match=f"--client-cert .*{name}: no certificate with its key"):
+        reach(Access("https://127.0.0.1:9", None, **shown))  # type: ignore[arg-type]
+
+
+def test_no_authority_helps_where_a_certificate_has_expired() -> None:
+    assert "clock" in _helps("certificate verify failed: certificate has expired (_ssl.c:1006)")
+    assert "--ca-file" in _helps("certificate verify failed: self-signed certificate (_ssl.c:1006)")
+
+
+@pytest.mark.parametrize("model", ["x", None])
+def test_names_of_models_move_no_cursor(model: str | None) -> None:
+    models = b'{"data": [{"id": "m\\n\\u001b[31m"}, {"id": "other"}]}'
+    with answering(lambda handler: whole(handler, models)) as url:
+        with pytest.raises(ConfigError, match="serves m") as caught:
+            reach(Access(url, model))
+        assert str(caught.value).isprintable()
+
+
+def test_a_model_that_is_listed_twice_is_one() -> None:
+    with answering(lambda handler: whole(handler, b'{"data": [{"id": "m"}, {"id": "m"}]}')) as url:
+        assert reach(Access(url, None)).model == "m"
+
+
+def test_a_server_that_fails_the_question_for_words_is_quoted_in_one_line() -> None:
+    async def fail(reply: Reply, request: dict[str, Any], number: int) -> None:
+        reply.head("500 Oops", "text/plain")
+        reply.body(b"no memory\n\x1b[31mleft")
+        reply.end()
+
+    with truth_server(fail) as url, pytest.raises(ConfigError) as caught:
+        measure_words(target_of(url, "m"), RequestForm(api="chat"), 1)
+    assert "(HTTP 500: no memory" in str(caught.value) and str(caught.value).isprintable()
 
 
 def test_a_certificate_for_another_name_is_not_answered_with_an_authority(tmp_path: Path) -> None:

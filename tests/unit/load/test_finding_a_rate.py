@@ -10,13 +10,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 
+from connector_tax.base.documents.health import Health
 from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.page import page
 from connector_tax.load.plan import Sweep
 from connector_tax.load.run import found_text
 from connector_tax.load.slo import CellLimit, parse_goodput, parse_slo
-from connector_tax.load.sweep import find_rate, judge_cell
+from connector_tax.load.sweep import find_rate, judge_cell, too_short
 
 
 @dataclass
@@ -132,6 +133,34 @@ def test_a_cell_holds_its_limits_by_its_numbers_and_is_sure_by_their_intervals(
     assert (judged.holds, judged.sure) == (holds, sure)
     assert bool(judged.why) == (not holds or not sure)
     assert not judged.why or served == 10.0 or "served 9 of 10 requests/s" in judged.why
+
+
+def test_a_limit_that_fails_by_the_clients_own_stop_fails_not_for_sure() -> None:
+    """Of 620 ms the client may have been away for 150; it cannot have been for 250 of 720."""
+    health = Health(loop_stall_max_us=150_000.0)
+    for point, sure in ((620.0, False), (720.0, True)):
+        level = Level(point, point - 10, point + 10, 100)
+        stalled = msgspec.structs.replace(cell(10.0, level, ("client_stalled",)), health=health)
+        judged = judge_cell(stalled, 10.0, LIMIT)
+        assert (judged.holds, judged.sure) == (False, sure)
+        assert (judged.why[-1] == "the client was away for 150 ms at once") == (not sure)
+
+
+def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
+    """Half of the answers take 50 s: in the middle of the window those of its start have not ended yet."""
+    filling = Demand("requests", 900, 900, 751, (617, 766), 30.0, fills_s=49.5)
+    why = too_short(cell(0.0, GOOD, demand=filling), LIMIT)
+    assert why is not None and why.startswith("answers took up to 49.5 s") and "--warmup 50 or more" in why
+    told = [
+        cell(0.0, GOOD, demand=msgspec.structs.replace(filling, fills_s=msgspec.UNSET)),
+        cell(0.0, GOOD, demand=msgspec.structs.replace(filling, done=890)),
+        cell(0.0, GOOD, ("overloaded",), demand=filling),
+        cell(0.0, Level(620.0, 590.0, 660.0, 100), demand=filling),
+    ]
+    assert [too_short(one, LIMIT) for one in told] == [None] * 4
+    found = find_rate(Sweep(1.0, 64.0, 0.05), lambda rate: why)
+    assert found_text(found).startswith("no rate was measured that counts\nthe search ended early: ")
+    assert "No rate was measured that counts." in page("title", [], [], [], found)
 
 
 def test_a_client_that_was_late_fails_no_rate_for_sure() -> None:

@@ -391,3 +391,28 @@ def test_words_of_a_strangers_file_move_no_cursor(tmp_path: Path) -> None:
     said = compare_files([path])
     assert "\x1b" not in said and max(map(len, said.splitlines())) < 400
     assert said.splitlines()[1].startswith("load")
+
+
+def test_what_a_run_said_of_its_own_cell_stands_below_the_table(tmp_path: Path) -> None:
+    """Of which file, since two runs have cells of one name."""
+    well = [record(k, k * 0.1) for k in range(100)]
+    late = [record(k, k * 0.1, e2e_s=0.1, late_s=0.05, resends=k % 2) for k in range(100)]
+    paths = []
+    for name, requests in (("a", well), ("b", late)):
+        (tmp_path / name).mkdir()
+        outcome = outcome_of(spec_of(), requests)
+        cell = result_of(spec_of(), outcome, percentiles=(50.0, 90.0), limits=(), hits=None)
+        paths.append(own_result(tmp_path / name, cell))
+    said = compare_files(paths).splitlines()
+    assert [line.partition("r10_8x4: ")[2][:6] for line in said if str(paths[0]) in line] == ["no ITL"]
+    assert f"{paths[1]}, r10_8x4: flagged client_limited, resends" in said
+    assert [line for line in said if f"{paths[1]}, r10_8x4: 50 of 100 requests were sent again" in line]
+    assert [line for line in said if line.startswith(f"{paths[1]}, r10_8x4: client late: its own lateness")]
+
+
+@pytest.mark.parametrize("sample", [GUIDELLM, WELL / AIPERF], ids=["guidellm", "aiperf"])
+def test_each_result_of_a_file_with_several_is_read(sample: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both.json"
+    both.write_text(f"{json.dumps(loaded(sample))}\n{json.dumps(loaded(sample))}\n")
+    one, other = read_results(both)
+    assert one == other and one.latencies_ms == read_result(sample).latencies_ms

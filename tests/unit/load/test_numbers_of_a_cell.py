@@ -1,6 +1,7 @@
 """What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,23 @@ def test_what_came_due_and_what_was_under_way_at_both_ends_is_counted() -> None:
     assert (cell.demand.arrived, cell.demand.due, cell.demand.done) == (200, 200, 180)
     assert cell.demand.in_flight == (0, 20) and cell.demand.over_s == 10.0
     assert cell.window.t_stop_ns == 10 * S
+
+
+@pytest.mark.parametrize(
+    ("e2e_s", "fills_s"),
+    [
+        (lambda at_s: 0.1 + 7 * (round(at_s * 30) % 2), 7.1),
+        (lambda at_s: 0.1 + 4 * (round(at_s * 30) % 2), None),
+        (lambda at_s: 0.1 + 2 * at_s, None),
+    ],
+    ids=["long answers", "shorter ones", "a queue"],
+)
+def test_a_cell_says_when_its_answers_were_too_long_for_it(
+    e2e_s: Callable[[float], float], fills_s: float | None
+) -> None:
+    """Not those that wait in a queue: they are told by the requests of its first tenth."""
+    cell = cell_of(spec_of(rate_per_s=30.0), [record(k, k / 30, e2e_s=e2e_s(k / 30)) for k in range(300)])
+    assert cell.demand is not None and (cell.demand.fills_s or None) == (fills_s and pytest.approx(fills_s))
 
 
 @pytest.mark.parametrize(("e2e_s", "from_s"), [(1.0, 1.0), (0.1, 0.1), (7.0, 5.0)])

@@ -2,15 +2,23 @@
 
 import asyncio
 import gc
+import os
+import socket
+import ssl
+import struct
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import uvloop
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import self_signed
 from hostile_wire import WELL, HostileServer, Peer, saying, well
 
 from connector_tax.base.records.target import RequestForm, Target
-from connector_tax.run.loadgen import connection as connections_of
 from connector_tax.run.loadgen import http_issuer
 from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.events import SampleEventHandler
@@ -58,14 +66,22 @@ class Server:
             writer.close()
 
 
-def exchange(script: Script, flights: int = 1) -> tuple[list[Flight], Server]:
+def exchange(
+    script: Script, flights: int = 1, tls: ssl.SSLContext | None = None
+) -> tuple[list[Flight], Server]:
     """Flights one after the other over one issuer, without spare connections; each in its final state."""
 
     async def run() -> tuple[list[Flight], Server]:
         server = Server(script)
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=2**20)
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=2**20, ssl=tls)
         issuer = HttpIssuer(
-            Target("127.0.0.1", listening.sockets[0].getsockname()[1], "m"),
+            Target(
+                "127.0.0.1",
+                listening.sockets[0].getsockname()[1],
+                "m",
+                tls=tls is not None,
+                verify=False,
+            ),
             RequestForm(),
             spare_connections=0,
         )
@@ -92,39 +108,27 @@ def say(answer: bytes, *, close: bool = False) -> Script:
     return script
 
 
-def test_a_request_that_the_server_had_before_it_closed_is_not_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A crash in prefill, however soon: its end of stream says that the request had come."""
-    monkeypatch.setattr(http_issuer, "RESEND_WITHIN_NS", 5_000_000_000)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize("how", ["close", "reset", "half, then reset"])
+def test_a_request_that_the_server_has_read_is_not_sent_again(how: str, tls: bool, tmp_path: Path) -> None:
+    """A crash in prefill, however soon and however the connection ends. Each second request of a connection meets one."""
+    context = self_signed.serving(*self_signed.certificate(tmp_path)) if tls else None
 
     async def script(writer: asyncio.StreamWriter, number: int) -> bool:
         if number == 1:
             writer.write(sized(STREAM))
-        return number == 2
+            return False
+        if how != "close":
+            sock = writer.get_extra_info("socket")
+            if how != "reset":
+                socket.socket(fileno=os.dup(sock.fileno())).shutdown(socket.SHUT_WR)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        return True
 
-    (_, lost), server = exchange(script, 2)
-    assert (lost.status, lost.resends) == ("truncated", 0)
-    assert server.requests == [2]
-
-
-@pytest.mark.parametrize("tells", [False, True])
-def test_a_request_that_met_a_closing_connection_is_sent_again_and_counted(
-    tells: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the kernel does not tell whether the server had it, the time decides."""
-    monkeypatch.setattr(http_issuer, "RESEND_WITHIN_NS", 5_000_000_000)  # however slow this host is
-    monkeypatch.setattr(connections_of, "_is_acknowledged", lambda transport: tells)
-
-    async def script(writer: asyncio.StreamWriter, number: int) -> bool:
-        if number == 1:
-            writer.write(sized(STREAM))
-        return number == 2
-
-    (first, second), server = exchange(script, 2)
-    assert (first.status, first.resends) == ("ok", 0)
-    assert (second.status, second.resends) == (("truncated", 0) if tells else ("ok", 1))
-    assert server.requests == ([2] if tells else [2, 1])
+    flights, server = exchange(script, 10, tls=context)
+    assert [(f.status, f.resends) for f in flights] == [("ok", 0), ("truncated", 0)] * 5
+    assert server.requests == [2] * 5
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "crossed"])
@@ -137,7 +141,6 @@ def test_a_request_that_crossed_the_close_of_an_idle_connection_is_sent_again(
     Where the kernel tells nothing is written there; a request that is written all the same, as one that crosses the close on its way
     is, was not seen.
     """
-    monkeypatch.setattr(http_issuer, "RESEND_WITHIN_NS", 5_000_000_000)
     if not known:
         monkeypatch.setattr(Connection, "is_left", False)
 

@@ -110,7 +110,7 @@ def check_record(flight: Flight) -> None:
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """Every connection made meanwhile is watched; closed ones that it may take again are sent again, however slow this host is."""
+    """Every connection made meanwhile is watched."""
     watch = Watch()
 
     class Watched(Connection):
@@ -121,7 +121,6 @@ def watching() -> Iterator[Watch]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(http_issuer, "Connection", Watched)
-        patch.setattr(http_issuer, "RESEND_WITHIN_NS", 10**12)
         patch.setattr(http_issuer, "FINISH_WITHIN_S", 0.02)
         yield watch
 

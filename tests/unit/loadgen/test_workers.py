@@ -1,5 +1,6 @@
 """Several processes share a cell; none of them may hang it, lose a request or move the schedule."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,11 +9,13 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from truth_server import Reply, answer_well, truth_server, whole_answer
@@ -22,10 +25,12 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import session
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.run.loadgen.health import STALL_US
 from connector_tax.run.loadgen.messages import Abandon, Job
 from connector_tax.run.loadgen.observe import NOTHING, Observe
 from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.loadgen.stalls import StallWatch
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
 
@@ -59,8 +64,6 @@ def at_request(number: int, script: Any, act: Any) -> Any:
 
 
 async def late(reply: Reply, request: dict[str, Any], number: int) -> None:
-    import asyncio
-
     await asyncio.sleep(0.1)
     await answer_well(reply, request, number)
 
@@ -184,8 +187,6 @@ def test_cpu_is_a_share_of_the_window_and_not_of_the_drain() -> None:
     """Answers that take 2 s longer than sending: the workers wait, and are no less busy for it while they send."""
 
     async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
-        import asyncio
-
         await asyncio.sleep(0 if number == 1 else 2.5)
         await answer_well(reply, request, number)
 
@@ -246,6 +247,62 @@ def test_answers_that_came_while_the_client_was_away_are_no_time_outs() -> None:
     assert Counter(r.status for r in outcome.requests) == {"ok": len(outcome.requests)}
     assert any(r.t_end_ns - r.t_send_ns > 400_000_000 for r in outcome.requests)  # type: ignore[operator]
     assert outcome.health.client_stalled
+
+
+@pytest.mark.parametrize("away_at", [40, 119], ids=["over the cell's end", "in the drain"])
+def test_answers_that_came_while_the_client_was_away_are_not_abandoned(away_at: int) -> None:
+    """SIGSTOP for 1.5 s where the drain may take 0.4: the server answers each in 0.1."""
+    with worker_pool(1) as pool:
+        pool.revive()
+        pid = pool.pid(0)
+        script = at_request(away_at, late, partial(after, 0.05, partial(suspend, pid, 1.5)))
+        timing = {"warmup_s": 0.3, "duration_s": 0.9, "max_cell_s": 1.2}
+        outcome = measure(pool, script, **timing, drain_timeout_s=0.4, inflight_cap=300)
+    assert Counter(r.status for r in outcome.requests) == {"ok": 120}
+    assert outcome.health.client_stalled
+
+
+def test_a_stop_behind_which_the_last_answer_waits_is_seen() -> None:
+    """The answer ends the cell before the heartbeat has had its turn."""
+
+    async def soon(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.055)
+        await answer_well(reply, request, number)
+
+    for _ in range(3):
+        with worker_pool(1) as pool:
+            pool.revive()
+            pid = pool.pid(0)
+            script = at_request(3, soon, partial(after, 0.05, partial(suspend, pid, 0.5)))
+            number = {"num_requests": 3, "warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0}
+            outcome = measure(pool, script, **number, rate_per_s=1000.0, max_cell_s=10.0)
+        assert max(r.t_end_ns - r.t_sched_ns for r in outcome.requests) > 400_000_000  # type: ignore[operator]
+        assert outcome.health.client_stalled and outcome.health.loop_stall_max_us > 300_000
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 20, 4))
+def test_a_stall_of_40_ms_is_seen_whenever_it_comes(phase_ms: int) -> None:
+    async def run() -> float:
+        stalls = StallWatch(asyncio.get_running_loop())
+        stalls.begin()
+        await asyncio.sleep(0.04 + phase_ms / 1000)
+        time.sleep(0.04)
+        await asyncio.sleep(0.03)
+        stalls.close()
+        return stalls.max_us
+
+    assert uvloop.run(run()) > STALL_US
+
+
+def test_a_time_out_that_fires_a_little_late_takes_the_answers_that_are_here() -> None:
+    """SIGSTOP from before the answer until some 20 ms after the request's time was over: too short a delay to tell a stop by."""
+    with worker_pool(1) as pool:
+        pool.revive()
+        pid = pool.pid(0)
+        script = at_request(1, late, partial(after, 0.02, partial(suspend, pid, 0.4)))
+        number = {"num_requests": 1, "warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0}
+        outcome = measure(pool, script, **number, max_cell_s=10.0, form=RequestForm(timeout_s=0.4))
+    assert [r.status for r in outcome.requests] == ["ok"]
 
 
 def test_a_closed_loop_over_two_workers_keeps_its_number() -> None:

@@ -1,6 +1,8 @@
 """The page: self-contained, escaped, complete, and honest about where its numbers are from."""
 
+import base64
 import copy
+import hashlib
 import html
 import json
 import re
@@ -51,7 +53,7 @@ def page(aggregate: dict[str, Any], figures: Sequence[Figure] = ()) -> str:
 
 def words(text: str) -> str:
     """What a reader sees: no tags, no style, entities resolved."""
-    body = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    body = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
@@ -98,10 +100,22 @@ def test_the_page_is_one_well_formed_file_that_fetches_nothing(
     tags.feed(text)
     assert tags.open == []
     for tag, attributes in tags.found:
-        assert tag not in ("script", "link", "iframe", "object")
+        assert tag not in ("link", "iframe", "object", "form")
+        assert tag != "script" or attributes == {}
         for key in ("src", "href"):
             if attributes.get(key):
                 assert str(attributes[key]).startswith(("#", "data:image/svg+xml;base64,"))
+    assert [tag for tag, _ in tags.found].count("script") == 1
+    policy = next(
+        str(a["content"]) for tag, a in tags.found if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    digest = base64.b64encode(
+        hashlib.sha256(text.partition("<script>")[2].partition("</script>")[0].encode()).digest()
+    ).decode()
+    assert (
+        policy
+        == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    )
     assert "http://" not in text
     assert "https://" not in text
     assert "url(" not in text
@@ -165,7 +179,7 @@ def test_the_headline_carries_the_flags_of_the_reference_rate(aggregate: dict[st
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
     text = words(page(aggregate))
     assert "Flag fallback_lowest_rate" in text
-    assert text.index("fallback_lowest_rate") < text.index("Verdicts Taxes")
+    assert text.index("fallback_lowest_rate") < text.index("What decides it")
 
 
 def test_the_headline_names_the_flags_of_the_cells_behind_it(aggregate: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ def test_the_page_begins_with_the_clock_and_what_it_cannot_show(virtual: Aggrega
         "ran late by at most 0.40 % of the device&#39;s time",
         "the host was done 7,000 µs or more before the device",
     ):
-        assert first <= text.index(words) < text.index('class="headline"')
+        assert first <= text.index(words) < text.index('id="verdicts"')
     assert "On a virtual NVIDIA H200: Merely switching on" in text
     assert "CPU host" not in text
 
@@ -81,7 +81,7 @@ def test_stand_ins_are_listed_by_configuration_before_any_number(virtual: Aggreg
             cell.setdefault("health", {})["stand_ins"] = [words]
     text = page_of(virtual)
     said = text.index(f"between it and the host: {label} ({words}).")
-    assert text.index("The device was a clock") < said < text.index('class="headline"')
+    assert text.index("The device was a clock") < said < text.index('id="verdicts"')
     assert text.count(words) == 1
 
 

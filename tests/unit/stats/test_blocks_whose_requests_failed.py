@@ -124,7 +124,7 @@ def test_where_requests_of_plain_failed_nobody_has_a_tax_and_it_is_said(
     told = [(f["reference"], f["metric"], f["config"], f["reason"]) for f in found["failed_blocks"]]
     assert ("ref_safe", "ttft_p90", "plain", reason) in told
     assert f"at ref_safe, 8 req/s, no connector has a tax: {reason}" in problems_of(found)
-    assert not any("no tax is taken over blocks" in p for p in problems_of(found))
+    assert not any("no tax at ref_safe is taken over blocks" in p for p in problems_of(found))
     page = html.unescape(page_of(found))
     assert f"No connector has a tax of TTFT p90 at ref_safe, 8 req/s: {reason}." in page
     assert {h["outcome"] for h in found["hypotheses"] if h["id"] == "H1"} == {"not testable"}

@@ -79,6 +79,8 @@ class Demand(msgspec.Struct, frozen=True):
         done: requests that completed in the window, whenever they were due.
         in_flight: requests under way when counting began, and at the window's end.
         over_s: the time in between.
+        fills_s: for so long after T0 the number in flight grew, where that was beyond the window's middle: what was left over then
+            may only be on its way. Unset elsewhere.
     """
 
     unit: str
@@ -87,6 +89,7 @@ class Demand(msgspec.Struct, frozen=True):
     done: int
     in_flight: tuple[int, int]
     over_s: float
+    fills_s: float | UnsetType = UNSET
 
 
 class Cut(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
         headers: further headers of every request, the server's key among them.
         ca_file: certificates that the server's is verified with; None takes the system's.
         verify: False takes any certificate.
+        client_cert, client_key: files of the client's own certificate and its key; no key where both are in one file.
     """
 
     host: str
@@ -61,6 +62,8 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
     headers: tuple[tuple[str, str], ...] = ()
     ca_file: str | None = None
     verify: bool = True
+    client_cert: str | None = None
+    client_key: str | None = None
 
     @property
     def authority(self) -> str:
@@ -84,6 +87,8 @@ def target_of(
     headers: tuple[tuple[str, str], ...] = (),
     ca_file: str | None = None,
     verify: bool = True,
+    client_cert: str | None = None,
+    client_key: str | None = None,
 ) -> Target:
     """``https://host:8443/llm/v1`` and what else there is to say of a server; ``/v1`` may stand at the end or not.
 
@@ -115,6 +120,8 @@ def target_of(
         headers=headers,
         ca_file=ca_file,
         verify=verify,
+        client_cert=client_cert,
+        client_key=client_key,
     )
 
 

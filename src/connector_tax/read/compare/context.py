@@ -111,7 +111,8 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
     found = {
         "engine": _text(provenance.engine_kind),
         "model": _text(provenance.model),
-        "GPU": _text(provenance.gpu),
+        "GPU": _text(provenance.gpu or ("none" if provenance.versions else "unknown")),
+        "step times": "recorded" if side.aggregate.step_timing_available else "not recorded",
         "setting cell.arrival": _text(provenance.arrival),
         "seed": _text(provenance.seed),
         "resamples": _text(provenance.bootstrap_draws),

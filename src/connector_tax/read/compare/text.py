@@ -23,6 +23,7 @@ from connector_tax.read.figures.words import sentence as capital
 MOST_CHARACTERS = 20_000
 # In the verdict, of a kind.
 MOST_NAMED = 9
+OTHER = {"A": "B", "B": "A"}
 METRIC_WORDS: dict[Metric, str] = {
     "ttft_p90": "TTFT p90",
     "tpot_p90": "TPOT p90",
@@ -43,7 +44,10 @@ def comparison_text(comparison: Comparison) -> str:
     lines += [f"  {d.what}: {clean(d.a)} / {clean(d.b)}" for d in different]
     if comparison.only_in:
         lines += ["", "In one of the two only:"]
-        lines += [f"  {config} (in {name}): {clean(why)}" for name, config, why in comparison.only_in]
+        lines += [
+            f"  {config} (in {name}): in {OTHER[name]} {clean(why)}"
+            for name, config, why in comparison.only_in
+        ]
     if comparison.in_neither:
         lines += ["", "Planned, and without a tax in A and in B:"]
         lines += [f"  {absent.config}: {clean(absent.reason)}" for absent in comparison.in_neither]
@@ -186,15 +190,15 @@ def _missing(comparison: Comparison) -> str:
 def _refusal(comparison: Comparison) -> str:
     if comparison.decisive:
         return (
-            f"No verdict: none of {len(comparison.decisive)} taxes is told to have risen too far, but not of all it can be told"
-            f"{_missing(comparison)}{'' if comparison.unbounded else ' (--allow-missing makes it a pass)'}."
+            f"No verdict: none of {len(comparison.decisive)} taxes is told to have risen too far"
+            f"{', but not of all it can be told' if comparison.unbounded else ''}{_missing(comparison)}{'' if comparison.unbounded else ' (--allow-missing makes it a pass)'}."
         )
     wanted = " or ".join(METRIC_WORDS[m] for m in comparison.deciding)
     absent = [x for x in comparison.in_neither if is_connector(x.config)]
     lost = [(c.config, c.why_not) for c in comparison.lost]
     reasons = [f"{names}: {clean(why)}" for names, why in _by_reason(lost)]
     reasons += [f"{c.config}: its change is {_change(c)}" for c in comparison.unbounded]
-    reasons += [why for _, config, why in comparison.only_in if is_connector(config)]
+    reasons += [f"in {OTHER[name]} {why}" for name, config, why in comparison.only_in if is_connector(config)]
     reasons += [
         f"{names} {'have' if ' and ' in names else 'has'} no tax in A and none in B: {clean(why)}"
         for names, why in _by_reason([(x.config, x.reason) for x in absent])

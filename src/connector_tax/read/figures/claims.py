@@ -20,6 +20,17 @@ def of_connectors(found: Mapping[str, Interval]) -> dict[str, Interval]:
     return {c: v for c, v in found.items() if is_connector(c)}
 
 
+def drawn_of(configs: Collection[str]) -> list[str]:
+    """The connectors among them; where there is none, all: plain vLLM with a connector's settings is no connector."""
+    return [c for c in configs if is_connector(c)] or list(configs)
+
+
+def not_drawn(configs: Collection[str]) -> list[str]:
+    """The caption's sentence on those that ``drawn_of`` leaves out; nothing where it leaves out nobody."""
+    left = [c for c in configs if c not in drawn_of(configs)]
+    return [f"Not drawn: {listing(left, len(left))}, plain vLLM with a connector's settings."] if left else []
+
+
 def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
     """Connectors of the campaign that have no tax there -> why, in the campaign's order."""
     taxes = {t.config: t for t in aggregate.chosen_taxes if (t.metric, t.reference) == (metric, reference)}

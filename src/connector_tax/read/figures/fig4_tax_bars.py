@@ -1,12 +1,14 @@
 """Figure 4: the tax of every connector at both reference rates, TTFT p90 and TPOT p90."""
 
+from collections.abc import Collection
+
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric
 from connector_tax.base.documents.rates import REFERENCES, Reference
-from connector_tax.read.figures.claims import of_connectors, told_apart, without_number
+from connector_tax.read.figures.claims import drawn_of, not_drawn, of_connectors, told_apart, without_number
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
@@ -38,26 +40,32 @@ from connector_tax.read.figures.words import (
 
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 BAR = 0.38
+FLOOR = "#E9E9E9"
 
 Taxes = dict[tuple[LatencyMetric, Reference], dict[str, Tax]]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    taxes: Taxes = {
+    every: Taxes = {
         (metric, reference): main_taxes(aggregate, metric=metric, reference=reference)
         for metric in METRICS
         for reference in REFERENCES
     }
-    order = list(dict.fromkeys(config for found in taxes.values() for config in found))
+    known = list(dict.fromkeys(config for found in every.values() for config in found))
+    order = drawn_of(known)
+    taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
     if not order:
         return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate")
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
     references = _distinct_references(aggregate, taxes)
+    floors = _noise_floors(aggregate) if "ref_safe" in references else {}
 
     figure = new_figure(10.4, max(3.0, 1.5 + 0.62 * len(order)))
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=True):
         _panel(axes, metric, references, order, taxes)
+        if metric in floors:
+            axes.axvspan(*floors[metric], color=FLOOR, linewidth=0, zorder=0)
     panels[0].set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
     panels[0].set_ylim(len(order) - 0.45, -0.55)
     legend = [
@@ -69,9 +77,27 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         )
         for r in references
     ]
+    if floors:
+        legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
     title = _title(aggregate, taxes)
     set_claim(figure, title, source_note(aggregate), legend)
-    return Drawn(figure, title, _caption(aggregate, taxes, references), _rows(taxes, references))
+    return Drawn(
+        figure,
+        title,
+        _caption(aggregate, taxes, references, floors, not_drawn(known)),
+        _rows(taxes, references),
+    )
+
+
+def _noise_floors(aggregate: Aggregate) -> dict[str, tuple[float, float]]:
+    """Latency -> the interval of plain's second launches against its first at ref_safe, over blocks of launches."""
+    return {
+        entry.metric: (low, high)
+        for entry in aggregate.repeats
+        if entry.reference == "ref_safe"
+        and (low := entry.noise_floor.low) is not None
+        and (high := entry.noise_floor.high) is not None
+    }
 
 
 def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[Reference]:
@@ -170,13 +196,25 @@ def _title(aggregate: Aggregate, taxes: Taxes) -> str:
     return f"{METRICS[metric]} {place}: {claim}"
 
 
-def _caption(aggregate: Aggregate, taxes: Taxes, references: list[Reference]) -> str:
+def _caption(
+    aggregate: Aggregate,
+    taxes: Taxes,
+    references: list[Reference],
+    floors: Collection[str],
+    others: list[str],
+) -> str:
     shown = [row for found in taxes.values() for row in found.values()]
     launches = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
     parts = [
         "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
         f"Whiskers are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.",
         *([launches] if launches else []),
+        *others,
+        *(
+            ["The grey band is the interval of plain's second launches against its first, at ref_safe."]
+            if floors
+            else []
+        ),
     ]
     if len(references) == 2:
         parts.append(

@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxRow
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.read.figures.claims import drawn_of, not_drawn
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
@@ -47,7 +48,8 @@ Grid = dict[tuple[int, int], Tax]
 
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
-    grids = _grids(aggregate)
+    every = _grids(aggregate)
+    grids = {c: every[c] for c in drawn_of(every)}
     if not grids:
         return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
     order = list(grids)
@@ -85,7 +87,9 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     title = _title(aggregate, grids)
     set_claim(figure, title, source_note(aggregate))
     missing = [f"{c} {i}x{o}" for c in order for i in inputs for o in outputs if (i, o) not in grids[c]]
-    return Drawn(figure, title, _caption(aggregate, grids, order, missing), _rows(grids, order))
+    return Drawn(
+        figure, title, _caption(aggregate, grids, order, missing, not_drawn(every)), _rows(grids, order)
+    )
 
 
 def _grids(aggregate: Aggregate) -> dict[str, Grid]:
@@ -204,7 +208,9 @@ def _place(aggregate: Aggregate, grids: dict[str, Grid], value: Interval, tax: T
     )
 
 
-def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str]) -> str:
+def _caption(
+    aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str], others: list[str]
+) -> str:
     found = [tax for grid in grids.values() for tax in grid.values()]
     queued = sum(bool(tax.overloaded) for tax in found)
     return " ".join(
@@ -218,7 +224,7 @@ def _caption(aggregate: Aggregate, grids: dict[str, Grid], order: list[str], mis
             else "",
             f"Not available: {listing(missing)}." if missing else "",
             of_reference_rates(aggregate),
-            *[f"The title does not count {c}, which is no connector." for c in grids if not is_connector(c)],
+            *others,
             left_out(aggregate, "b", grids, found),
         ]
     ).replace("  ", " ")

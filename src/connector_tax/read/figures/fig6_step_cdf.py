@@ -160,12 +160,13 @@ def _caption(aggregate: Aggregate, curves: Curves, at: float) -> str:
         f"No step records at this rate: {', '.join(unrecorded)}." if unrecorded else "",
         f"No usable cell of phase A at this rate: {', '.join(lost)}." if lost else "",
         *[
-            f"The title does not count {row.config}: {row.reason}."
+            f"{row.config} has no number in the title: {row.reason}."
             for row in aggregate.taxes
             if (row.metric, row.reference, row.phase) == ("step_p50_us", "ref_safe", "a")
             and not row.known
             and is_connector(row.config)
             and row.config in curves
+            and "plain" in _medians(curves)
         ],
         of_reference_rates(aggregate),
         left_out(aggregate, "a"),

@@ -9,7 +9,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Attribution, Interval, Part
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.claims import above_zero, below_zero, not_among, of_connectors, told_apart
+from connector_tax.read.figures.claims import (
+    above_zero,
+    below_zero,
+    drawn_of,
+    not_among,
+    not_drawn,
+    of_connectors,
+    told_apart,
+)
 from connector_tax.read.figures.questions import (
     confidence_words,
     in_order,
@@ -62,7 +70,8 @@ class _Split:
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not aggregate.step_timing_available:
         return Omitted(no_step_times(aggregate))
-    splits = _splits(aggregate)
+    every = _splits(aggregate)
+    splits = {c: every[c] for c in drawn_of(every)}
     if not splits:
         return Omitted(_why_not(aggregate))
     figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)))
@@ -83,7 +92,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     legend = [Patch(facecolor=colour, label=words) for colour, words in LOOKS.values()]
     title = _title(aggregate, splits)
     set_claim(figure, title, source_note(aggregate), legend)
-    return Drawn(figure, title, _caption(aggregate, splits), _rows(splits))
+    return Drawn(figure, title, _caption(aggregate, splits, not_drawn(every)), _rows(splits))
 
 
 def _why_not(aggregate: Aggregate) -> str:
@@ -151,7 +160,7 @@ def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     return f"{title}. {sentence(hooks_words(share, f'what {name} adds'))}"
 
 
-def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
+def _caption(aggregate: Aggregate, splits: Mapping[str, _Split], others: list[str]) -> str:
     at = reference_rate(aggregate, "ref_safe")
     counts = [s.n for s in splits.values()]
     taxes = tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
@@ -163,6 +172,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
             f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
             *([f"{late} did not keep up at this rate, so more requests share a step."] if late else []),
             *filter(None, [of_reference_rates(aggregate)]),
+            *others,
             left_out(aggregate, "a", splits),
         ]
     )

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Latency, MeasuredCell
-from connector_tax.base.records.connector import is_connector
+from connector_tax.base.records.connector import MATCHED, is_connector
 from connector_tax.read.figures.questions import (
     as_far_as_measured,
     confidence_words,
@@ -251,6 +251,11 @@ def _caption(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -
         f"The title does not count {c}: its {name} is no tax, {clean(why)}."
         for c, why in no_tax_of(aggregate, quantity).items()
         if c in lines
+    ]
+    parts += [
+        f"The title does not count {c}, plain vLLM with a connector's settings."
+        for c in lines
+        if c.startswith(MATCHED)
     ]
     parts += [of_reference_rates(aggregate), left_out(aggregate, "a")]
     return " ".join(filter(None, parts))

@@ -38,7 +38,11 @@ def _hooks(entry: Attribution) -> Iterator[str]:
 def _between(entry: Attribution) -> str:
     """What hooks that are called between two steps take beside, so that the table of hooks adds up."""
     between_us = sum(h.us_per_step for h in entry.hooks if h.hook.rsplit("/", 1)[-1] in BETWEEN_HOOKS)
-    return f" Hooks called between steps take {between_us:,.0f} µs more per step." if between_us else ""
+    return (
+        f" Hooks called between steps take {between_us:,.0f} µs more per step, which the column of hooks in the table at ref_safe counts in."
+        if between_us
+        else ""
+    )
 
 
 def _on_cpu(wall: float, cpu: float, least: str = "", of_that: str = "") -> str:

@@ -4,11 +4,13 @@ It holds no time of building: the same inputs give the same bytes.
 """
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import read_aggregate
@@ -54,8 +56,12 @@ def render(page: Page, figures: Sequence[Figure]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    css = (HERE / "report.css").read_text(encoding="utf-8")  # our own file, the only text that is not escaped
-    return environment.get_template("report.html.j2").render(page=page, figures=figures, css=css)
+    # Our own files, the only texts that are not escaped. The browser runs this script and no other.
+    css, script = (Markup((HERE / name).read_text(encoding="utf-8")) for name in ("report.css", "report.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return environment.get_template("report.html.j2").render(
+        page=page, figures=figures, css=css, script=script, script_hash=f"sha256-{digest}"
+    )
 
 
 def figures_view(folder: CampaignFolder) -> list[Figure]:

@@ -7,7 +7,7 @@ from connector_tax.base.documents.aggregate import Aggregate, BlockTax, Bounds, 
 from connector_tax.base.records.cell import phase_label
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.texts import digits_apart
-from connector_tax.read.figures.questions import OF_BLOCKS, Tax, in_order, why_no_number
+from connector_tax.read.figures.questions import Tax, in_order, why_no_number
 from connector_tax.read.figures.words import clean, percent, rate, with_interval
 from connector_tax.read.report.tax_text import MOODS, VERDICT_WORDS
 
@@ -101,11 +101,12 @@ def _why_without(aggregate: Aggregate, entry: Repeats, config: str, chosen: Tax 
         return why_no_number(aggregate, config)
     if not chosen.known:
         reason = chosen.reason or "unavailable"
-        few = sum(
-            (cell.rate_per_s, cell.shape) == (entry.rate_per_s, chosen.shape)
-            and bool(OF_BLOCKS.match(cell.phase))
-            for cell in aggregate.measured(config=config)
+        blocks = {block for tax in entry.taxes for block in tax.by_block}
+        place = (entry.rate_per_s, chosen.shape)
+        own = (
+            c for c in aggregate.measured(config=config) if c.recorded and (c.rate_per_s, c.shape) == place
         )
+        few = len({c.phase for c in own} & blocks)
         return (
             f"{few} of these blocks {'has' if few == 1 else 'have'} its cell, and 3 are needed; {reason}"
             if 0 < few < 3

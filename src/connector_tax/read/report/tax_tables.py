@@ -259,11 +259,16 @@ def _two_launches(aggregate: Aggregate, row: Amplification) -> str:
         main_taxes(aggregate, metric=row.metric, reference=r).get(row.config)
         for r in ("ref_load", "ref_safe")
     ]
+    load, safe = (None if tax is None else blocks_of(tax) for tax in both)
+    if load is not None and safe is not None and load != safe:
+        # The row's own kind has the fewer.
+        fewer, more = ("ref_load", "ref_safe") if load < safe else ("ref_safe", "ref_load")
+        return f" at {fewer} and {max(load, safe)} at {more}"
     phases = [tax.phase for tax in both if tax is not None and tax.phase is not None]
     if len(set(phases)) < 2:
         return ""
-    load, safe = (own_of_phase(phase) for phase in phases)
-    return f" each, {load} less {safe}"
+    first, second = (own_of_phase(phase) for phase in phases)
+    return f" each, {first} less {second}"
 
 
 def shape_taxes(aggregate: Aggregate) -> list[ShapeRow]:

@@ -109,7 +109,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     at_safe = launches_at(estimates, rates.ref_safe_per_s, "ttft_p90") if rates is not None else {}
     failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft), frozenset(no_tax))
     chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng, failed)
-    evidence = evidence_of(taxes, chosen, absent, config, confidence)
+    evidence = evidence_of(taxes, chosen, absent, config, confidence, failed)
     verdicts = judge_hypotheses(evidence)
     equal_speed = headline_taxes(
         estimates,

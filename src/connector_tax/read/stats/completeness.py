@@ -121,7 +121,7 @@ def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launch
     # said to be missing. Plain's second launch is none.
     gone = {b for b in blocks if not is_repeat(b) and _has_no_run(data, PLAIN_AGAIN, b)}
     found = [
-        Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(ids))}")
+        Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(ids))} at ref_safe")
         for block, members in lacking.items()
         if (ids := members if is_repeat(block) else members & {PLAIN_AGAIN} if block in gone else set())
     ]
@@ -129,7 +129,7 @@ def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launch
     if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
         what = (
             f"{len(whole)} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
-            "so no tax is taken over blocks"
+            "so no tax at ref_safe is taken over blocks"
         )
         found.append(Problem("repeats", what))
     return found

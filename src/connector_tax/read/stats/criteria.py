@@ -26,8 +26,8 @@ NEEDED: dict[HypothesisId, set[str]] = {
 def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[CriterionOutcome]:
     """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself.
 
-    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign, the answer about another
-    one counts.
+    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign or was skipped, the
+    answer about another one counts.
     """
     main = {v.id: v for v in reversed(verdicts)}
     answered = {v.id: v for v in reversed(verdicts) if v.outcome != NOT_TESTABLE}

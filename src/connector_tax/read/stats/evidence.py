@@ -1,11 +1,12 @@
 """Taxes to what the hypotheses are decided on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from connector_tax.base.documents.aggregate import Hypothesis
+from connector_tax.base.documents.aggregate import FailedBlock, Hypothesis
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.stats.hypotheses import Evidence, Verdict, judge_hypotheses
 from connector_tax.read.stats.main_taxes import MainTax, main_at
@@ -19,6 +20,7 @@ def evidence_of(
     absent: dict[str, str],
     config: Foreign,
     confidence: float,
+    failed: Sequence[FailedBlock] = (),
 ) -> Evidence:
     """The chosen taxes at ref_safe, and trends over Phase B's shapes.
 
@@ -27,8 +29,14 @@ def evidence_of(
 
     Args:
         config: of ``campaign.json``.
+        failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
     """
-    shapes = [t for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
+    own = config.get("phase_a_shape")
+    shapes = [
+        _as_it_stands(t, failed, None if own is None else Shape(**own))
+        for t in taxes
+        if t.reference == "ref_safe" and t.phase == "b"
+    ]
     ttft = [t for t in shapes if t.metric == "ttft_p90"]
     tpot = [t for t in shapes if t.metric == "tpot_p90"]
     headline = main_at(chosen, "ref_safe", "ttft_p90")
@@ -42,6 +50,19 @@ def evidence_of(
         members=frozenset(c["id"] for c in config["connectors"]),
         over_blocks=frozenset(config for config, main in headline.items() if main.blocks is not None),
     )
+
+
+def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape | None) -> Tax:
+    """Without its number where a launch at that rate and shape failed."""
+    if tax.spec.shape != own or tax.estimate.point is None:
+        return tax
+    reasons = (
+        f.reason
+        for f in failed
+        if (f.metric, f.rate_per_s) == (tax.metric, tax.rate_per_s) and f.config in (tax.config, "plain")
+    )
+    reason = next(reasons, None)
+    return tax if reason is None else replace(tax, estimate=unavailable(reason, tax.estimate.n))
 
 
 # Those that are asked of taxes over blocks.

@@ -9,7 +9,6 @@ never see it, and a token costs the client little more than the system call.
 import asyncio
 import fcntl
 import select
-import socket
 import struct
 import sys
 import termios
@@ -54,9 +53,8 @@ INTERIM = frozenset({*range(100, 200)} - {101})
 PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
 # Of one request; more is nonsense, and no 64-bit record may hold it.
 MOST_TOKENS = 2**31
-# Of Linux: where the peer has closed and we have not; other systems do not tell.
+# Whether the kernel says that the peer has closed, and how much of what was written it has not taken.
 TELLS = sys.platform == "linux"
-CLOSE_WAIT = 8
 HANG_UP = select.POLLRDHUP if TELLS else 0
 # Ends of a flight that leave something of its answer in the socket.
 UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
@@ -104,7 +102,7 @@ class Connection(asyncio.Protocol):
         "on_body",
         "payload",
         "was_idle",
-        "was_received",
+        "was_missed",
     )
 
     def __init__(self, owner: Owner) -> None:
@@ -132,8 +130,8 @@ class Connection(asyncio.Protocol):
         self.finishing = False
         # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
         self.was_idle = False
-        # The server had all of the request before it closed, so it may have worked on it.
-        self.was_received = False
+        # The server closed in order and had no byte of the request by then, so it cannot have worked on it.
+        self.was_missed = False
         self._hang_up = select.poll()
         # Of the flight under way or the last one: it may have to be sent again.
         self.payload = b""
@@ -171,7 +169,7 @@ class Connection(asyncio.Protocol):
         self._bodies.clear()
         self._framed = None
         self._answered = False
-        self.was_received = False
+        self.was_missed = False
         self._status_code = 0
         self._coding = ""
         self._untold_bytes = self._answer_bytes = 0
@@ -247,7 +245,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         if TELLS and self._flight is not None and not self._answered and self._transport is not None:
-            self.was_received = _is_acknowledged(self._transport)
+            self.was_missed = _untaken_bytes(self._transport) >= len(self.payload)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -461,16 +459,15 @@ class Connection(asyncio.Protocol):
         self._owner.flight_ended(self, flight)
 
 
-def _is_acknowledged(transport: asyncio.Transport) -> bool:
-    """Whether the server's host took all that was written before the server closed. What comes later it refuses, which ends the
-    connection. Of TLS it is not known: its last words may have been said long before its connection ends.
+def _untaken_bytes(transport: asyncio.Transport) -> int:
+    """So much of what was written the server's host had not acknowledged when it closed in order, which acknowledges all that had
+    come. Of TLS 0, since it is not known: the last words of TLS may have been said long before the connection ends.
     """
     if transport.get_extra_info("sslcontext") is not None:
-        return False
+        return 0
     plain = transport.get_extra_info("socket")
-    state = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     (waiting,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.TIOCOUTQ, bytes(4)))
-    return state == CLOSE_WAIT and not waiting
+    return int(waiting) + transport.get_write_buffer_size()
 
 
 def _has_counts(usage: object) -> TypeGuard[dict[str, int]]:

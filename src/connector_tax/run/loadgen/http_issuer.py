@@ -4,13 +4,12 @@ The most recently used idle connection is taken first, so the pool is as large a
 spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
 kept-alive connection that the server closed while it was idle is no failure of a request: none is written to
 one whose close is here already, and one that crossed it goes out again on a fresh one, which its record counts.
-It does so only if the close came at once and, where the kernel tells, the server had not received it before.
+It does so only where the kernel tells that no byte of it had come when the server closed: on Linux, without TLS, of a close in order.
 Otherwise the server may have worked on it: asking twice would double the load and hide the failure.
 """
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
@@ -18,20 +17,19 @@ from time import monotonic_ns
 
 from connector_tax.base.records.request import Status
 from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.tls import tls_context
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.run.loadgen.issuer import NO_SOCKET, Flight, SampleIssuer
+from connector_tax.run.loadgen.issuer import NO_SOCKET, TURN_S, Flight, SampleIssuer
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
-# From a request to the end of its connection, where the two crossed: on loopback some 0.1 ms, and as long as a host with busy cores lets this process wait.
-RESEND_WITHIN_NS = 10_000_000
 # For each request that took one: a server that closes what it accepts is not asked in a storm.
 SPARES_AT_ONCE = 2
 # What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
 FIRST_WITHIN_S = 5.0
-# How late a request may be given up for want of time.
+# How late a request may be given up for want of time, besides the sockets' turn.
 TIMEOUT_GRAIN_S = 0.05
 # What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
 FINISH_WITHIN_S = 0.25
@@ -56,7 +54,7 @@ class HttpIssuer(SampleIssuer):
             first_connections: idle ones to begin with, where that is more.
         """
         self._named = self._address = (target.host, target.port)
-        self._tls = _tls(target)
+        self._tls = tls_context(target)
         # The name that the certificate has to have, also where the address is resolved already.
         self._server_name = target.host if target.tls else None
         self.stream = form.stream
@@ -65,7 +63,6 @@ class HttpIssuer(SampleIssuer):
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_ns = 0
-        self._expiry_put_off = False
         self._finishing: dict[Connection, int] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
@@ -159,8 +156,7 @@ class HttpIssuer(SampleIssuer):
             return
         now_ns = monotonic_ns()
         waited_ns = now_ns - (flight.t_send_ns or now_ns)
-        unseen = untouched and connection.was_idle and not connection.was_received
-        if unseen and waited_ns <= RESEND_WITHIN_NS:
+        if untouched and connection.was_idle and connection.was_missed:
             flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return
@@ -181,17 +177,17 @@ class HttpIssuer(SampleIssuer):
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        """End the requests whose time is over, and look again when that of the next one is."""
-        self._expiry = None
+        """Find out whose time is over. If this process was away until now, answers came meanwhile: first the sockets are read."""
         now_ns = monotonic_ns()
         was_away = now_ns - self._expiry_ns > s_to_ns(TIMEOUT_GRAIN_S)
-        if was_away and not self._expiry_put_off:
-            # Answers came meanwhile and lie in the sockets, which have their turn behind the timers.
-            self._expiry_put_off = True
-            self._expire_in(TIMEOUT_GRAIN_S)
-            return
-        self._expiry_put_off = False
-        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= now_ns, self._timed.values())]
+        wait_s = TIMEOUT_GRAIN_S if was_away else TURN_S
+        self._expiry = asyncio.get_running_loop().call_later(wait_s, self._give_up, now_ns)
+
+    def _give_up(self, over_ns: int) -> None:
+        """End the requests whose time was over then, and look again when that of the next one is."""
+        self._expiry = None
+        now_ns = monotonic_ns()
+        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= over_ns, self._timed.values())]
         for flight in over:
             if flight.status is None:  # the end of one may have been the end of all
                 self._time_out(flight, now_ns)
@@ -273,16 +269,6 @@ class HttpIssuer(SampleIssuer):
         if self.events.complete is not None:
             self.events.complete(flight, flight.t_end_ns or 0)
         self._on_end(flight)
-
-
-def _tls(target: Target) -> ssl.SSLContext | None:
-    if not target.tls:
-        return None
-    context = ssl.create_default_context(cafile=target.ca_file)
-    if not target.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _refusal(error: OSError) -> tuple[Status, str]:

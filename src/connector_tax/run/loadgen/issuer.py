@@ -11,6 +11,8 @@ from connector_tax.base.records.request import Status
 # What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It is ``aborted``:
 # a ``connect_error`` would be the server's.
 NO_SOCKET = "the client has no socket left"
+# In that time the loop reads all that lies in its sockets, which have their turn behind timers and messages.
+TURN_S = 0.01
 
 
 class Carrier(Protocol):

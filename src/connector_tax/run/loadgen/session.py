@@ -281,7 +281,9 @@ class _Cell:
         def done() -> bool:
             return self._living() <= self._heard.finished.keys()
 
-        deadline_ns = t_stop_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
+        # A worker that was away at the cell's end has sent its last requests only now.
+        sent_ns = max(t_stop_ns, monotonic_ns())
+        deadline_ns = sent_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
         if self._spec.num_requests is not None and self._given_up is None:
             # All of a batch is sent at T0: what bounds a fixed number is the time of its cell.
             deadline_ns = max(deadline_ns, self._protocol.give_up_ns)
@@ -295,7 +297,7 @@ class _Cell:
         elif self._given_up is not None:
             self._tell(Abandon("aborted", f"given up: {self._given_up}"))
         else:
-            reason = f"unfinished {(deadline_ns - t_stop_ns) / 1e9:.3g} s after the last send"
+            reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.finished)

@@ -27,6 +27,7 @@ from connector_tax.run.loadgen.descriptors import in_flight, raise_limit
 from connector_tax.run.loadgen.events import EventLog, handler_for
 from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports, Workload
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
+from connector_tax.run.loadgen.issuer import TURN_S
 from connector_tax.run.loadgen.messages import (
     Abandon,
     Batch,
@@ -127,7 +128,9 @@ class Worker:
         elif isinstance(message, Stop):
             cell.generator.stop(message.at_ns)
         elif isinstance(message, Abandon):
-            cell.generator.abandon(message.status, message.reason)
+            cell.generator.stop(0)
+            # If this process was away until now, answers lie in the sockets, which have their turn behind messages.
+            self._loop.call_later(TURN_S, cell.generator.abandon, message.status, message.reason)
 
     def on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Something that the loop called raised. Said on standard error; a cell under way ends and names it."""

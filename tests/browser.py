@@ -1,0 +1,128 @@
+"""A headless Chromium for tests of pages, spoken to over two pipes (Chrome DevTools Protocol); nothing listens on a port."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+
+
+def browser_path() -> str | None:
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Tab:
+    """One page.
+
+    Attributes:
+        complaints: what its console says and what its scripts throw.
+        requested: the addresses that it asked for.
+    """
+
+    def __init__(self, out: Any, into: Any) -> None:
+        self.out, self.into = out, into
+        self.complaints: list[str] = []
+        self.requested: list[str] = []
+        self.loaded = False
+        self._next, self._session = 0, None
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """The answer to one command; events that come before it are noted."""
+        self._next += 1
+        message = {"id": self._next, "method": method, "params": params}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self.out, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._next:
+            self._note(answer)
+        if "error" in answer:
+            raise AssertionError(f"{method}: {answer['error']}")
+        return dict(answer["result"])
+
+    def _read(self) -> dict[str, Any]:
+        found = bytearray()
+        while (byte := self.into.read(1)) != b"\0":
+            if not byte:
+                raise AssertionError("the browser ended")
+            found += byte
+        return dict(json.loads(found))
+
+    def _note(self, event: dict[str, Any]) -> None:
+        told = event.get("params", {})
+        match event.get("method"):
+            case "Page.loadEventFired":
+                self.loaded = True
+            case "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(told["exceptionDetails"])[:500])
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(json.dumps(told["args"])[:500])
+            case "Log.entryAdded":
+                self.complaints.append(str(told["entry"]["text"]))
+            case "Network.requestWillBeSent":
+                self.requested.append(str(told["request"]["url"]))
+
+    def open(self, path: Path, width: int = 1280) -> None:
+        """Load a file and wait until it is there."""
+        self.ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        self.loaded = False
+        self.ask("Page.navigate", url=path.absolute().as_uri())
+        while not self.loaded:
+            self._note(self._read())
+
+    def value(self, expression: str) -> Any:
+        """What JavaScript makes of ``expression``; an exception fails."""
+        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+
+@contextmanager
+def open_tab(path: str) -> Iterator[Tab]:
+    """A browser of its own, which ends with the block."""
+    to_browser, own_out = os.pipe()
+    own_in, from_browser = os.pipe()
+
+    def pipes() -> None:
+        # Where it reads and writes by its own convention; copies, since the numbers may be taken by one of these.
+        first, second = os.dup(to_browser), os.dup(from_browser)
+        os.dup2(first, 3)
+        os.dup2(second, 4)
+
+    # Its helpers may still write while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = subprocess.Popen(
+            [path, *OPTIONS, f"--user-data-dir={profile}"],
+            preexec_fn=pipes,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        try:
+            with open(own_in, "rb") as into:
+                yield Tab(own_out, into)
+        finally:
+            os.close(own_out)
+            process.terminate()
+            process.wait(20)
