@@ -1,14 +1,15 @@
-"""Write workflow/schemas/aggregate.schema.json, made from the types of aggregate.json."""
+"""Write the JSON Schemas of aggregate.json and history.json in workflow/schemas/, made from their types."""
 
 import json
 from typing import Any
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate.schema import aggregate_schema
+from connector_tax.base.documents.history_schema import history_schema
 from connector_tax.base.door import run_door
 from connector_tax.base.files import write_text_if_changed
 
-SCHEMA = PROJECT_ROOT / "workflow" / "schemas" / "aggregate.schema.json"
+SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 WIDTH = 120
 
 
@@ -32,8 +33,10 @@ def shown(value: Any, indent: int = 0, ahead: int = 0) -> str:
 
 
 def main() -> None:
-    if write_text_if_changed(SCHEMA, shown(aggregate_schema()) + "\n"):
-        print(f"wrote {SCHEMA}")
+    for name, schema in (("aggregate", aggregate_schema()), ("history", history_schema())):
+        path = SCHEMAS / f"{name}.schema.json"
+        if write_text_if_changed(path, shown(schema) + "\n"):
+            print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ READING = {
     "report": "aggregate.json and figures to report.html",
     "manifest": "list a campaign's files with their checksums",
     "compare": "two campaigns: which taxes changed, and did one rise too far",
+    "track": "many campaigns: taxes over time, and where one rose",
     "tax-table": "the taxes of a campaign as a Markdown table",
     "thin": "make a finished campaign small enough to publish",
     "bundle": "one archive of a campaign that a reviewer can compute again",

@@ -25,7 +25,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn:
-    """Become Snakemake, with this project's Snakefile; ``configfile`` is the caller's.
+    """Become Snakemake, in the project's folder; as ``snakemake_command``."""
+    command = snakemake_command(configfile, cores, *more)
+    os.chdir(PROJECT_ROOT)
+    sys.stdout.flush()
+    os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
+
+
+def snakemake_command(configfile: Path | None, cores: int, *more: str) -> list[str]:
+    """Snakemake with this project's Snakefile, to be run in ``PROJECT_ROOT``; ``configfile`` is the caller's.
 
     Raises:
         ConfigError: there is no Snakefile.
@@ -37,10 +45,7 @@ def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn
             "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
         )
     chosen = [] if configfile is None else ["--configfile", str(configfile.absolute())]
-    os.chdir(PROJECT_ROOT)
-    snakemake = [sys.executable, "-m", "snakemake", "--cores", str(cores), *more, *chosen]
-    sys.stdout.flush()
-    os.execv(sys.executable, snakemake)  # nosec B606  # a list of arguments, quoted by nobody
+    return [sys.executable, "-m", "snakemake", "--cores", str(cores), *more, *chosen]
 
 
 def _run(args: argparse.Namespace) -> int:

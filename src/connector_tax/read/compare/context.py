@@ -1,12 +1,15 @@
 """What else differs between two campaigns, and what must be known before their taxes are compared."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.read.compare.comparison import Comparison, Side
 from connector_tax.read.figures.questions import (
     on_embedded_engine,
+    phase_a_shape,
     reference_flags,
     reference_rate,
     source_note,
@@ -18,6 +21,8 @@ from connector_tax.read.report.headline import FLAGS
 CONFIG_HASH = "config hash"
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
+# What tells one card from another of its kind, as nvidia-smi lists them.
+_CARD = re.compile(r"^GPU [0-9]+:|\(UUID: [^)]*\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +36,29 @@ class Difference:
 
 def differences(comparison: Comparison) -> list[Difference]:
     """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
-    sides = (comparison.a, comparison.b)
-    flags = (
+    return differing(
+        comparison.a,
+        comparison.b,
+        {c.config for c in comparison.changes},
         sorted({f for c in comparison.changes for f in c.a.flags}),
         sorted({f for c in comparison.changes for f in c.b.flags}),
     )
-    first, second = (_facts(side, own) for side, own in zip(sides, flags, strict=True))
+
+
+def differing(
+    a: Side, b: Side, configs: Collection[str], a_flags: Sequence[str] = (), b_flags: Sequence[str] = ()
+) -> list[Difference]:
+    """
+    Args:
+        configs: those that both have measured; of them how they were launched.
+        a_flags, b_flags: of the cells behind the taxes that are compared.
+    """
+    sides = (a, b)
+    first, second = _facts(a, a_flags), _facts(b, b_flags)
     settings = [_settings(side) for side in sides]
     if all(settings):
-        both = {c.config for c in comparison.changes}
         for facts, own in zip((first, second), settings, strict=True):
-            facts |= _named(own, both)
+            facts |= _named(own, configs)
     else:  # an aggregate of an earlier version has nothing but the hash
         for facts, side in zip((first, second), sides, strict=True):
             facts[CONFIG_HASH] = side.aggregate.provenance.config_hash
@@ -50,7 +67,42 @@ def differences(comparison: Comparison) -> list[Difference]:
     return [d for d in pairs if d.a != d.b and d.what not in PASSING]
 
 
-def _facts(side: Side, flags: list[str]) -> dict[str, str]:
+def has_to_be_alike(side: Side) -> dict[str, str]:
+    """What taxes depend on beside connector, versions and rate, in words: of campaigns that differ in one of these no series is made."""
+    provenance = side.aggregate.provenance
+    facts = _facts(side, ())
+    shape = phase_a_shape(side.aggregate)
+    # Beside ``engine_args``; an aggregate that does not tell them is taken for one of a campaign without.
+    more = {
+        name: text
+        for name, text in _named(_settings(side), ()).items()
+        if name in ("setting engine.extra_args", "setting engine.model_file") and text not in ("-", "none")
+    }
+    return {
+        "engine": facts["engine"],
+        "device": _device_of_series(side),
+        "model": facts["model"],
+        "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
+        "arrivals": facts["setting cell.arrival"],
+        "confidence of the intervals": f"{provenance.confidence:g}",
+        "host CPU": facts.get("host cpu", "-"),
+        "host cores": facts.get("host cores", "-"),
+        **{name: text for name, text in facts.items() if name.startswith("engine argument ")},
+        **more,
+    }
+
+
+def _device_of_series(side: Side) -> str:
+    """Cards count by their names, since another card of the same kind is no other device."""
+    if embedded(side):
+        return "the embedded engine"
+    if (clock := side.aggregate.provenance.clock) is not None:
+        return f"virtual {virtual_name(clock)}"
+    cards = Counter(_CARD.sub("", card).strip() for card in side.aggregate.provenance.gpu)
+    return ", ".join(f"{n} x {card}" for card, n in sorted(cards.items())) or "no GPU"
+
+
+def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
     """
     Args:
         flags: of the cells behind the taxes that are compared.
@@ -117,7 +169,7 @@ def notes(comparison: Comparison) -> list[str]:
     """What qualifies every number."""
     sides = (comparison.a, comparison.b)
     found = []
-    if _identity(comparison.a) == _identity(comparison.b):
+    if identity(comparison.a) == identity(comparison.b):
         found.append("A and B are one campaign: they are not independent.")
     for side in sides:
         note = source_note(side.aggregate)
@@ -134,7 +186,7 @@ def notes(comparison: Comparison) -> list[str]:
 def qualifiers(comparison: Comparison) -> list[str]:
     """Of the notes those that belong to a verdict: a campaign against itself, and flags of the reference rates, by name."""
     sides = (comparison.a, comparison.b)
-    same = ["A and B are one campaign"] if _identity(comparison.a) == _identity(comparison.b) else []
+    same = ["A and B are one campaign"] if identity(comparison.a) == identity(comparison.b) else []
     flags = {side.name: reference_flags(side.aggregate) for side in sides}
     return same + [
         f"the reference rates of {name} are flagged {', '.join(map(clean, found))}"
@@ -180,7 +232,7 @@ def embedded(side: Side) -> bool:
     return on_embedded_engine(side.aggregate)
 
 
-def _identity(side: Side) -> tuple[object, ...]:
+def identity(side: Side) -> tuple[object, ...]:
     """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches."""
     provenance = side.aggregate.provenance
     return side.aggregate.campaign, provenance.config_hash, provenance.created_utc, provenance.seed

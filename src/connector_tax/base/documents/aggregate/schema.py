@@ -23,11 +23,7 @@ _OPEN = ("DeviceClock", "Late", "Slack", "VirtualGpu")
 
 def aggregate_schema() -> Schema:
     """As ``workflow/schemas/aggregate.schema.json`` has it."""
-    _, parts = msgspec.json.schema_components(_ROOTS)
-    classes = {cls.__name__: cls for cls in _structs(_ROOTS)}
-    for name, part in parts.items():
-        # Typed dictionaries are beside them.
-        parts[name] = _as_written(classes[name], part) if name in classes else _closed(part)
+    parts = parts_of(_ROOTS)
     for name, rule in _RULES.items():
         _lay(parts[name], rule)
     parts["Aggregate"]["properties"]["cells"]["items"] = _either("usable", "MeasuredCell", "Cell")
@@ -43,6 +39,17 @@ def aggregate_schema() -> Schema:
         ),
     }
     return {**head, **parts.pop("Aggregate"), "$defs": parts}
+
+
+def parts_of(roots: tuple[type, ...]) -> dict[str, Schema]:
+    """The types that the roots are made of as they are written, by name."""
+    _, parts = msgspec.json.schema_components(roots)
+    classes = {cls.__name__: cls for cls in _structs(roots)}
+    # Typed dictionaries are beside them.
+    return {
+        name: _as_written(classes[name], part) if name in classes else _closed(part)
+        for name, part in parts.items()
+    }
 
 
 def _structs(roots: tuple[type, ...]) -> Iterator[type]:

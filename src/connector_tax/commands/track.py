@@ -1,0 +1,101 @@
+"""Taxes of many campaigns over time: series, changes of level, and whether a tax rose (exit code 1)."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from connector_tax.base.command import Command
+from connector_tax.base.errors import EngineError
+
+EPILOG = """\
+examples:
+  connector-tax track results --to site/history
+  connector-tax track nights/ releases/ --to history --fail-above 0.01
+  connector-tax track results --to history --confirm config/nightly.yaml
+
+exit code 0: no tax is known to have risen, be one suspected or not; 1: one rose, which a second campaign confirms
+"""
+
+
+def _limit(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: wanted is a ratio from 0 to 1; 0.02 is 2 %")
+    return value
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="a campaign's folder, or one with folders of campaigns in it",
+    )
+    parser.add_argument(
+        "--to",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="where index.html, history.json and pytorch-benchmark.json go",
+    )
+    parser.add_argument(
+        "--fail-above",
+        type=_limit,
+        default=0.0,
+        metavar="RATIO",
+        help="a confirmed rise by no more than this is no regression; default %(default)s",
+    )
+    parser.add_argument(
+        "--confirm",
+        type=Path,
+        metavar="CONFIGFILE",
+        help="where a rise is suspected, measure this campaign once more, under a name of its own, before anything is said",
+    )
+
+
+# It imports what it needs when it is called, so that help comes at once.
+def _run(args: argparse.Namespace) -> int:
+    from connector_tax.read.track.history import history, suspicions
+    from connector_tax.read.track.write import write_history
+
+    found = history(args.folders, args.fail_above)
+    if args.confirm is not None and suspicions(found.series):
+        print(found.sentence)
+        found = history([*args.folders, measured_again(args.confirm)], args.fail_above)
+    for left_out in found.left_out:
+        print(f"left out: {left_out.path}: {left_out.reason}", file=sys.stderr)
+    for path in write_history(found, args.to):
+        print(f"wrote {path}")
+    print(found.sentence)
+    return found.exit_code
+
+
+def measured_again(configfile: Path) -> Path:
+    """Measure the campaign of ``configfile`` under a name that no results have yet; its folder.
+
+    Raises:
+        EngineError: it did not come to its end.
+    """
+    from connector_tax.base.config import load_campaign
+    from connector_tax.base.config.checked import PROJECT_ROOT
+    from connector_tax.commands.run import snakemake_command
+
+    name = load_campaign(configfile).campaign
+    results = PROJECT_ROOT / "results"
+    taken = {path.name for path in results.glob("*")}
+    again = next(f"{name}-again-{k}" for k in range(1, len(taken) + 2) if f"{name}-again-{k}" not in taken)
+    print(f"measuring {name} once more, as {again}", flush=True)
+    code = subprocess.run(
+        snakemake_command(configfile, 1, "--config", f"campaign={again}"), cwd=PROJECT_ROOT, check=False
+    ).returncode
+    if code or not (results / again / "aggregate.json").is_file():
+        raise EngineError(
+            f"{again}: the second measurement did not come to its end (Snakemake's exit code {code}), so nothing is confirmed. "
+            f"Go on with it: connector-tax run --configfile {configfile} -- --config campaign={again}; then track once more."
+        )
+    return results / again
+
+
+COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)

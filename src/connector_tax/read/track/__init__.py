@@ -1,0 +1,1 @@
+"""Many campaigns: taxes over time, and where their level changed."""

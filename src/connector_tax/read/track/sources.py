@@ -1,0 +1,74 @@
+"""Folders to campaigns in order of time; what cannot be read is left out with its reason, and the others are tracked."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from connector_tax.base.documents.history import LeftOut
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.opening import printable
+from connector_tax.read.compare.comparison import Side, read_side
+from connector_tax.read.compare.context import identity
+
+AGGREGATE, CAMPAIGN = "aggregate.json", "campaign.json"
+_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+
+
+def read_campaigns(folders: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
+    """
+    Args:
+        folders: each a campaign's, or one with folders of campaigns in it.
+
+    Raises:
+        ConfigError: no such folder, or none of them holds a campaign that can be read.
+    """
+    sides: list[Side] = []
+    left_out: list[LeftOut] = []
+    for path in dict.fromkeys(found for folder in folders for found in _campaigns_in(folder)):
+        if not (path / AGGREGATE).exists():
+            left_out.append(
+                LeftOut(
+                    path=str(path), reason="it is not analysed: connector-tax analyze makes aggregate.json"
+                )
+            )
+            continue
+        try:
+            sides.append(read_side(path.name, path))
+        except ArtifactError as error:
+            left_out.append(LeftOut(path=str(path), reason=printable(str(error))))
+    sides.sort(key=lambda side: (when(side), str(side.path)))
+    kept: dict[tuple[object, ...], Side] = {}
+    for side in sides:
+        first = kept.setdefault(identity(side), side)
+        if first is not side:
+            left_out.append(
+                LeftOut(path=str(side.path), reason=f"it is the campaign of {first.path} once more")
+            )
+    if not kept:
+        reasons = "".join(f" {found.path}: {found.reason}." for found in left_out[:3])
+        raise ConfigError(
+            f"{', '.join(map(str, folders))}: no campaign that can be read.{reasons} Wanted are folders with an {AGGREGATE}, or "
+            "folders of such folders."
+        )
+    return list(kept.values()), left_out
+
+
+def when(side: Side) -> str:
+    """Of the campaign's first start: to the second, or the date where it does not say."""
+    created = side.aggregate.provenance.created_utc
+    return created if created is not None and _UTC.fullmatch(created) else side.aggregate.date
+
+
+def _campaigns_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder}: no such folder. Wanted is a campaign's folder, or one with folders of campaigns in it."
+        )
+    folder = folder.resolve()  # one that somebody names may be a link; those inside are not followed
+    if _is_campaign(folder):
+        return [folder]
+    return [p for p in sorted(folder.iterdir()) if not p.is_symlink() and p.is_dir() and _is_campaign(p)]
+
+
+def _is_campaign(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (AGGREGATE, CAMPAIGN))
