@@ -318,6 +318,8 @@ class TaxRows:
                 cell = self._part(part)
                 fewer = part["point"] is not None and part.get("kind") not in (None, kind)
                 cells.append(Cell([*cell.words, str(part["kind"])], cell.values) if fewer else cell)
+            if (unlike := self._unlike(e)) and e["implementation"]["point"] is not None:
+                cells[-1] = Cell([unlike], self._part(e["implementation"]).values)
             own, framework, rest = self._launches(e)
             if own == framework:
                 kinds = (kind, own) if kind and own else (kind,)
@@ -335,6 +337,15 @@ class TaxRows:
                     )
                 ]
             yield [word(s.cells[0]), Cell((name, *kinds)), *cells]
+
+    def _unlike(self, e: Entry) -> str:
+        """Over how many blocks a tax is less the no-op connector's, where these are not as many."""
+        of = {"metric": e["metric"], "reference": "ref_safe"}
+        whole, framework = (
+            (self.standing(config=c, **of) or {}).get("blocks") for c in (e["config"], "noop_connector")
+        )
+        unlike = None not in (whole, framework) and whole != framework
+        return f"over {whole} blocks less over {framework}" if unlike else ""
 
     def _launches(self, e: Entry) -> tuple[str, str, str]:
         """By whose launch a tax, the no-op connector's and what is left are, where one is not by Phase A's."""
@@ -360,6 +371,8 @@ class TaxRows:
                 cells = {
                     p: Cell([*c.words, w], c.values) for (p, c), w in zip(cells.items(), told, strict=True)
                 }
+            if (unlike := self._unlike(e)) and e["rest"]["kind"]:
+                cells["rest"] = Cell([unlike], cells["rest"].values)
             yield [word(s.cells[0]), word(name), *cells.values()]
 
     @staticmethod

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.plan import cells_of
@@ -52,7 +53,9 @@ def launch(
         time.sleep(1.0)
     window = outcome.window
     own = folder / "cell.jsonl"
-    cut(sorted(step_log.parent.glob("*.jsonl")), window.t0_ns, window.drained_ns, own)
+    # The clock of a virtual GPU lies beside the records.
+    records = [f for f in sorted(step_log.parent.glob("*.jsonl")) if f.name != DEVICE_CLOCK.name]
+    cut(records, window.t0_ns, window.drained_ns, own)
     table = read_steps(own, window)
     rows = table.kind == DECODE_ONLY
     columns = {

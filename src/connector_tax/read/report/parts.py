@@ -51,11 +51,14 @@ def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
     alike = own == framework
     launches = ("", "", "", "") if alike else (own, "", framework, rest)
     parts = (row.total, row.flags, row.framework, row.implementation)
+    texts = [_part_of(kind, part, launch) for part, launch in zip(parts, launches, strict=True)]
+    if row.implementation.known and (unlike := _over_unlike(aggregate, row.config, row.metric)):
+        texts[-1] = _part(row.implementation, beside=f", {unlike}")
     return PartsRow(
         aggregate.label_of(row.config),
         METRIC_WORDS[row.metric],
         f"{kind}{own}" if kind and alike else kind,
-        [_part_of(kind, part, launch) for part, launch in zip(parts, launches, strict=True)],
+        texts,
     )
 
 
@@ -82,15 +85,32 @@ def _halved(aggregate: Aggregate, row: TwoParts) -> PartsRow:
     parts = zip(
         (row.total, row.framework, row.rest), _launches(aggregate, row.config, row.metric), strict=True
     )
+    unlike = _over_unlike(aggregate, row.config, row.metric)
     return PartsRow(
         aggregate.label_of(row.config),
         METRIC_WORDS[row.metric],
         "",
         [
-            _part(part, row.unit, n="" if part.kind is None else f"n {part.n:,}, {part.kind}{launch}")
+            _part(
+                part,
+                row.unit,
+                n=""
+                if part.kind is None
+                else f"n {part.n:,}, {unlike if unlike and part is row.rest else f'{part.kind}{launch}'}",
+            )
             for part, launch in parts
         ],
     )
+
+
+def _over_unlike(aggregate: Aggregate, config: str, metric: str) -> str:
+    """``over 4 blocks less over 5``, where a tax and the framework's are over unlike numbers of blocks; else nothing."""
+    of_metric = main_taxes(aggregate, metric=metric, reference="ref_safe")
+    whole, framework = (
+        None if (tax := of_metric.get(c)) is None else blocks_of(tax) for c in (config, "noop_connector")
+    )
+    unlike = whole is not None and framework is not None and whole != framework
+    return f"over {whole} blocks less over {framework}" if unlike else ""
 
 
 def _launches(aggregate: Aggregate, config: str, metric: str) -> tuple[str, str, str]:
