@@ -49,8 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--header", action="append", default=[], metavar="NAME:VALUE", help="further header; may be repeated"
     )
     server.add_argument("--ca-file", help="certificates to verify the server's with")
-    server.add_argument("--client-cert", help="certificate to show to the server (PEM)")
-    server.add_argument("--client-key", help="its key (PEM, without a password), if in a file of its own")
+    server.add_argument("--client-cert", metavar="<file>", help="certificate to show to the server (PEM)")
+    server.add_argument(
+        "--client-key",
+        # Another word behind an option of that name would be taken for a secret, and blanked.
+        metavar="<file>",
+        help="its key (PEM, without a password), if in a file of its own",
+    )
     server.add_argument("--insecure", action="store_true", help="take any certificate")
 
     load = parser.add_argument_group("load").add_mutually_exclusive_group(required=True)

@@ -216,7 +216,10 @@ def _check_combinations(args: argparse.Namespace) -> None:
             args.client_cert is not None and not args.base_url.lower().startswith("https:"),
             "--client-cert: goes with https.",
         ),
-        (args.client_key is not None and args.client_cert is None, "--client-key: goes with --client-cert."),
+        (
+            args.client_key is not None and args.client_cert is None,
+            "--client-cert is missing beside --client-key.",
+        ),
         (args.insecure and not args.base_url.lower().startswith("https:"), "--insecure: goes with https."),
         (args.speed != 1.0 and args.trace is None, "--speed: goes with --trace."),
         (

@@ -19,6 +19,15 @@ ASK_WITHIN_S = 30.0
 # The redactor knows secrets of the environment by their names, and workers inherit it: what goes out in headers is put there under
 # names that tell of a secret.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
+# Alerts by which a server says that it does not take the client's certificate, as OpenSSL names them.
+REFUSALS = (
+    "ALERT_UNKNOWN_CA",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_CERTIFICATE_",
+    "ALERT_DECRYPT_ERROR",
+    "ALERT_ACCESS_DENIED",
+)
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450
 
@@ -150,6 +159,16 @@ def _models(target: Target, said: str) -> list[str]:
         if "certificate required" in str(error):
             raise ConfigError(
                 f"--base-url {said}: it asks for a certificate of the client ({error}). Name yours as --client-cert."
+            ) from error
+        if target.client_cert is not None and any(alert in str(error) for alert in REFUSALS):
+            raise ConfigError(
+                f"--base-url {said}: it refuses the certificate {target.client_cert} ({error}). Give one as --client-cert that is signed "
+                "by an authority of this server and is not over."
+            ) from error
+        if "ALERT_HANDSHAKE_FAILURE" in str(error):
+            raise ConfigError(
+                f"--base-url {said}: it ended the handshake of TLS ({error}). If it wants a certificate of the client, name one as "
+                "--client-cert; otherwise it takes no cipher of this host."
             ) from error
         raise ConfigError(
             f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "

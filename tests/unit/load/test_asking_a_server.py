@@ -23,6 +23,7 @@ from truth_server import Reply, truth_server
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.target import RequestForm, target_of
+from connector_tax.base.redaction import published_text
 from connector_tax.load.cache_hits import CacheCounters
 from connector_tax.load.server import Access, _helps, measure_words, reach
 from connector_tax.run.loadgen.cell import measure_cell
@@ -104,8 +105,28 @@ def test_a_client_certificate_without_its_key_is_said(name: str, key: str | None
     lock = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", str(bare)]
     subprocess.run([*lock, "-out", str(tmp_path / "locked.pem")], check=True, capture_output=True)
     shown = {"client_cert": str(tmp_path / name), "client_key": key and str(tmp_path / key)}
-    with pytest.raises(ConfigError, match=f"--client-cert .*{name}: no certificate with its key"):
+    with pytest.raises(ConfigError, match=f"--client-cert .*{name}: no certificate with its key") as raised:
         reach(Access("https://127.0.0.1:9", None, **shown))  # type: ignore[arg-type]
+    # A word behind an option of a secret's name would be taken for the secret.
+    assert published_text(str(raised.value)) == str(raised.value)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_refused_client_certificate_is_said(version: ssl.TLSVersion, tmp_path: Path) -> None:
+    """The server is there: nobody has to start it."""
+    for folder in ("server", "client"):
+        (tmp_path / folder).mkdir()
+    cert, key = self_signed.certificate(tmp_path / "server", "IP:127.0.0.1")
+    unknown, its_key = self_signed.certificate(tmp_path / "client")
+    context = self_signed.serving(cert, key)
+    context.maximum_version = version
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cert)
+    with answering(lambda handler: whole(handler, MODELS), context) as url:
+        with pytest.raises(ConfigError, match="refuses the certificate"):
+            reach(Access(url, None, ca_file=str(cert), client_cert=str(unknown), client_key=str(its_key)))
+        with pytest.raises(ConfigError, match=r"(?i)name (one|yours) as --client-cert"):
+            reach(Access(url, None, ca_file=str(cert)))
 
 
 def test_no_authority_helps_where_a_certificate_has_expired() -> None:

@@ -1,5 +1,6 @@
 """The command line of ``connector-tax load``: what cannot be a load is refused in one line, before any server is asked."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import read_sessions
+from connector_tax.base.redaction import published_text
 from connector_tax.cli import command
+from connector_tax.load.arguments import add_arguments
 from connector_tax.load.choices import load_of
 from connector_tax.load.plan import Load, cells_of, contents_of
 from connector_tax.load.sources import write_trace
@@ -30,7 +33,7 @@ def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> L
         (["--rates", ""], "give numbers separated by commas"),
         (["--rate", "10,20"], "--rate: takes one rate; give several as --rates"),
         (["--rate", "5", "--client-cert", "c.pem"], "--client-cert: goes with https"),
-        (["--rate", "5", "--client-key", "k.pem"], "--client-key: goes with --client-cert"),
+        (["--rate", "5", "--client-key", "k.pem"], "--client-cert is missing beside --client-key."),
         (["--rate", ""], "give numbers separated by commas"),
         (["--find-rate", "", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
         (["--find-rate", "1:1e9", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
@@ -58,6 +61,17 @@ def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> L
 def test_what_is_no_load_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         asked(tmp_path, *arguments)
+
+
+def test_nothing_is_blanked_in_the_help_or_beside_a_missing_certificate() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for text in (
+        parser.format_usage(),
+        parser.format_help(),
+        "error: --client-cert is missing beside --client-key.",
+    ):
+        assert published_text(text) == text
 
 
 HUGE = str(10**400)

@@ -280,11 +280,23 @@ def test_a_stop_behind_which_the_last_answer_waits_is_seen() -> None:
         assert outcome.health.client_stalled and outcome.health.loop_stall_max_us > 300_000
 
 
+def test_a_stop_before_the_cell_begins_is_none_of_the_cell() -> None:
+    """One worker is ready and stopped while the other one is not ready yet: nothing is sent or stamped then."""
+    with worker_pool(2) as pool:
+        pool.revive()
+        ready, last = pool.pid(0), pool.pid(1)
+        suspend(last, 1.2)
+        after(0.5, partial(suspend, ready, 0.4))
+        outcome = measure(pool)
+    assert {r.status for r in outcome.requests} == {"ok"}
+    assert outcome.health.loop_stall_max_us < 250_000
+
+
 @pytest.mark.parametrize("phase_ms", range(0, 20, 4))
 def test_a_stall_of_40_ms_is_seen_whenever_it_comes(phase_ms: int) -> None:
     async def run() -> float:
         stalls = StallWatch(asyncio.get_running_loop())
-        stalls.begin()
+        stalls.begin(time.monotonic_ns())
         await asyncio.sleep(0.04 + phase_ms / 1000)
         time.sleep(0.04)
         await asyncio.sleep(0.03)

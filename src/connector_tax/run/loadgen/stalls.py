@@ -19,28 +19,33 @@ class StallWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.counts = [0] * (len(EDGES_US) + 1)
         self.max_us = 0.0
+        # Of the next heartbeat; None until the cell begins.
+        self._due_ns: int | None = None
         self._timer = DeadlineTimer(loop, self._beat)
 
-    def begin(self) -> None:
-        self._due_ns = monotonic_ns() + PERIOD_NS
+    def begin(self, t0_ns: int) -> None:
+        """Look from ``t0_ns`` on: nothing is sent or stamped before it, while other workers may still get ready."""
+        # Half a period off, so that no heartbeat falls on the first send.
+        self._due_ns = t0_ns + PERIOD_NS // 2
         self._timer.arm(self._due_ns)
 
     def close(self) -> None:
         """What the last answer waited behind may be a stall whose heartbeat has not had its turn yet."""
         self._timer.close()
-        if (now_ns := monotonic_ns()) > self._due_ns:
-            self._note(now_ns)
+        if self._due_ns is not None and (now_ns := monotonic_ns()) > self._due_ns:
+            self._note(now_ns - self._due_ns)
 
-    def _note(self, now_ns: int) -> None:
-        late_us = (now_ns - self._due_ns) / 1e3
+    def _note(self, late_ns: int) -> None:
+        late_us = late_ns / 1e3
         self.counts[sum(late_us > edge for edge in EDGES_US)] += 1
         self.max_us = max(self.max_us, late_us)
 
     def _beat(self) -> None:
-        now_ns = monotonic_ns()
-        self._note(now_ns)
+        assert self._due_ns is not None, "the timer is armed by begin"
+        late_ns = monotonic_ns() - self._due_ns
+        self._note(late_ns)
         # Skip beats that were missed; one stall is one entry.
-        self._due_ns += PERIOD_NS * (1 + max(0, (now_ns - self._due_ns) // PERIOD_NS))
+        self._due_ns += PERIOD_NS * (1 + max(0, late_ns // PERIOD_NS))
         self._timer.arm(self._due_ns)
 
 

@@ -124,6 +124,7 @@ class Worker:
             return  # the cell ended while this was on its way
         if isinstance(message, Go):
             cell.cpu_start_ns = process_time_ns()
+            cell.stalls.begin(message.t0_ns)
             cell.generator.begin(message.t0_ns)
         elif isinstance(message, Stop):
             cell.generator.stop(message.at_ns)
@@ -171,7 +172,6 @@ class Worker:
         stalls = StallWatch(self._loop)
         await generator.prepare()
         self._cell = _Cell(generator, stalls, log)
-        stalls.begin()
         self.mailbox.send(Ready())
 
     def _finish(self) -> None:
