@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import read_aggregate
@@ -57,7 +56,7 @@ def render(page: Page, figures: Sequence[Figure]) -> str:
         lstrip_blocks=True,
     )
     # Our own files, the only texts that are not escaped. The browser runs this script and no other.
-    css, script = (Markup((HERE / name).read_text(encoding="utf-8")) for name in ("report.css", "report.js"))
+    css, script = ((HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return environment.get_template("report.html.j2").render(
         page=page, figures=figures, css=css, script=script, script_hash=f"sha256-{digest}"
