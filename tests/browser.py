@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# A hung browser fails a test and does not hold up all of them.
+ANSWER_TIMEOUT_S = 60
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
     "--headless",
@@ -33,8 +36,9 @@ class Tab:
         requested: the addresses that it asked for.
     """
 
-    def __init__(self, out: Any, into: Any) -> None:
+    def __init__(self, out: int, into: int) -> None:
         self.out, self.into = out, into
+        self._come = b""
         self.complaints: list[str] = []
         self.requested: list[str] = []
         self.loaded = False
@@ -58,12 +62,17 @@ class Tab:
         return dict(answer["result"])
 
     def _read(self) -> dict[str, Any]:
-        found = bytearray()
-        while (byte := self.into.read(1)) != b"\0":
-            if not byte:
-                raise AssertionError("the browser ended")
-            found += byte
-        return dict(json.loads(found))
+        """The next message, of which more may have come."""
+        while b"\0" not in self._come:
+            ready, _, _ = select.select([self.into], [], [], ANSWER_TIMEOUT_S)
+            more = os.read(self.into, 1 << 16) if ready else b""
+            if not more:
+                raise AssertionError(
+                    "the browser ended" if ready else f"the browser was silent for {ANSWER_TIMEOUT_S} s"
+                )
+            self._come += more
+        message, _, self._come = self._come.partition(b"\0")
+        return dict(json.loads(message))
 
     def _note(self, event: dict[str, Any]) -> None:
         told = event.get("params", {})
@@ -120,9 +129,9 @@ def open_tab(path: str) -> Iterator[Tab]:
         os.close(to_browser)
         os.close(from_browser)
         try:
-            with open(own_in, "rb") as into:
-                yield Tab(own_out, into)
+            yield Tab(own_out, own_in)
         finally:
             os.close(own_out)
-            process.terminate()
-            process.wait(20)
+            os.close(own_in)
+            process.kill()
+            process.wait()

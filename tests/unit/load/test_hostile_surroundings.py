@@ -115,6 +115,7 @@ def test_the_third_interrupt_says_what_is_lost(tmp_path: Path) -> None:
             time.sleep(0.3)
         try:
             end_by_interrupts(process)
+            assert not [child for child in children if Path(f"/proc/{child}").exists()]
         finally:
             for child in children:
                 with suppress(ProcessLookupError):

@@ -420,3 +420,24 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_workers() -> None:
     """They would each print a traceback; they end with the process that measures."""
     with worker_pool(2) as pool:
         assert {os.getpgid(pool.pid(k)) for k in range(2)} == {pool.pid(0), pool.pid(1)}
+
+
+def test_an_interrupt_while_workers_are_ended_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped one is waited for; whoever does not want to wait must not leave it behind, nor its socket."""
+    waits = 0
+
+    def interrupted(process: Any, timeout: float | None = None) -> int:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            raise KeyboardInterrupt
+        return int(wait(process, timeout))
+
+    with pytest.raises(KeyboardInterrupt), worker_pool(2) as pool:
+        pids = [pool.pid(0), pool.pid(1)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        wait = type(pool._members[0].process).wait
+        monkeypatch.setattr(type(pool._members[0].process), "wait", interrupted)
+    assert waits > 1
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]

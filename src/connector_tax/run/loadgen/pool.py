@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,15 +114,18 @@ class WorkerPool:
         for member in self._members:
             assert member.process.stdin is not None
             member.process.stdin.close()
-        for member in self._members:
-            try:
-                member.process.wait(STOP_WAIT_S)
-            except subprocess.TimeoutExpired:
-                member.process.kill()
+        try:
+            for member in self._members:
+                with suppress(subprocess.TimeoutExpired):
+                    member.process.wait(STOP_WAIT_S)
+        finally:
+            # Also where an interrupt ends the wait: a socket left open would keep the context, and with it this process.
+            for member in self._members:
+                member.process.kill()  # of one that has ended it does nothing
                 member.process.wait()
-            member.socket.close(linger=0)
-        self._context.term()
-        self.counters.close()
+                member.socket.close(linger=0)
+            self._context.term()
+            self.counters.close()
 
     def _start(self, index: int) -> _Member:
         self._generation += 1
