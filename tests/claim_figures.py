@@ -68,7 +68,7 @@ class Figures(LeftOut):
         ]
         floors = [
             e for e in self.a["repeats"]
-            if e["reference"] == "ref_safe" and None not in (e["noise_floor"]["low"], e["noise_floor"]["high"])
+            if e["reference"] == "ref_safe" and any(taxes.get((e["metric"], r)) for r in REFERENCES) and None not in (e["noise_floor"]["low"], e["noise_floor"]["high"])
         ]  # fmt: skip
         if floors and "ref_safe" in present:
             words.append(

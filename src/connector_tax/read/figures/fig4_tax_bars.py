@@ -58,7 +58,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate")
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
     references = _distinct_references(aggregate, taxes)
-    floors = _noise_floors(aggregate) if "ref_safe" in references else {}
+    floors = _noise_floors(aggregate, metrics) if "ref_safe" in references else {}
 
     figure = new_figure(10.4, max(3.0, 1.5 + 0.62 * len(order)))
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
@@ -89,12 +89,13 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     )
 
 
-def _noise_floors(aggregate: Aggregate) -> dict[str, tuple[float, float]]:
-    """Latency -> the interval of plain's second launches against its first at ref_safe, over blocks of launches."""
+def _noise_floors(aggregate: Aggregate, metrics: Collection[str]) -> dict[str, tuple[float, float]]:
+    """Of these latencies the interval of plain's second launches against its first at ref_safe, over blocks of launches."""
     return {
         entry.metric: (low, high)
         for entry in aggregate.repeats
         if entry.reference == "ref_safe"
+        and entry.metric in metrics
         and (low := entry.noise_floor.low) is not None
         and (high := entry.noise_floor.high) is not None
     }

@@ -20,7 +20,7 @@
   const isNumeric = (rows, column) => rows.some((row) => row.cells[column] && row.cells[column].classList.contains("num"));
 
   // Rows that leave their first cell empty belong to the row above: such a table would lose its sense, and stays as it is.
-  const holdsTogether = (rows) => rows.every((row) => row.cells.length && (shown(row, 0) || rows.length === 1));
+  const holdsTogether = (rows) => rows.every((row) => shown(row, 0));
 
   const sort = (table, column, sign) => {
     const body = table.tBodies[0];
@@ -46,9 +46,8 @@
   };
 
   const LONG = 8;
-  document.querySelectorAll(".scroll > table").forEach((table, place) => {
+  document.querySelectorAll(".scroll > table").forEach((table) => {
     const rows = [...table.tBodies[0].rows];
-    table.dataset.table = String(place);
     if (rows.length > 1 && holdsTogether(rows)) {
       [...table.tHead.rows[0].cells].forEach((head, column) => {
         const label = head.textContent.trim();
