@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+import self_signed
 from truth_server import Reply, answer_well, truth_server, whole_answer
 
 from connector_tax.base.errors import EngineError
@@ -315,6 +316,33 @@ def test_a_time_out_that_fires_a_little_late_takes_the_answers_that_are_here() -
         number = {"num_requests": 1, "warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0}
         outcome = measure(pool, script, **number, max_cell_s=10.0, form=RequestForm(timeout_s=0.4))
     assert [r.status for r in outcome.requests] == ["ok"]
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("away_s", [0.5, 0.57], ids=["came while it was away", "came just after"])
+def test_answers_that_came_too_late_while_the_client_was_away_are_time_outs(
+    away_s: float, tls: bool, tmp_path: Path
+) -> None:
+    """The kernel knows when they came: 0.6 s after requests that may take 0.4. The client is away from 0.1 or 0.03 s on."""
+
+    async def too_late(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.6)
+        await answer_well(reply, request, number)
+
+    with worker_pool(1) as pool:
+        pool.revive()
+        pid = pool.pid(0)
+        script = at_request(10, too_late, partial(after, 0.6 - away_s + 0.07, partial(suspend, pid, away_s)))
+        number = {"num_requests": 10, "warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0}
+        spec = replace(
+            SPEC, workers=1, **number, rate_per_s=2000.0, max_cell_s=10.0, form=RequestForm(timeout_s=0.4)
+        )
+        cert = self_signed.certificate(tmp_path, "IP:127.0.0.1") if tls else None
+        with truth_server(script, tls=self_signed.serving(*cert) if cert else None) as url:
+            target = target_of(url, "m", ca_file=str(cert[0]) if cert else None)
+            outcome = measure_cell(spec, target, pool=pool, observe=NOTHING)
+    assert Counter(r.status for r in outcome.requests) == {"timeout": 10}
+    assert outcome.health.client_stalled
 
 
 def test_a_closed_loop_over_two_workers_keeps_its_number() -> None:

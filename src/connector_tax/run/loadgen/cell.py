@@ -13,6 +13,9 @@ from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.result import SessionResult
 from connector_tax.run.loadgen.session import BenchmarkSession
 
+# What workers have for closing their connections where nobody waits for their cell any more.
+LEAVE_WITHIN_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
@@ -73,7 +76,7 @@ def measure_cell(
     except BaseException:
         # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
         session.abandon()
-        session.wait_for_test_end(5.0)
+        session.wait_for_test_end(LEAVE_WITHIN_S)
         raise
     result = session.result()
     return CellOutcome(result.window, result.requests, health(spec, result, pool.placement), result)

@@ -7,11 +7,7 @@ never see it, and a token costs the client little more than the system call.
 """
 
 import asyncio
-import fcntl
 import select
-import struct
-import sys
-import termios
 from time import monotonic_ns
 from typing import Protocol, TypeGuard, cast
 
@@ -22,6 +18,7 @@ from connector_tax.base.records.request import Status
 from connector_tax.base.redaction import excerpt
 from connector_tax.run.loadgen.events import SampleEventHandler
 from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, last_data_ns, untaken_bytes
 from connector_tax.run.loadgen.sse import EventScanner, MalformedStream, read_whole_answer
 
 MAX_ERROR_CHARS = 2000
@@ -53,9 +50,6 @@ INTERIM = frozenset({*range(100, 200)} - {101})
 PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
 # Of one request; more is nonsense, and no 64-bit record may hold it.
 MOST_TOKENS = 2**31
-# Whether the kernel says that the peer has closed, and how much of what was written it has not taken.
-TELLS = sys.platform == "linux"
-HANG_UP = select.POLLRDHUP if TELLS else 0
 # Ends of a flight that leave something of its answer in the socket.
 UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
@@ -152,6 +146,10 @@ class Connection(asyncio.Protocol):
         """Whether the server has closed, which this process has not read yet."""
         return bool(self._hang_up.poll(0))
 
+    def came_after(self, t_ns: int) -> bool:
+        """Whether the last that was read came to this host after that time, for sure; it may have been read much later."""
+        return self._transport is not None and last_data_ns(self._transport, monotonic_ns()) > t_ns
+
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
         assert self._transport is not None
@@ -245,7 +243,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         if TELLS and self._flight is not None and not self._answered and self._transport is not None:
-            self.was_missed = _untaken_bytes(self._transport) >= len(self.payload)
+            self.was_missed = untaken_bytes(self._transport) >= len(self.payload)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -457,17 +455,6 @@ class Connection(asyncio.Protocol):
         if status in UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)
-
-
-def _untaken_bytes(transport: asyncio.Transport) -> int:
-    """So much of what was written the server's host had not acknowledged when it closed in order, which acknowledges all that had
-    come. Of TLS 0, since it is not known: the last words of TLS may have been said long before the connection ends.
-    """
-    if transport.get_extra_info("sslcontext") is not None:
-        return 0
-    plain = transport.get_extra_info("socket")
-    (waiting,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.TIOCOUTQ, bytes(4)))
-    return int(waiting) + transport.get_write_buffer_size()
 
 
 def _has_counts(usage: object) -> TypeGuard[dict[str, int]]:

@@ -29,7 +29,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, err
 SPARES_AT_ONCE = 2
 # What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
 FIRST_WITHIN_S = 5.0
-# How late a request may be given up for want of time, besides the sockets' turn.
+# How often at most is looked for requests whose time is over.
 TIMEOUT_GRAIN_S = 0.05
 # What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
 FINISH_WITHIN_S = 0.25
@@ -59,10 +59,10 @@ class HttpIssuer(SampleIssuer):
         self._server_name = target.host if target.tls else None
         self.stream = form.stream
         self._timeout_s = form.timeout_s
+        self._unfinished = f"unfinished {form.timeout_s or 0:g} s after it was sent"
         # By ``seq``, in the order in which their time is over; of connections, when that of their message's end is.
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_ns = 0
         self._finishing: dict[Connection, int] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
@@ -131,6 +131,10 @@ class HttpIssuer(SampleIssuer):
     # Called by connections.
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
+        timed = self._timed.get(flight.seq)
+        # Read after its time: it may have come in time to a process that was away.
+        if timed is not None and (flight.t_end_ns or 0) > timed[0] and connection.came_after(timed[0]):
+            flight.status, flight.error = "timeout", self._unfinished
         if connection.usable:
             self._put_by(connection)
         elif connection.finishing:
@@ -173,15 +177,11 @@ class HttpIssuer(SampleIssuer):
             self._put_by(connection)
 
     def _expire_in(self, seconds: float) -> None:
-        self._expiry_ns = monotonic_ns() + s_to_ns(seconds)
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         """Find out whose time is over. If this process was away until now, answers came meanwhile: first the sockets are read."""
-        now_ns = monotonic_ns()
-        was_away = now_ns - self._expiry_ns > s_to_ns(TIMEOUT_GRAIN_S)
-        wait_s = TIMEOUT_GRAIN_S if was_away else TURN_S
-        self._expiry = asyncio.get_running_loop().call_later(wait_s, self._give_up, now_ns)
+        self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, monotonic_ns())
 
     def _give_up(self, over_ns: int) -> None:
         """End the requests whose time was over then, and look again when that of the next one is."""
@@ -204,7 +204,7 @@ class HttpIssuer(SampleIssuer):
             task = next(task for task, waiting in self._connecting.items() if waiting is flight)
             del self._connecting[task]
             task.cancel()
-        self._report(flight, "timeout", f"unfinished {self._timeout_s:g} s after it was sent", now_ns)
+        self._report(flight, "timeout", self._unfinished, now_ns)
 
     def _finish_in(self, seconds: float) -> None:
         self._finish = asyncio.get_running_loop().call_later(seconds, self._finished)

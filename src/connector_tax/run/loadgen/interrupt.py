@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM while cells are measured: what was measured is worth keeping.
 
 The first one stops sending and waits for what is in flight, the second one does not wait, and both leave it to the caller to
-write what there is. The third one, and one that comes while nothing is measured, ends the process at once.
+write what there is. The third one, and one that comes while nothing is measured, ends the process: workers have a second to
+close their connections, and one that does not answer is killed.
 """
 
 import signal

@@ -109,15 +109,15 @@ class WorkerPool:
     def pid(self, index: int) -> int:
         return self._members[index].process.pid
 
-    def close(self) -> None:
-        """End the workers; each ends by itself when its standard input does."""
+    def close(self, wait_s: float = STOP_WAIT_S) -> None:
+        """End the workers; each ends by itself when its standard input does, or is killed after that time."""
         for member in self._members:
             assert member.process.stdin is not None
             member.process.stdin.close()
         try:
             for member in self._members:
                 with suppress(subprocess.TimeoutExpired):
-                    member.process.wait(STOP_WAIT_S)
+                    member.process.wait(wait_s)
         finally:
             # Also where an interrupt ends the wait: a socket left open would keep the context, and with it this process.
             for member in self._members:
@@ -154,7 +154,11 @@ def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPo
     short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
     with tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp") as folder:  # nosec B108  # made by mkdtemp
         pool = WorkerPool(n, Path(folder), placement)
+        wait_s = STOP_WAIT_S
         try:
             yield pool
+        except KeyboardInterrupt:
+            wait_s = 0.0
+            raise
         finally:
-            pool.close()
+            pool.close(wait_s)
