@@ -88,7 +88,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     r"\bnot told apart from zero(?=, of one launch)": ("above zero",),
     r"\bdid not keep up\b": ("kept up",),
     r"\b(?:or more before|or less: below)\b": ("or more or less",),
-    r"\bits engine settings are not known\b": ("it switches no setting",),
+    r"\bthe engine settings of \w+ are not known\b": ("it switches no setting",),
 }  # fmt: skip
 # A unit -> another one.
 UNITS = {

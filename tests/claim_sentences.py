@@ -97,13 +97,12 @@ class Sentences(Head):
         steps, latencies = ("step_p50_us", "callback_p50_us", "unexplained_us"), ("ttft_p90", "tpot_p90")
         hooks = there == {"callback_p50_us"}
         words = [
-            "A connector's own hooks; plain has no number here, with"
-            if hooks
-            else "Against plain at the same rate and shape, with"
+            "A connector's own hooks, with" if hooks else "Against plain at the same rate and shape, with"
         ]
         counts = "requests with the connector and without" if there & set(latencies) else ""
         counts += (", or steps where a step is timed" if counts else "steps") if there & set(steps) else ""
         words += [f"intervals in brackets; n counts {counts}."]
+        words += ["Plain has no number here."] if hooks else []
         words += ["TTFT is the time to"] if "ttft_p90" in there else []
         words += ["TPOT the time per output token"] if "tpot_p90" in there else []
         values = list(self.confidence)

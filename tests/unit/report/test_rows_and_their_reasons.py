@@ -93,7 +93,7 @@ def test_a_part_without_its_whole_names_the_step(aggregate: dict[str, Any]) -> N
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["metric"] == "callback_p50_us"]
     (table, *_) = view_of(aggregate).taxes
     assert table.columns == ["in the connector's hooks, per step (median)"]
-    assert "A connector's own hooks; plain has no number here, with 95 % intervals in brackets; n counts steps." in words(aggregate)  # fmt: skip
+    assert "A connector's own hooks, with 95 % intervals in brackets; n counts steps. Plain has no number here." in words(aggregate)  # fmt: skip
     assert "n counts requests" not in words(aggregate) and "TTFT is the time" not in words(aggregate)
 
 

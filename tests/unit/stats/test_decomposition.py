@@ -190,7 +190,7 @@ def test_why_flags_lie_in_the_other_parts_is_what_is_missing() -> None:
     assert "plain_matched_noop_connector was not measured" in found.flags.reason
     assert "not known (it changes engine settings" in found.flags.reason
     found = parts(taxes, {"x": CHANGED, "noop_connector": None})
-    assert "not known (its engine settings are not known)" in found.flags.reason
+    assert "not known (the engine settings of noop_connector are not known)" in found.flags.reason
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ its lower end is above it, whatever the failed requests would have made of the u
 
 from collections.abc import Callable
 
-from connector_tax.base.documents.aggregate import Outcome, Told
+from connector_tax.base.documents.aggregate import Interval, Outcome, Told
 from connector_tax.base.documents.aggregate import told as told
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.p_values import p_of
@@ -18,9 +18,18 @@ NOT_TESTABLE: Outcome = "not testable"
 TAX: Told = "tax"
 GAIN: Told = "gain"
 NO_TAX_FOUND: Told = "no_tax_found"
+# Of a ratio: an interval that holds zero and is wider says neither that there is a tax nor that there is none worth speaking of.
+WIDEST_RATIO = 1.0
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
 Judge = Callable[[float | None, float | None], Outcome]
+
+
+def unresolved(value: Interval, unit: str = "ratio") -> bool:
+    """Whether the interval holds zero and is so wide that "no tax found" would say more than it does."""
+    if unit != "ratio" or value.low is None or value.high is None:
+        return False
+    return value.told == NO_TAX_FOUND and value.high - value.low > WIDEST_RATIO
 
 
 def against(

@@ -26,7 +26,7 @@ def digits_apart(
     Args:
         values: finite, in the unit that is printed.
         decimals: how many a number of this size has at least.
-        no_zero: what is not zero does not read as zero; it has its first digit, wherever that is.
+        no_zero: what is not zero has its first digit, wherever that is, and so does not read as zero.
 
     Returns:
         One text each, with an ASCII minus; zero, and what is rounded to it, is ``"0"``.
@@ -68,7 +68,8 @@ def _text(value: float, least: int, more: int, no_zero: bool, significant: int) 
         return "0"
     first = -math.floor(math.log10(size))
     shown = min(least + more, max(least, first + significant - 1))
-    if no_zero and round(size, shown) == 0:
+    if no_zero and first > shown:
+        # Also of what would not read as zero: 0.075 as 0.1 is a third too large.
         shown = first
     text = f"{size:,.{shown}f}"
     return "0" if not text.strip("0.,") else f"-{text}" if value < 0 else text

@@ -4,11 +4,12 @@ which it is not known.
 Titles and the page's first lines are made of it, so that neither the largest alone nor its estimate decides what they say.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval
-from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.base.records.connector import MATCHED, is_connector
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED, unresolved
 from connector_tax.read.figures.questions import why_no_number
 from connector_tax.read.figures.words import clean, listing, with_interval
 
@@ -26,9 +27,22 @@ def drawn_of(configs: Collection[str]) -> list[str]:
 
 
 def not_drawn(configs: Collection[str]) -> list[str]:
-    """The caption's sentence on those that ``drawn_of`` leaves out; nothing where it leaves out nobody."""
+    """The caption's sentence on those that ``drawn_of`` leaves out, or that it draws them, being all there is."""
+    if configs and not any(map(is_connector, configs)):
+        return [
+            f"Drawn: {listing(list(configs), len(configs))}, plain vLLM with a connector's settings, since no connector has a number."
+        ]
     left = [c for c in configs if c not in drawn_of(configs)]
     return [f"Not drawn: {listing(left, len(left))}, plain vLLM with a connector's settings."] if left else []
+
+
+def uncounted(configs: Collection[str]) -> list[str]:
+    """The caption's sentences on those that are drawn and that no title counts."""
+    return [
+        f"The title does not count {c}, plain vLLM with a connector's settings."
+        for c in configs
+        if c.startswith(MATCHED)
+    ]
 
 
 def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
@@ -86,8 +100,10 @@ def told_apart(
         for word, clear in ((above, above_zero(found)), (below, below_zero(found)))
         if clear
     ]
-    neither, unknown = [k for k, v in found.items() if v.told == NO_TAX_FOUND], not_known(found)
-    others, nothing = bool(unknown or without), "no difference is found for"
+    wide = [k for k, v in found.items() if unresolved(v, unit)]
+    neither = [k for k, v in found.items() if v.told == NO_TAX_FOUND and k not in wide]
+    unknown = not_known(found)
+    others, nothing = bool(wide or unknown or without), "no difference is found for"
     if neither and parts:
         parts.append(
             f"{nothing} {'' if others else 'the other '}{len(neither) if len(neither) > 1 else 'one'}"
@@ -97,6 +113,12 @@ def told_apart(
     elif neither:
         whom = f"any {of}" if n > 1 else _named(aggregate, neither, found, unit).removeprefix(", ")
         parts.append(f"{nothing} {whom}")
+    if wide:
+        wide = sorted(wide, key=lambda k: -_width(found[k]))
+        many = f"{len(wide)} {of}" if len(wide) > MOST_NUMBERS else ""
+        named = _named(aggregate, wide, found, unit, "widest interval")
+        why = "since the interval is wider than 100 points"
+        parts.append(f"not resolved here, {why}, for {f'{many}{named}'.removeprefix(', ')}")
     if unknown:
         many = f"{len(unknown)} {of}" if len(unknown) > MOST_NUMBERS else ""
         named = _named(aggregate, unknown, found, unit, "largest estimate")
@@ -106,6 +128,10 @@ def told_apart(
         count = "one" if len(without) == 1 else len(without)
         parts.append(f"{count} without a number, {listing(names, len(names))}")
     return "; ".join(parts)
+
+
+def _width(value: Interval) -> float:
+    return math.inf if value.low is None or value.high is None else value.high - value.low
 
 
 def _named(

@@ -1,5 +1,7 @@
 """Figure 3: achieved throughput as a difference from the requested rate, with the line of a server that keeps up and the knees."""
 
+import math
+
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
@@ -134,7 +136,9 @@ def _of_connectors(aggregate: Aggregate, measured: dict[str, set[float]], knees:
     connectors = [c for c in aggregate.config_ids if is_connector(c)]
     limit = knees.get("plain")
     if limit is not None and limit == min(set().union(*measured.values())):
-        return ", the lowest rate that was measured, so whether a connector saturates earlier is not known"
+        return _none_below(
+            aggregate, [c for c in connectors if knees.get(c, math.inf) <= limit or not measured.get(c)]
+        )
     asked = {
         r for rates in measured.values() for r in rates if (r < limit if limit is not None else r <= top)
     }
@@ -165,6 +169,18 @@ def _of_connectors(aggregate: Aggregate, measured: dict[str, set[float]], knees:
     if not earlier and not all_of_them:
         parts.append("no other connector does")
     return f"; {', and '.join(parts)}"
+
+
+def _none_below(aggregate: Aggregate, unknown: list[str]) -> str:
+    """Where plain saturates at the lowest rate of all: a connector that does not, there or above, does not saturate earlier."""
+    lowest = ", the lowest rate that was measured"
+    connectors = [c for c in aggregate.config_ids if is_connector(c)]
+    if len(unknown) == len(connectors):
+        return f"{lowest}, so whether a connector saturates earlier is not known"
+    if not unknown:
+        return f"{lowest}, and no connector saturates earlier"
+    names = listing([clean(aggregate.label_of(c), 40) for c in unknown], len(unknown))
+    return f"{lowest}; whether {names} {'saturates' if len(unknown) == 1 else 'saturate'} earlier is not known, and no other connector does"
 
 
 def _caption(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:

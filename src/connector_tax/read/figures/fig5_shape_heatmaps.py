@@ -191,10 +191,8 @@ def _title(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
         return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {lowest}{not_known}"
     largest = _place(aggregate, grids, *max(clear, key=lambda f: f[0].point))
     below = f" and below it in {len(lower)}" if lower else ""
-    return (
-        f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; the largest of these taxes is "
-        f"{largest}{not_known}"
-    )
+    which = "that tax" if len(clear) == 1 else "the largest of these taxes"
+    return f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; {which} is {largest}{not_known}"
 
 
 def _place(aggregate: Aggregate, grids: dict[str, Grid], value: Interval, tax: Tax) -> str:

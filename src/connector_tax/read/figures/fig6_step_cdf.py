@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Steps, TaxRow
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart
-from connector_tax.read.figures.claims import not_among, of_connectors, told_apart
+from connector_tax.read.figures.claims import not_among, of_connectors, told_apart, uncounted
 from connector_tax.read.figures.questions import (
     confidence_words,
     rated_cells,
@@ -168,8 +168,9 @@ def _caption(aggregate: Aggregate, curves: Curves, at: float) -> str:
             and row.config in curves
             and "plain" in _medians(curves)
         ],
+        *uncounted(curves),
         of_reference_rates(aggregate),
-        left_out(aggregate, "a"),
+        left_out(aggregate, "a", rate_per_s=at),
     ]
     return " ".join(p for p in parts if p)
 

@@ -154,7 +154,14 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     if reasons:
         each = dict.fromkeys(why for several in sorted(reasons) for why in several.split("; "))
         return f"no tax can be split: {'; '.join(each)}"
-    lost = "; ".join(dict.fromkeys(row.total.reason for row in aggregate.decomposition if row.total.reason))
+    if not any(NOOP in main_taxes(aggregate, metric=m, reference="ref_safe") for m in METRICS):
+        why = without_number(aggregate, metric="ttft_p90", reference="ref_safe")[NOOP]
+        return f"there is no tax of the framework alone: {NOOP}: {why}"
+    lost = "; ".join(
+        dict.fromkeys(
+            f"{row.config}: {row.total.reason}" for row in aggregate.decomposition if row.total.reason
+        )
+    )
     why = f": {lost}" if lost else ""
     return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
 
@@ -322,7 +329,9 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         _two_words(two),
         " ".join(f"{c} is not split: {why}." for c, why in torn.items()),
         of_reference_rates(aggregate),
-        left_out(aggregate, "a", {NOOP}.union(*stacks.values()), drawn),
+        left_out(
+            aggregate, "a", {NOOP}.union(*stacks.values()), drawn, reference_rate(aggregate, "ref_safe")
+        ),
     ]
     return " ".join(p for p in parts if p)
 

@@ -227,7 +227,7 @@ def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:
                 else []
             ),
             *filter(None, [of_reference_rates(aggregate)]),
-            left_out(aggregate, "a", taxes=shown),
+            left_out(aggregate, "a", taxes=shown, rate_per_s=reference_rate(aggregate, "ref_safe")),
         ]
     )
 

@@ -25,6 +25,7 @@ from connector_tax.read.figures.questions import (
     reference_rate,
     source_note,
     tax_rows,
+    why_absent,
 )
 from connector_tax.read.figures.style import (
     Drawn,
@@ -36,6 +37,7 @@ from connector_tax.read.figures.style import (
     set_claim,
 )
 from connector_tax.read.figures.words import (
+    MEASURED,
     clean,
     counted,
     fell_behind,
@@ -102,10 +104,20 @@ def _why_not(aggregate: Aggregate) -> str:
     at = reference_rate(aggregate, "ref_safe")
     where = "in phase A at ref_safe" + (f" ({rate(at)})" if at is not None else "")
     if not found.get("plain"):
-        return f"plain has no decoding steps {where}, so nobody's can be set beside them"
+        return f"{_why_not_plain(aggregate, where)}, so nobody's decoding steps can be set beside plain's"
     if not others:
         return f"no connector has decoding steps {where} to set beside plain's"
     return f"plain or each connector has too few decoding steps {where} for an interval"
+
+
+def _why_not_plain(aggregate: Aggregate, where: str) -> str:
+    state = aggregate.configs.get("plain")
+    if state is None or state.status not in MEASURED:
+        return why_absent(aggregate, "plain")
+    at = reference_rate(aggregate, "ref_safe")
+    if all(cell.rate_per_s != at for cell in rated_cells(aggregate, "a", "plain")):
+        return f"plain has no usable cell {where}"
+    return f"plain has no decoding steps {where}"
 
 
 def _decoding_steps(aggregate: Aggregate, config: str) -> int:
@@ -173,7 +185,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split], others: list[st
             *([f"{late} did not keep up at this rate, so more requests share a step."] if late else []),
             *filter(None, [of_reference_rates(aggregate)]),
             *others,
-            left_out(aggregate, "a", splits),
+            left_out(aggregate, "a", splits, rate_per_s=reference_rate(aggregate, "ref_safe")),
         ]
     )
 

@@ -82,11 +82,14 @@ def phase_a_shape(aggregate: Aggregate) -> tuple[int, int] | None:
     return next((cell.shape for cell in aggregate.cells if cell.phase == "a"), None)
 
 
-def excluded_cells(aggregate: Aggregate, phase: str, taxes: Iterable[Tax] = ()) -> list[str]:
+def excluded_cells(
+    aggregate: Aggregate, phase: str, taxes: Iterable[Tax] = (), rate_per_s: float | None = None
+) -> list[str]:
     """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out; ``"plain r1/r4_256x16 (...)"`` of another phase.
 
     Args:
         taxes: what is drawn; the cells of blocks of launches at the rates and shapes of those over blocks count as well.
+        rate_per_s: of the only rate that the figure is of; None where it is of several.
     """
     over_blocks = {(tax.rate_per_s, tax.shape) for tax in taxes if blocks_of(tax) is not None}
     return [
@@ -99,6 +102,7 @@ def excluded_cells(aggregate: Aggregate, phase: str, taxes: Iterable[Tax] = ()) 
         )
         and not isinstance(cell, MeasuredCell)
         and cell.recorded
+        and rate_per_s in (None, cell.rate_per_s)
     ]
 
 
@@ -156,9 +160,10 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
 
 def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
     """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
-    that has a reason in place of a number."""
+    that has a reason in place of a number. A cell that is lost empties no place in which another launch could stand."""
     chosen = next((tax for tax in aggregate.chosen_taxes if tax.place == row.place), row)
-    return chosen if chosen.known or row.known else row
+    lost = all(cell.cell_id != row.cell_id for cell in aggregate.measured(row.phase, row.config))
+    return chosen if chosen.known or row.known or lost else row
 
 
 def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:

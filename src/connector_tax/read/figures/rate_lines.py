@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Latency, MeasuredCell
-from connector_tax.base.records.connector import MATCHED, is_connector
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.claims import uncounted
 from connector_tax.read.figures.questions import (
     as_far_as_measured,
     confidence_words,
@@ -252,11 +253,7 @@ def _caption(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -
         for c, why in no_tax_of(aggregate, quantity).items()
         if c in lines
     ]
-    parts += [
-        f"The title does not count {c}, plain vLLM with a connector's settings."
-        for c in lines
-        if c.startswith(MATCHED)
-    ]
+    parts += uncounted(lines)
     parts += [of_reference_rates(aggregate), left_out(aggregate, "a")]
     return " ".join(filter(None, parts))
 

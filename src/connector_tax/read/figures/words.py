@@ -219,17 +219,22 @@ def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxBase], plain: str = "Pl
 
 
 def left_out(
-    aggregate: Aggregate, phase: str, drawn: Collection[str] | None = None, taxes: Iterable[Tax] = ()
+    aggregate: Aggregate,
+    phase: str,
+    drawn: Collection[str] | None = None,
+    taxes: Iterable[Tax] = (),
+    rate_per_s: float | None = None,
 ) -> str:
     """The caption's sentences on what is not in the picture: skipped configurations, those without a number, invalid cells.
 
     Args:
         drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
         taxes: those drawn; of one over blocks of launches the cells of its blocks count as well.
+        rate_per_s: the rate that the figure is of; None where it is of several.
     """
     statuses = {c: aggregate.configs[c].status for c in aggregate.config_ids}
     absent = [f"{c} ({status})" for c, status in statuses.items() if status not in MEASURED]
-    cells = excluded_cells(aggregate, phase, taxes)
+    cells = excluded_cells(aggregate, phase, taxes, rate_per_s)
     sentences = []
     if absent:
         sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from connector_tax.base.documents.aggregate import Aggregate, Cell, Latency, MeasuredCell, TaxRow
 from connector_tax.read.figures.questions import in_order
 from connector_tax.read.report.qualifiers import flagged
-from connector_tax.read.report.tax_text import LATENCY_METRICS, TaxText, tax_text, without_tax
+from connector_tax.read.report.tax_text import LATENCY_METRICS, TaxText, milliseconds, tax_text, without_tax
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +61,5 @@ def _ms(cell: Cell, latency: Latency) -> str:
     found = cell.latency(latency).p90.interval if isinstance(cell, MeasuredCell) else None
     if found is None:
         return "–"
-    ends = ["∞" if e is None else f"{e:,.4g}" for e in (found.low, found.high)]
-    return f"{found.point:,.4g} [{ends[0]}, {ends[1]}]"
+    ends = ["∞" if e is None else milliseconds(e) for e in (found.low, found.high)]
+    return f"{milliseconds(found.point)} [{ends[0]}, {ends[1]}]"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED, unresolved
 from connector_tax.read.figures.claims import told_apart, without_number
 from connector_tax.read.figures.flags import flags_behind
 from connector_tax.read.figures.questions import (
@@ -155,7 +155,12 @@ def _the_others(chosen: Chosen) -> Iterator[str]:
         behind = launches_behind([chosen.taxes[c] for c in values])
         yield f"TTFT p90 {chosen.where}: {claim}. {behind}"
     if chosen.subject != SUBJECT:
-        yield f"{_why_this_one(chosen.taxes, chosen.subject)}; {why_absent(aggregate, SUBJECT)}."
+        why = (
+            f"{SUBJECT} has no number ({clean(lacking[SUBJECT], 160)})"
+            if SUBJECT in lacking
+            else why_absent(aggregate, SUBJECT)
+        )
+        yield f"{_why_this_one(chosen.taxes, chosen.subject)}; {why}."
 
 
 def _sentence(chosen: Chosen) -> str:
@@ -163,6 +168,8 @@ def _sentence(chosen: Chosen) -> str:
     tax, value, where = chosen.tax, chosen.values[chosen.subject], chosen.where
     name, confidence = chosen.aggregate.label_of(chosen.subject), confidence_words(chosen.aggregate)
     estimate = f"{with_interval(value)} ({confidence} interval{_kind(tax)})"
+    if unresolved(value):
+        return f"{name}: whether it has a tax on TTFT p90 {where} is not resolved here; the estimate is {estimate}."
     if value.told == NO_TAX_FOUND:
         return f"{name}: no tax on TTFT p90 is found {where}; the estimate is {estimate}."
     if value.told == UNDETERMINED:
@@ -211,7 +218,8 @@ def _why_nobody(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:
     if not lacking:
         return "the campaign has no connector"
     return "; ".join(
-        f"{listing(names, len(names))}: {why}" for why, names in _by_reason(aggregate, lacking).items()
+        f"{listing(names, len(names))}{', each' if len(names) > 1 else ''}: {why}"
+        for why, names in _by_reason(aggregate, lacking).items()
     )
 
 

@@ -31,7 +31,7 @@ def _hooks(entry: Attribution) -> Iterator[str]:
     own = "" if dearest_cpu_us is None else f", {_on_cpu(dearest_us, dearest_cpu_us)}on the CPU"
     yield (
         f"Its hooks take {whole_us:,.0f} µs of a step, {_on_cpu(whole_us, sum(known_us), least, ' of that')}on the CPU; the "
-        f"dearest is {name} with {dearest_us:,.0f} µs{own}.{_between(entry)}"
+        f"dearest of these is {name} with {dearest_us:,.0f} µs{own}.{_between(entry)}"
     )
 
 

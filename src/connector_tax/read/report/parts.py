@@ -53,7 +53,7 @@ def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
     parts = (row.total, row.flags, row.framework, row.implementation)
     texts = [_part_of(kind, part, launch) for part, launch in zip(parts, launches, strict=True)]
     if row.implementation.known and (unlike := _over_unlike(aggregate, row.config, row.metric)):
-        texts[-1] = _part(row.implementation, beside=f", {unlike}")
+        texts[-1] = _part(row.implementation, beside=f", {unlike}", n=_requests(row.implementation))
     return PartsRow(
         aggregate.label_of(row.config),
         METRIC_WORDS[row.metric],
@@ -65,7 +65,12 @@ def _decomposed(aggregate: Aggregate, row: Decomposition) -> PartsRow:
 def _part_of(whole: str, part: QuantityOfKind, launch: str) -> PartText:
     """One of another kind than ``whole``, the tax, says so, and so does one of another launch than Phase A's."""
     other = "" if part.kind is None or (part.kind == whole and not launch) else f", {clean(part.kind)}"
-    return _part(part, beside=f"{other}{launch}" if part.known else "")
+    return _part(part, beside=f"{other}{launch}" if part.known else "", n=_requests(part))
+
+
+def _requests(part: QuantityOfKind) -> str:
+    """Nothing where none were measured."""
+    return f"n {part.n:,}" if part.known and part.n else ""
 
 
 def _part(part: QuantityOfKind, unit: str = "ratio", *, beside: str = "", n: str = "") -> PartText:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from connector_tax.base.documents.aggregate import Aggregate, BlockTax, Bounds, Repeats
 from connector_tax.base.records.cell import phase_label
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.statistics.outcomes import unresolved
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.read.figures.questions import Tax, in_order, why_no_number
 from connector_tax.read.figures.words import clean, percent, rate, with_interval
-from connector_tax.read.report.tax_text import MOODS, VERDICT_WORDS
+from connector_tax.read.report.tax_text import MOODS, NOT_RESOLVED, VERDICT_WORDS
 
 METRIC_WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
@@ -29,6 +30,7 @@ class BlockRow:
     label: str
     blocks: str
     tax: str = "not available"
+    n: str = ""
     verdict: str = ""
     mood: str = "none"
     equal_speed: EqualSpeedText = EqualSpeedText()
@@ -52,7 +54,7 @@ def repeats_view(aggregate: Aggregate) -> list[BlocksTable]:
             title=f"{METRIC_WORDS.get(entry.metric, entry.metric)} at {entry.reference}, {rate(entry.rate_per_s)}, {entry.blocks} blocks",
             sentences=_sentences(entry, 1 - aggregate.provenance.confidence),
             equal_speed=entry.host_speed_slope is not None,
-            rows=[_row(aggregate, tax) for tax in in_order(aggregate, entry.taxes)]
+            rows=[_row(aggregate, entry, tax) for tax in in_order(aggregate, entry.taxes)]
             + _without(aggregate, entry),
         )
         for entry in aggregate.repeats
@@ -160,11 +162,23 @@ def _equal_speed(tax: BlockTax) -> EqualSpeedText:
     return EqualSpeedText(with_interval(found.interval), note)
 
 
-def _row(aggregate: Aggregate, tax: BlockTax) -> BlockRow:
+def _requests(aggregate: Aggregate, entry: Repeats, config: str) -> str:
+    """Of all blocks on both sides."""
+    place = (config, entry.metric, entry.reference, entry.rate_per_s)
+    counts = (
+        f"n {t.n:,} and {t.n_plain:,}"
+        for t in aggregate.chosen_taxes
+        if (t.config, t.metric, t.reference, t.rate_per_s) == place and t.known
+    )
+    return next(counts, "")
+
+
+def _row(aggregate: Aggregate, entry: Repeats, tax: BlockTax) -> BlockRow:
     return BlockRow(
         label=aggregate.label_of(tax.config),
         tax=with_interval(tax.interval),
-        verdict=VERDICT_WORDS.get(tax.verdict, tax.verdict),
+        n=_requests(aggregate, entry, tax.config),
+        verdict=NOT_RESOLVED if unresolved(tax.interval) else VERDICT_WORDS.get(tax.verdict, tax.verdict),
         mood=MOODS.get(tax.verdict, "none"),
         equal_speed=_equal_speed(tax),
         adjusted="–" if tax.adjusted is None else with_interval(tax.adjusted.interval),

@@ -18,6 +18,7 @@ from connector_tax.read.figures.words import rate, with_interval
 from connector_tax.read.report.qualifiers import flagged
 from connector_tax.read.report.tax_text import (
     LATENCY_METRICS,
+    NOT_RESOLVED,
     OF_ONE_LAUNCH,
     STEP_METRICS,
     TaxText,
@@ -26,6 +27,7 @@ from connector_tax.read.report.tax_text import (
     stands_in,
     tax_text,
 )
+from connector_tax.read.stats.attribution import BETWEEN_HOOKS
 
 TAX_COLUMNS = {
     "ttft_p90": "TTFT p90",
@@ -33,6 +35,11 @@ TAX_COLUMNS = {
     "step_p50_us": "median step",
     "callback_p50_us": "of it in the connector's hooks",
     "unexplained_us": "of it elsewhere",
+}
+# The same where some hooks are called between two steps.
+BETWEEN_STEPS = {
+    "callback_p50_us": "in the connector's hooks, also those between two steps",
+    "unexplained_us": "median step less these hooks",
 }
 # The same where no column has the whole of which they are parts.
 WITHOUT_STEP = {
@@ -105,7 +112,7 @@ def reference_table(aggregate: Aggregate, reference: Reference) -> ReferenceTabl
     }
     reasons = told | without
     named = {*(config for config, _ in told), *(c for found in columns.values() for c in found)}
-    at, names = reference_rate(aggregate, reference), _column_names(columns)
+    at, names = reference_rate(aggregate, reference), _column_names(columns, called_between(aggregate))
     first = next(iter(next(iter(columns.values())).values()))
     shape = f"{first.input_tokens:,} prompt and {first.output_tokens:,} output tokens"
     return ReferenceTable(
@@ -134,9 +141,15 @@ def reference_table(aggregate: Aggregate, reference: Reference) -> ReferenceTabl
     )
 
 
-def _column_names(columns: Collection[str]) -> list[str]:
-    """The last two are parts of the median step, where that has a column."""
-    apart = {} if "step_p50_us" in columns else WITHOUT_STEP
+def called_between(aggregate: Aggregate) -> bool:
+    """Whether some hook takes time between two steps."""
+    hooks = [h for entry in aggregate.attribution for h in entry.hooks if round(h.us_per_step)]
+    return any(h.hook.rsplit("/", 1)[-1] in BETWEEN_HOOKS for h in hooks)
+
+
+def _column_names(columns: Collection[str], between: bool) -> list[str]:
+    """The last two are parts of the median step, where that has a column and no hook is called outside steps."""
+    apart = (BETWEEN_STEPS if between else {}) if "step_p50_us" in columns else WITHOUT_STEP
     return [apart.get(m, TAX_COLUMNS[m]) for m in columns]
 
 
@@ -162,20 +175,26 @@ def _whose(taxes: Sequence[tuple[str, Tax, Tax | None]]) -> str:
     )
 
 
-def about_taxes(aggregate: Aggregate, tables: list[ReferenceTable]) -> list[str]:
-    """What the tables at the reference rates hold, of the columns that they have."""
+def about_taxes(
+    aggregate: Aggregate, tables: list[ReferenceTable], others: Sequence[TaxText] = ()
+) -> list[str]:
+    """What the tables of taxes hold, of the columns that they have.
+
+    Args:
+        others: taxes of latencies in other tables than those at the reference rates.
+    """
     metrics = {m for table in tables for m in table.metrics}
+    if any(t.n for t in others):
+        metrics |= {*LATENCY_METRICS}
     against = metrics - {"callback_p50_us"}
     confidence = confidence_words(aggregate)
     steps = "steps" if against & set(STEP_METRICS) or "callback_p50_us" in metrics else ""
     both = "requests with the connector and without" if metrics & set(LATENCY_METRICS) else ""
     counts = ", or ".join(filter(None, (both, f"{steps} where a step is timed" if both and steps else steps)))
-    head = (
-        "Against plain at the same rate and shape"
-        if against
-        else "A connector's own hooks; plain has no number here"
-    )
+    head = "Against plain at the same rate and shape" if against else "A connector's own hooks"
     found = [f"{head}, with {confidence} intervals in brackets; n counts {counts}."] if metrics else []
+    if not against and metrics:
+        found.append("Plain has no number here.")
     meant = [words for m, words in MEANINGS.items() if m in metrics]
     if meant:
         found += [f"{', '.join(meant)}; p90 is the value that 90 of 100 requests stay within."]
@@ -183,10 +202,24 @@ def about_taxes(aggregate: Aggregate, tables: list[ReferenceTable]) -> list[str]
             "Where the engine, with the connector or without, did not keep up with the rate, the tax holds queueing as well."
         ]
     if "step_p50_us" in metrics:
-        safe = any(t.reference == "ref_safe" and "step_p50_us" in t.metrics for t in tables)
+        safe = any(
+            t.reference == "ref_safe"
+            and m == "step_p50_us"
+            and any(not row.taxes[k].overloaded for row in t.rows)
+            for t in tables
+            for k, m in enumerate(t.metrics)
+        )
         found.append(
             "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
             + (": read its column at ref_safe." if safe else ".")
+        )
+    if any(
+        t.verdict.startswith(NOT_RESOLVED)
+        for t in [*others, *(t for table in tables for row in table.rows for t in row.taxes)]
+    ):
+        found.append(
+            f"{NOT_RESOLVED.capitalize()}: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
+            "with this campaign says how many blocks of launches find a tax of what size."
         )
     if "unexplained_us" in metrics:
         found.append(

@@ -1,10 +1,11 @@
 """How one tax reads in a table."""
 
+import re
 from dataclasses import dataclass, replace
 
 from connector_tax.base.documents.aggregate import Cell, Interval, TaxBase, TaxRow
 from connector_tax.base.records.cell import phase_label
-from connector_tax.base.statistics.outcomes import UNDETERMINED
+from connector_tax.base.statistics.outcomes import UNDETERMINED, unresolved
 from connector_tax.read.figures.questions import Tax, blocks_of
 from connector_tax.read.figures.words import PHASES, launch_of, with_interval
 
@@ -14,6 +15,7 @@ STEP_METRICS = ("step_p50_us", "callback_p50_us", "unexplained_us")
 PART_METRICS = ("callback_p50_us", "unexplained_us")
 PART_WORDS = {"tax": "above zero", "gain": "below zero", "no_tax_found": "not told apart from zero"}
 OF_ONE_LAUNCH = "of one launch"
+NOT_RESOLVED = "not resolved here"
 VERDICT_WORDS = {"no_tax_found": "no tax found"}
 
 MOODS = {"tax": "bad", "gain": "good"}
@@ -63,7 +65,9 @@ def tax_text(tax: TaxBase | None, flagged: str = "") -> TaxText:
 def verdict_words(tax: TaxBase) -> str:
     """``tax``, ``no tax found``; what one launch decided says so, since another launch may differ."""
     words = PART_WORDS if tax.metric in PART_METRICS else VERDICT_WORDS
-    word = words.get(tax.verdict, tax.verdict)
+    value = tax.interval
+    wide = value is not None and unresolved(value, tax.unit)
+    word = NOT_RESOLVED if wide else words.get(tax.verdict, tax.verdict)
     return f"{word}, {OF_ONE_LAUNCH}" if tax.of_one_launch and tax.verdict != "unavailable" else word
 
 
@@ -100,13 +104,22 @@ def stands_in(tax: Tax) -> str:
     return "" if tax.phase is None or tax.phase == "a" else f"by {launch_of(phase_name(tax.phase))}"
 
 
+def milliseconds(value: float) -> str:
+    """Four digits, and all of those in front of the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def in_place(text: TaxText, found: Tax, cell: TaxRow) -> TaxText:
     """``text`` of the tax ``found``, with whose tax it is in place of where it is not that of the launch of ``cell``.
 
-    Where it has no number nothing stands in place of anything, and the reason is all there is to say.
+    Where it has no number nothing stands in place of anything, and the reason is all there is to say, with the phase whose it is.
     """
-    if found.phase == cell.phase or not found.known:
+    if found.phase == cell.phase:
         return text
+    if not found.known:
+        if found.phase is None or re.search("phase|block", found.reason or ""):
+            return text
+        return replace(text, range=f"in phase {phase_name(found.phase)}: {text.range}")
     own = "by phase A's launch" if found.phase == "a" else ""
     note = f"in place of {launch_of(phase_name(cell.phase))}"
     return replace(text, n=", ".join(filter(None, (text.n, own, note))))

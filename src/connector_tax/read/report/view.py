@@ -61,7 +61,7 @@ from connector_tax.read.report.tax_tables import (
     repeats_by_phase,
     shape_taxes,
 )
-from connector_tax.read.report.tax_text import shape_text
+from connector_tax.read.report.tax_text import milliseconds, shape_text
 from connector_tax.read.report.verdict_rows import VerdictRow, verdict_row
 
 
@@ -169,6 +169,9 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
     """
     references = _references(aggregate)
     tables = [t for r in references if (t := reference_table(aggregate, r)) is not None]
+    # With blocks their table has both launches, beside the tax that stands.
+    repeats = [] if aggregate.repeats else repeats_by_phase(aggregate)
+    shapes = shape_taxes(aggregate)
     alpha = 1 - aggregate.provenance.confidence
     return Page(
         campaign=aggregate.campaign,
@@ -178,15 +181,18 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         confidence=confidence_words(aggregate),
         hypotheses=[verdict_row(h, alpha) for h in aggregate.hypotheses],
         taxes=tables,
-        about_taxes=about_taxes(aggregate, tables),
-        # With blocks their table has both launches, beside the tax that stands.
-        repeats=[] if aggregate.repeats else repeats_by_phase(aggregate),
+        about_taxes=about_taxes(
+            aggregate,
+            tables,
+            [t for row in repeats for t in row.taxes] + [t for row in shapes for t in row.taxes],
+        ),
+        repeats=repeats,
         blocks=repeats_view(aggregate),
         has_blocks=any(entry.taxes for entry in aggregate.repeats),
         failed_blocks=failed_sentences(aggregate),
         host_drift=host_drift_view(aggregate),
         amplification=amplification(aggregate) if len(references) > 1 else [],
-        shape_taxes=shape_taxes(aggregate),
+        shape_taxes=shapes,
         attribution=attribution_view(aggregate),
         without_attribution=without_attribution(aggregate),
         decomposition=decomposition_view(aggregate),
@@ -306,9 +312,9 @@ def _latency(quantity: Quantity | None) -> LatencyText:
     value = None if quantity is None else quantity.interval
     if value is None:
         return LatencyText("–", reason=(quantity and quantity.reason) or "")
-    ends = [f"{v:,.4g}" if v is not None else "∞" for v in (value.low, value.high)]
+    ends = [milliseconds(v) if v is not None else "∞" for v in (value.low, value.high)]
     bare = value.low is None and value.high is None
-    return LatencyText(f"{value.point:,.4g}", "" if bare else f"[{ends[0]}, {ends[1]}]")
+    return LatencyText(milliseconds(value.point), "" if bare else f"[{ends[0]}, {ends[1]}]")
 
 
 def _reproduce(campaign: str) -> list[Recipe]:

@@ -74,8 +74,10 @@ def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
 
 
 def _artifacts(data: CampaignData) -> CriterionOutcome:
-    """Every run that was planned has ended, and has all its files if it measured; every skip has a reason."""
-    faults = _not_ended(data)
+    """Every run that was planned has ended, and has all its files if it measured; so has the campaign; every skip has a reason."""
+    of_campaign = {"preflight_status.json": data.preflight, "reference_rates.json": data.reference_rates}
+    faults = [f"{name} is not there" for name, document in of_campaign.items() if document is None]
+    faults += _not_ended(data)
     checked = failed = 0
     for run in data.runs:
         if run.receipt is None:

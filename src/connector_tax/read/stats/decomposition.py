@@ -103,6 +103,9 @@ def _row(
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
         two = _in_two(taxes[config], noop)
+        if NOOP in found:
+            # A whole tax, which nothing is taken from.
+            two["framework"] = Part(found[NOOP].estimate, found[NOOP].blocks)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         own = _flags(NOOP, taxes, changed).estimate
@@ -157,7 +160,7 @@ def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
         return taxes[MATCHED + config]
     found = changed.get(config)
     if found is None:
-        return Part(unavailable("its engine settings are not known"))
+        return Part(unavailable(f"the engine settings of {config} are not known"))
     if found:
         return Part(unavailable(f"it changes engine settings, and {MATCHED}{config} was not measured"))
     return NO_FLAGS

@@ -44,7 +44,7 @@ class MainTax:
 
     Attributes:
         tax: where it was measured. Over blocks: the place of Phase A's cell, ``estimate`` over blocks, and the requests of all
-            blocks on either side as ``n`` and ``n_plain``.
+            blocks on either side as ``n`` (the estimate's, too) and ``n_plain``.
         blocks: how many blocks of launches; None where one launch measured it.
     """
 
@@ -223,7 +223,7 @@ def _over_blocks(entry: Repeats, row: BlockTax, estimate: Estimate, estimates: E
         phase="a",
         spec=measured["own"][0].cell.spec,
         metric=metric,
-        estimate=estimate,
+        estimate=replace(estimate, n=counts["own"]),
         n=counts["own"],
         n_plain=counts["plain"],
         overloaded=overloaded,

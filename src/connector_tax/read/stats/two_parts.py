@@ -3,7 +3,6 @@
 Of TTFT p90 and of the median step, at ref_safe; the settings that either switches are in them (``decomposition.py`` takes them out).
 """
 
-from dataclasses import replace
 from typing import Literal
 
 from connector_tax.base.documents.aggregate import QuantityOfKind, TwoParts
@@ -42,9 +41,6 @@ def _row(metric: Split, whole: MainTax, noop: MainTax, confidence: float) -> Two
         if (whole.blocks is None) == (noop.blocks is None)
         else unavailable(f"this tax is {whole.kind}, the no-op connector's {noop.kind}", whole.tax.n)
     )
-    if rest.point is not None:
-        # Over blocks, too, the requests behind it, as of the others; of one that cannot be had there is no kind.
-        rest = replace(rest, n=min(whole.tax.n, noop.tax.n))
     kind = kind_of(fewer(whole.blocks, noop.blocks)) if rest.point is not None else None
     return TwoParts(
         config=whole.tax.config,
@@ -58,4 +54,4 @@ def _row(metric: Split, whole: MainTax, noop: MainTax, confidence: float) -> Two
 
 def _standing(main: MainTax, confidence: float) -> QuantityOfKind:
     """As it stands in ``main_taxes``."""
-    return replace(main.estimate, n=main.tax.n).of_kind(confidence, main.kind)
+    return main.estimate.of_kind(confidence, main.kind)
