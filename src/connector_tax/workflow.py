@@ -138,6 +138,11 @@ class Study:
         wanted = self.measuring or self.folder.reference_rates.exists()
         return [str(self.folder.reference_rates)] if wanted else []
 
+    def put_in_to_read(self) -> list[str]:
+        """``put_in.json`` of a campaign on the embedded engine; one that was measured without it can be read without."""
+        wanted = self.config.engine.kind == "emulator" and self.measuring
+        return [str(self.folder.put_in)] if wanted or self.folder.put_in.exists() else []
+
     def spec_hash(self, phase: Phase | None) -> Callable[[Any], str]:
         """For ``params``: a changed parameter reruns the runs it touches. None: the phase is a wildcard."""
         return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)

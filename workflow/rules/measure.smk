@@ -53,6 +53,20 @@ rule reference_rates:
         "python scripts/select_reference_rates.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
+# Of the embedded engine alone: the taxes of its cost model, to be set beside those that are found.
+rule put_in:
+    input:
+        FOLDER.reference_rates,
+    output:
+        FOLDER.put_in,
+    log:
+        LOGS / "put_in.log",
+    params:
+        root=FOLDER.root,
+    shell:
+        "python scripts/put_in.py --root {params.root:q} 2>&1 | tee {log:q}"
+
+
 use rule measure_a as measure_b with:
     input:
         FOLDER.preflight_status,

@@ -46,6 +46,11 @@ class CampaignFolder:
         return self.root / "reference_rates.json"
 
     @property
+    def put_in(self) -> Path:
+        """What the model of the embedded engine gives; of campaigns on that engine alone."""
+        return self.root / "put_in.json"
+
+    @property
     def aggregate(self) -> Path:
         return self.root / "aggregate.json"
 

@@ -16,6 +16,7 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
@@ -67,6 +68,7 @@ class CampaignData:
     preflight: PreflightStatus | None
     reference_rates: ReferenceRatesFile | None
     engine_diff: EngineDiff | None
+    put_in: PutInFile | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
 
@@ -146,6 +148,7 @@ def read_campaign(
         preflight=_optional(folder.preflight_status, _preflight, problems),
         reference_rates=_optional(folder.reference_rates, _rates, problems),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
+        put_in=_optional(folder.put_in, _put_in, problems),
         runs=tuple(runs),
         problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
     )
@@ -327,6 +330,10 @@ def _preflight(value: Any, where: str) -> PreflightStatus:
 
 def _rates(value: Any, where: str) -> ReferenceRatesFile:
     return document_of(value, ReferenceRatesFile, where)
+
+
+def _put_in(value: Any, where: str) -> PutInFile:
+    return document_of(value, PutInFile, where)
 
 
 def _of_file(error: ArtifactError, path: Path) -> str:

@@ -15,6 +15,7 @@ from connector_tax.read.figures.questions import (
     standing_tax,
 )
 from connector_tax.read.figures.words import rate, with_interval
+from connector_tax.read.report.put_in import put_in_text
 from connector_tax.read.report.qualifiers import flagged
 from connector_tax.read.report.tax_text import (
     LATENCY_METRICS,
@@ -233,7 +234,9 @@ def _main_tax(aggregate: Aggregate, tax: Tax | None, told: Tax | None = None) ->
     if tax is None:
         return tax_text(told)
     text = tax_text(tax, flagged(aggregate, tax))
-    return replace(text, n=", ".join(filter(None, (text.n, stands_in(tax)))))
+    return replace(
+        text, n=", ".join(filter(None, (text.n, stands_in(tax)))), put_in=put_in_text(aggregate, tax)
+    )
 
 
 def repeats_by_phase(aggregate: Aggregate) -> list[TaxesOfConfig]:

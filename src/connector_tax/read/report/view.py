@@ -39,6 +39,7 @@ from connector_tax.read.report.parts import (
 from connector_tax.read.report.prior import prior_sentences
 from connector_tax.read.report.processes import Processes, processes_view
 from connector_tax.read.report.provenance import provenance_view
+from connector_tax.read.report.put_in import about_put_in
 from connector_tax.read.report.qualifiers import (
     PHASE_NAMES,
     FlagRow,
@@ -231,7 +232,8 @@ def _banner(aggregate: Aggregate) -> list[str]:
     if on_embedded_engine(aggregate):
         return [
             "These are numbers of the embedded engine, a model of a server whose connector costs are set in a "
-            "file. They show that the pipeline works. They say nothing about real connectors."
+            "file. They show that the pipeline works. They say nothing about real connectors.",
+            *about_put_in(aggregate),
         ]
     note = source_note(aggregate)
     return [f"{note}. A connector may cost a different share of a step there."] if note else []
