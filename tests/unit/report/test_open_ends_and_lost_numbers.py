@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.aggregate import Interval, MainTaxRow, aggregate_of
-from connector_tax.read.compare.comparison import Change, Number
+from connector_tax.read.compare.changes import Change, Number
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.read.report.headline import headline

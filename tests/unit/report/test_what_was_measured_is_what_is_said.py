@@ -16,7 +16,8 @@ import pytest
 
 from connector_tax.base.documents.aggregate import Outputs, aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.read.compare.comparison import Side, compare
+from connector_tax.read.compare.changes import Side
+from connector_tax.read.compare.comparison import compare
 from connector_tax.read.compare.context import notes
 from connector_tax.read.figures import fig5_shape_heatmaps
 from connector_tax.read.figures.style import Drawn

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from connector_tax.base.documents.rates import REFERENCES
-from connector_tax.read.compare.comparison import Comparison, Side
+from connector_tax.read.compare.changes import Comparison, Side
 from connector_tax.read.figures.questions import (
     on_embedded_engine,
     phase_a_shape,

@@ -6,8 +6,9 @@ from connector_tax.base.records.cell import phase_place, phase_word
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import CampaignData, CellData, RunData
 from connector_tax.read.stats.completeness import planned_phases
-from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, Verdict
+from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED
 from connector_tax.read.stats.time_spent import time_spent
+from connector_tax.read.stats.verdicts import Verdict
 
 PASS: CriterionWord = "pass"
 FAIL: CriterionWord = "fail"

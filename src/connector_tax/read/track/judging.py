@@ -21,7 +21,7 @@ from connector_tax.base.documents.history import (
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.change_points import Shift, change_points, noise, noise_limit, shifts
-from connector_tax.read.compare.comparison import Side
+from connector_tax.read.compare.changes import Side
 from connector_tax.read.compare.context import differing
 from connector_tax.read.figures.questions import phase_a_shape
 from connector_tax.read.figures.words import clean

@@ -9,7 +9,8 @@ from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.documents.history import Campaign, Environment, KindClass, Point
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.compare.comparison import FALLBACK, LATENCIES, Number, Side, tax_at
+from connector_tax.read.compare.changes import LATENCIES, Number, Side
+from connector_tax.read.compare.comparison import FALLBACK, tax_at
 from connector_tax.read.compare.context import has_to_be_alike
 from connector_tax.read.figures.questions import reference_flags, reference_rate, why_absent
 from connector_tax.read.track.sources import when

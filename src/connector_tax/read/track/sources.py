@@ -7,7 +7,8 @@ from pathlib import Path
 from connector_tax.base.documents.history import LeftOut
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import printable
-from connector_tax.read.compare.comparison import Side, read_side
+from connector_tax.read.compare.changes import Side
+from connector_tax.read.compare.comparison import read_side
 from connector_tax.read.compare.context import identity
 
 AGGREGATE, CAMPAIGN = "aggregate.json", "campaign.json"
