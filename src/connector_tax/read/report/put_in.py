@@ -23,5 +23,5 @@ def about_put_in(aggregate: Aggregate) -> list[str]:
         return []
     return [
         f"Put in: the tax that the model of the embedded engine itself gives, from {found.launches:,} launches of each configuration in "
-        f"virtual time. {found.held} of {found.asked} {confidence_words(aggregate)} intervals hold it."
+        f"virtual time. {found.held} of {found.asked} intervals of {confidence_words(aggregate)} hold it."
     ]
