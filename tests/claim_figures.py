@@ -146,9 +146,8 @@ class Figures(LeftOut):
             )
         if above:
             key = max(above, key=lambda k: above[k]["point"])
-            words = [
-                "above zero in", *(["and below it in"] if below else []), "the largest of these taxes is"
-            ]  # fmt: skip
+            which = "that tax is" if len(above) == 1 else "the largest of these taxes is"
+            words = ["above zero in", *(["and below it in"] if below else []), which]
             values = the(len(above)) + n + (the(len(below)) if below else [])
         else:
             key = min(below, key=lambda k: below[k]["point"])
@@ -281,7 +280,12 @@ class Figures(LeftOut):
             self.launches_behind(drawn),
             *self.held_queueing(drawn),
             *self.carried(),
-            *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}, drawn),
+            *self.left_out(
+                "a",
+                {"noop_connector", *(c for own in stacks.values() for c in own)},
+                drawn,
+                self.rates["ref_safe"],
+            ),
         ]
         for head, fewer in (("in fewer", True), ("over other", False)):
             if named := self.unlike(fewer=fewer):
@@ -374,4 +378,5 @@ class Figures(LeftOut):
             *self.carried(),
         ]
         told, counts = both_sides(own)
-        return said([*words, *told, *self.left_out("a", taxes=own)], [*self.confidence, *counts])
+        lost = self.left_out("a", taxes=own, at=self.rates["ref_safe"])
+        return said([*words, *told, *lost], [*self.confidence, *counts])

@@ -2,7 +2,7 @@
 
 import re
 
-from claim_cells import Cell, Entry, behind, is_open, launch_of, no_number, sign, usable
+from claim_cells import Cell, Entry, behind, is_open, is_wide, launch_of, no_number, sign, usable
 from claim_numbers import estimate, the
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
@@ -115,6 +115,11 @@ class Head(Told):
             ends = "no bounds" if tax["low"] is tax["high"] is None else "an open end"
             words.append(f"The interval has {ends} and does not exclude zero: {why}")
             return said([*words, *around], beside)
+        if is_wide(tax):
+            words = [
+                f"{label}: whether it has a tax on TTFT p90 {where} is not resolved here; the estimate is"
+            ]
+            return said([*words, *around], beside)
         if sign(tax) == 0:
             words = [f"{label}: no tax on TTFT p90 is found {where}; the estimate is"]
             return said([*words, *around], beside)
@@ -156,7 +161,9 @@ class Head(Told):
             return short(self.absent("plain"), 400)
         found = self.by_reason(self.without_number("ttft_p90"))
         return (
-            "; ".join(f"{listing(own)}: {why}" for why, own in found.items())
+            "; ".join(
+                f"{listing(own)}{', each' if len(own) > 1 else ''}: {why}" for why, own in found.items()
+            )
             or "the campaign has no connector"
         )
 
@@ -205,7 +212,11 @@ class Head(Told):
         if s.text.startswith("The cells behind it are flagged"):
             return said([f"flagged {listing(self.flags_behind(tax), 9)};"], ())
         if s.text.startswith(("No connector is found", "No other connector", "Of the connectors that")):
-            return said([self.why_this_one(tax), self.absent("mooncake_both")], ())
+            usual = "mooncake_both"
+            why = f"{usual} has no number ({short(self.why_without(usual), 160)})."
+            return said(
+                [self.why_this_one(tax), why if usual in self.configs else f"{self.absent(usual)}."], ()
+            )
         if s.text.startswith("The tax holds "):
             return said([f"The tax holds {tax['holds']}."], ())
         if s.text.startswith("Measured "):

@@ -222,8 +222,12 @@ def about_taxes(
             "with this campaign says how many blocks of launches find a tax of what size."
         )
     if "unexplained_us" in metrics:
+        between = "step_p50_us" in metrics and called_between(aggregate)
         found.append(
-            "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's."
+            "The median step less these hooks is no tax by itself: below zero, hooks are called between steps, or other parts of the step "
+            "take less than plain's."
+            if between
+            else "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's."
         )
     return found
 
