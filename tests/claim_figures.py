@@ -6,13 +6,13 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 import re
 from collections.abc import Callable
 
-from claim_cells import Cell, Entry, is_open, launch_of, sign
+from claim_cells import Cell, Entry, is_open, is_wide, launch_of, sign
 from claim_left_out import PARTS, LeftOut
 from claim_lines import both_sides, sizes
 from claim_numbers import estimate, the
 from claim_phrases import phrases
 from claim_told import NAMES, listing, said
-from claim_values import PLAINS
+from claim_values import PLAINS, Value
 from page_statements import Statement
 
 REFERENCES = ("ref_safe", "ref_load")
@@ -243,6 +243,8 @@ class Figures(LeftOut):
                 *(["and a gain for"] if below else []),
             ]
             words += [f"not known for {listing(unknown)}"] if unknown else []
+            wide = [self.name(c) for c in totals if is_wide(totals[c])]
+            words += [f"not resolved here for {listing(wide)}"] if wide else []
             words += [f"no number for {listing([self.name(c) for c in without])}"] if without else []
             values += the(len(above)) + the(n) + (the(len(below)) + the(n) if below else [])
         return said(words, values)
@@ -256,8 +258,13 @@ class Figures(LeftOut):
         return [c for c in self.without_number(metric) if c != "noop_connector"]
 
     def nothing_to_split(self, stacks: dict[str, dict[str, Entry]]) -> Cell:
-        unknown = any(is_open(v) for own in stacks.values() for v in own.values())
-        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'No tax to split is found'}."], []  # fmt: skip
+        every = [v for own in stacks.values() for v in own.values()]
+        whether, values = "Whether there is a tax to split is", list[Value]()
+        words = ["No tax to split is found."]
+        if any(map(is_open, every)):
+            words = [f"{whether} not known."]
+        elif any(map(is_wide, every)):
+            words = [f"{whether} not resolved here."]
         for metric, own in stacks.items():
             told, numbers = self.told_apart(
                 own, anyone=True, without=self.no_total(metric), beside=self.beside()
