@@ -152,7 +152,9 @@ class Head(Told):
         found: dict[str, list[str]] = {}
         for c in configs:
             found.setdefault(short(self.why_without(c), 160), []).append(self.name(c))
-        return {why if len(own) == 1 else re.sub("^it (was )?", "", why): own for why, own in found.items()}
+        return {
+            why if len(own) == 1 else re.sub("^it (was |has )?", "", why): own for why, own in found.items()
+        }
 
     def nobody(self) -> str:
         """Why there is no tax at all: plain's reason, else each connector's."""
@@ -213,10 +215,11 @@ class Head(Told):
             return said([f"flagged {listing(self.flags_behind(tax), 9)};"], ())
         if s.text.startswith(("No connector is found", "No other connector", "Of the connectors that")):
             usual = "mooncake_both"
-            why = f"{usual} has no number ({short(self.why_without(usual), 160)})."
-            return said(
-                [self.why_this_one(tax), why if usual in self.configs else f"{self.absent(usual)}."], ()
-            )
+            why = self.why_without(usual)
+            lost = f"{usual} has no number ({short(why, 160)})."
+            # Without a reason of its tax's own, what became of it.
+            bare = usual not in self.configs or why == self.no_number(usual)
+            return said([self.why_this_one(tax), f"{self.absent(usual)}." if bare else lost], ())
         if s.text.startswith("The tax holds "):
             return said([f"The tax holds {tax['holds']}."], ())
         if s.text.startswith("Measured "):

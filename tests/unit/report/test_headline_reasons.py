@@ -95,7 +95,7 @@ def test_where_nobody_has_a_number_each_has_its_reason(aggregate: dict[str, Any]
             value |= {"status": "skipped", "reason": "skipped: its module cannot be imported"}
     assert first(aggregate) == (
         "No connector's tax on TTFT p90 could be measured at ref_safe (no-op connector, Mooncake (producer), Mooncake (consumer), "
-        "Mooncake (both), NIXL (both) and Mooncake + LMCache: skipped: its module cannot be imported; LMCache: its cell of phase A "
+        "Mooncake (both), NIXL (both) and Mooncake + LMCache, each: skipped: its module cannot be imported; LMCache: its cell of phase A "
         "is lost: gone)."
     )
 
