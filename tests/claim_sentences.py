@@ -414,20 +414,6 @@ class Sentences(Head):
         own = [t for t in self.a["taxes"] if t["phase"] in ("b", "b_prime") and t["metric"] in NAMES]
         return said((), the(len({tuple(t[k] for k in keys) for t in own})))
 
-    def without_decoding_steps(self) -> list[str]:
-        """Whose are missing in Phase A at ref_safe."""
-        at, steps = self.rates["ref_safe"], dict.fromkeys(self.configs, 0)
-        for c in self.a["cells"]:
-            if (c["phase"], c.get("rate_per_s")) == ("a", at) and usable(c) and c["config"] in steps:
-                kinds = (c.get("step") or {}).get("by_kind") or {}
-                steps[c["config"]] += (kinds.get("decode_only") or {}).get("n") or 0
-        where = f"in phase A {self.at_rate('ref_safe')}"
-        if not steps.get("plain"):
-            return [f"plain has no decoding steps {where}, so nobody's can be set beside them"]
-        if not any(n for c, n in steps.items() if not c.startswith(PLAINS)):
-            return [f"no connector has decoding steps {where} to set beside plain's"]
-        return [f"plain or each connector has too few decoding steps {where} for an interval"]
-
     def cells(self, _: Statement) -> Cell:
         return said((), the(len(self.a["cells"])) + self.confidence)
 

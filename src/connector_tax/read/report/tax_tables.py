@@ -202,13 +202,8 @@ def about_taxes(
             "Where the engine, with the connector or without, did not keep up with the rate, the tax holds queueing as well."
         ]
     if "step_p50_us" in metrics:
-        safe = any(
-            t.reference == "ref_safe"
-            and m == "step_p50_us"
-            and any(not row.taxes[k].overloaded for row in t.rows)
-            for t in tables
-            for k, m in enumerate(t.metrics)
-        )
+        at_safe = main_taxes(aggregate, metric="step_p50_us", reference="ref_safe")
+        safe = any(not tax.overloaded for tax in at_safe.values())
         found.append(
             "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
             + (": read its column at ref_safe." if safe else ".")
