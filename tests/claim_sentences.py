@@ -23,7 +23,7 @@ OUTSIDE = (
 )
 WIDE = (
     "Not resolved here: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
-    "with this campaign says how many blocks of launches find a tax of what size."
+    "says of a campaign with blocks of launches which taxes how many of them find."
 )
 
 

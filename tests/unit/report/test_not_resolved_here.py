@@ -23,8 +23,8 @@ EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_t
 WIDE = {"point": 0.3, "low": -0.4, "high": 0.9, "verdict": "no_tax_found"}
 NARROW = {"point": 0.3, "low": -0.2, "high": 0.8, "verdict": "no_tax_found"}
 WHAT_IT_MEANS = (
-    "Not resolved here: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier with this campaign "
-    "says how many blocks of launches find a tax of what size."
+    "Not resolved here: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
+    "says of a campaign with blocks of launches which taxes how many of them find."
 )
 
 
@@ -76,7 +76,13 @@ def test_the_headline_says_it(aggregate: dict[str, Any]) -> None:
 
 
 def test_repeated_launches_say_it(aggregate: dict[str, Any]) -> None:
-    tax = {"config": "nixl_both", "n": 4, "by_block": {"a": 0.1, "b": 0.2, "r1": 0.3, "r2": 0.4}}
+    tax = {
+        "config": "nixl_both",
+        "kind": "over 4 blocks",
+        "n": 4,
+        "sd": 0.1,
+        "by_block": {"a": 0.1, "b": 0.2, "r1": 0.3, "r2": 0.4},
+    }
     tax |= {"adjusted": None, "at_equal_host_speed": None}
     entry = {
         "metric": "ttft_p90", "reference": "ref_safe", "rate_per_s": 2.0, "blocks": 4, "between_launches": None, "drift": None, "host_speed_slope": None,

@@ -214,7 +214,7 @@ def about_taxes(
     ):
         found.append(
             f"{NOT_RESOLVED.capitalize()}: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
-            "with this campaign says how many blocks of launches find a tax of what size."
+            "says of a campaign with blocks of launches which taxes how many of them find."
         )
     if "unexplained_us" in metrics:
         between = "step_p50_us" in metrics and called_between(aggregate)
