@@ -85,7 +85,7 @@ def test_repeated_launches_say_it(aggregate: dict[str, Any]) -> None:
     }
     tax |= {"adjusted": None, "at_equal_host_speed": None}
     entry = {
-        "metric": "ttft_p90", "reference": "ref_safe", "rate_per_s": 2.0, "blocks": 4, "between_launches": None, "drift": None, "host_speed_slope": None,
+        "metric": "ttft_p90", "reference": "ref_safe", "rate_per_s": 2.0, "blocks": 4, "between_launch_sd": 0.0, "within_launch_sd": 0.0, "requests": 80.0, "drift": None, "host_speed_slope": None, "between_launches": None,
         "noise_floor": {"point": 0.0, "low": -0.1, "high": 0.1, "n": 4, "half_width": 0.1, "found_4_of_5": None, "at_equal_host_speed": None},
     }  # fmt: skip
     for value, verdict in ((WIDE, "not resolved here"), (NARROW, "no tax found")):
