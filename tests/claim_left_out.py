@@ -10,6 +10,7 @@ STACKS = (
     ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
     ("multi_noop_example", ("noop_connector", "example_connector")),
 )
+UNKNOWN = "the engine settings of {} are not known"
 PARTS = {
     "flags": "engine settings that it switches",
     "framework": "vLLM's connector framework",
@@ -69,7 +70,10 @@ class LeftOut(Lines):
             return f"there is no tax of the framework alone: {self.absent('noop_connector')}"
         reasons = {self.parts(e)[1] for own in self.stacks().values() for e in own.values()} - {""}
         if reasons:
-            several = dict.fromkeys(why for reason in sorted(reasons) for why in reason.split("; "))
+            several = list(dict.fromkeys(why for reason in sorted(reasons) for why in reason.split("; ")))
+            if silent := sorted(c for c in self.configs if UNKNOWN.format(c) in several):
+                several = [why for why in several if why not in map(UNKNOWN.format, silent)]
+                several.insert(0, UNKNOWN.format(listing(silent)))
             return f"no tax can be split: {'; '.join(several)}"
         if not any("noop_connector" in self.main(m) for m in NAMES):
             return f"there is no tax of the framework alone: noop_connector: {self.why_without('noop_connector')}"

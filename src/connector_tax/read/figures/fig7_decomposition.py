@@ -5,7 +5,7 @@ tax, and what the connector adds to it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,7 +154,7 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
     if reasons:
         each = dict.fromkeys(why for several in sorted(reasons) for why in several.split("; "))
-        return f"no tax can be split: {'; '.join(each)}"
+        return f"no tax can be split: {'; '.join(_together(each))}"
     if not any(NOOP in main_taxes(aggregate, metric=m, reference="ref_safe") for m in METRICS):
         why = without_number(aggregate, metric="ttft_p90", reference="ref_safe")[NOOP]
         return f"there is no tax of the framework alone: {NOOP}: {why}"
@@ -165,6 +165,14 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     )
     why = f": {lost}" if lost else ""
     return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
+
+
+def _together(reasons: Iterable[str]) -> list[str]:
+    """Whose engine settings are not known is one reason, however many they are."""
+    found = {why: re.fullmatch(r"the engine settings of (\S+) are not known", why) for why in reasons}
+    names = sorted(match[1] for match in found.values() if match)
+    settings = [f"the engine settings of {listing(names, len(names))} are not known"] if names else []
+    return settings + [why for why, match in found.items() if not match]
 
 
 def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order: list[str]) -> None:

@@ -161,8 +161,9 @@ def _the_others(chosen: Chosen) -> Iterator[str]:
 
 def _why_not_usual(aggregate: Aggregate, reason: str | None) -> str:
     """Its tax's own reason; of one that has none, what became of the configuration."""
-    own = reason is not None and reason != why_no_number(aggregate, SUBJECT)
-    return f"{SUBJECT} has no number ({clean(reason, 160)})" if own else why_absent(aggregate, SUBJECT)
+    if reason is None or reason == why_no_number(aggregate, SUBJECT):
+        return why_absent(aggregate, SUBJECT)
+    return f"{SUBJECT} has no number ({clean(reason, 160)})"
 
 
 def _sentence(chosen: Chosen) -> str:
