@@ -77,12 +77,12 @@ class LeftOut(Lines):
             return f"no tax can be split: {'; '.join(several)}"
         if not any("noop_connector" in self.main(m) for m in NAMES):
             return f"there is no tax of the framework alone: noop_connector: {self.why_without('noop_connector')}"
-        lost = dict.fromkeys(
-            f"{e['config']}: {e['total']['reason']}"
-            for e in self.a["decomposition"]
-            if e["total"].get("reason")
-        )
-        why = f": {'; '.join(lost)}" if lost else ""
+        lost: dict[str, dict[str, None]] = {}
+        for e in self.a["decomposition"]:
+            if reason := str(e["total"].get("reason") or ""):
+                lost.setdefault(reason, {})[e["config"]] = None
+        told = [f"{listing([*own])}{', each' if len(own) > 1 else ''}: {r}" for r, own in lost.items()]
+        why = f": {'; '.join(told)}" if told else ""
         return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
 
     def no_stack(self, _: int) -> str:

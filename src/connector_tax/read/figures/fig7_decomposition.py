@@ -158,12 +158,14 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     if not any(NOOP in main_taxes(aggregate, metric=m, reference="ref_safe") for m in METRICS):
         why = without_number(aggregate, metric="ttft_p90", reference="ref_safe")[NOOP]
         return f"there is no tax of the framework alone: {NOOP}: {why}"
-    lost = "; ".join(
-        dict.fromkeys(
-            f"{row.config}: {row.total.reason}" for row in aggregate.decomposition if row.total.reason
-        )
-    )
-    why = f": {lost}" if lost else ""
+    lost: dict[str, list[str]] = {}
+    for row in aggregate.decomposition:
+        if row.total.reason and row.config not in lost.setdefault(row.total.reason, []):
+            lost[row.total.reason].append(row.config)
+    whose = [
+        f"{listing(own, len(own))}{', each' if len(own) > 1 else ''}: {why}" for why, own in lost.items()
+    ]
+    why = f": {'; '.join(whose)}" if whose else ""
     return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
 
 
