@@ -63,7 +63,7 @@ def over(config: str, point: float, blocks: int) -> MainTax:
     return replace(
         main,
         blocks=blocks,
-        tax=replace(main.tax, estimate=replace(main.estimate, n=200 * blocks, over_blocks=mean)),
+        tax=replace(main.tax, n=200 * blocks, estimate=replace(main.estimate, over_blocks=mean)),
     )
 
 
