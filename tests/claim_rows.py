@@ -56,11 +56,18 @@ class TaxRows:
         return own if chosen is None or (own is not None and own["point"] is None) else chosen
 
     def of_lost_shape(self, own: Entry | None, **place: object) -> Entry | None:
-        """A shape's cell that is lost empties no place: what stands there says why it has no number."""
+        """A shape's cell that is lost empties no place: what stands there says why it has no number, unless it is lost as well."""
         standing = self.lost(None, **place)
-        cells = () if own is None else self.a["cells"]
-        there = any((c["config"], c["phase"], c["cell_id"]) == (own["config"], own["phase"], own["cell_id"]) and usable(c) for c in cells)  # type: ignore[index]  # fmt: skip
-        return self.lost(own, **place) if own is None or there or standing is None else standing
+        if own is None or self.there(own) or standing is None or not self.there(standing):
+            return self.lost(own, **place)
+        return standing
+
+    def there(self, tax: Entry) -> bool:
+        """Whether the cell of a tax counts; one over blocks has none of its own."""
+        at = (tax["config"], tax["phase"], tax["cell_id"])
+        return tax["phase"] is None or any(
+            (c["config"], c["phase"], c["cell_id"]) == at and usable(c) for c in self.a["cells"]
+        )
 
     def tax_cell(self, tax: Entry | None, told: Entry | None = None, *, main: bool = False) -> Cell:
         """

@@ -23,7 +23,7 @@ OUTSIDE = (
 )
 WIDE = (
     "Not resolved here: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
-    "says of a campaign with blocks of launches which taxes how many of them find."
+    "says, of a campaign with blocks of launches, how large a tax has to be for so many blocks to find it."
 )
 
 

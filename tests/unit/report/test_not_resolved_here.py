@@ -24,7 +24,7 @@ WIDE = {"point": 0.3, "low": -0.4, "high": 0.9, "verdict": "no_tax_found"}
 NARROW = {"point": 0.3, "low": -0.2, "high": 0.8, "verdict": "no_tax_found"}
 WHAT_IT_MEANS = (
     "Not resolved here: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
-    "says of a campaign with blocks of launches which taxes how many of them find."
+    "says, of a campaign with blocks of launches, how large a tax has to be for so many blocks to find it."
 )
 
 

@@ -215,7 +215,7 @@ def about_taxes(
     ):
         found.append(
             f"{NOT_RESOLVED.capitalize()}: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
-            "says of a campaign with blocks of launches which taxes how many of them find."
+            "says, of a campaign with blocks of launches, how large a tax has to be for so many blocks to find it."
         )
     if "unexplained_us" in metrics:
         between = "step_p50_us" in metrics and called_between(aggregate)
