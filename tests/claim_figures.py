@@ -180,7 +180,7 @@ class Figures(LeftOut):
         if several:
             words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over as many blocks")
         words.append("of one launch each")
-        words += ["dotted where an end of it is not known"] if any(map(is_open, grid.values())) else []
+        words += ["dotted where an open end leaves it open which"] if any(map(is_open, grid.values())) else []
         told, counts = both_sides(list(grid.values()))
         words += told
         values += [*self.confidence, *counts]
@@ -279,11 +279,15 @@ class Figures(LeftOut):
         drawn = [t for m in stacks for c, t in self.main(m).items() if c in self.drawn(m)]
         split = {(m, c): self.parts(e) for m, own in stacks.items() for c, e in own.items()}
         whole = sorted({c for (_, c), (p, _) in split.items() if "flags" in p and p["flags"]["point"] == 0})
-        two = {c: why for (_, c), (p, why) in split.items() if p and "flags" not in p}
+        two = {
+            c if all(c in own for own in stacks.values()) else f"{c} ({NAMES[m]})": why
+            for (m, c), (p, why) in split.items()
+            if p and "flags" not in p
+        }
         torn = {c: why for (_, c), (p, why) in split.items() if not p}
         words = [
             f"At {self.at_rate('ref_safe', '')}:",
-            "framework = tax of the no-op connector;",
+            "framework = tax of the no-op connector less its own;",
             self.launches_behind(drawn),
             *self.held_queueing(drawn),
             *self.carried(),

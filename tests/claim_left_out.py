@@ -65,6 +65,17 @@ class LeftOut(Lines):
         there = any(c["rate_per_s"] == self.rates["ref_safe"] for c in self.sound("plain"))
         return f"plain has no {'decoding steps' if there else 'usable cell'} {where}"
 
+    def of_one_kind(self, why: str, several: list[str]) -> str:
+        """Of taxes that are not combined with one and the same: once for all of them."""
+        noop, comma, rest = why.partition(", ")
+        kind = rest.partition("'s ")[2]
+        if not comma or not kind.endswith(": the two are not combined"):
+            return why
+        alike = [w.removeprefix(f"{noop}, ").removesuffix(f"'s {kind}") for w in several if w.startswith(f"{noop}, ") and w.endswith(f"'s {kind}")]  # fmt: skip
+        whose = "those" if len(alike) > 1 else "that"
+        kind = kind.removesuffix(": the two are not combined")
+        return f"{noop} and {whose} of {listing(sorted(alike))} {kind}: they are not combined"
+
     def no_parts(self, _: int) -> str:
         if (self.a["configs"].get("noop_connector") or {}).get("status") not in ("measured", "partial"):
             return f"there is no tax of the framework alone: {self.absent('noop_connector')}"
@@ -74,6 +85,7 @@ class LeftOut(Lines):
             if silent := sorted(c for c in self.configs if UNKNOWN.format(c) in several):
                 several = [why for why in several if why not in map(UNKNOWN.format, silent)]
                 several.insert(0, UNKNOWN.format(listing(silent)))
+            several = list(dict.fromkeys(self.of_one_kind(why, several) for why in several))
             return f"no tax can be split: {'; '.join(several)}"
         if not any("noop_connector" in self.main(m) for m in NAMES):
             return f"there is no tax of the framework alone: noop_connector: {self.why_without('noop_connector')}"

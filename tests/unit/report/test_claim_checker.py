@@ -137,7 +137,7 @@ OPEN = {
         ("not known, since the interval is open, for", "no difference is found for"),
         ("of 20 it is not known", "of 19 it is not known"),
         ("Whether there is a tax to split is not known", "No tax to split is found"),
-        (", dotted where an end of it is not known", ""),
+        (", dotted where an open end leaves it open which", ""),
     ),
     "requests of a stack's block failed": (
         ("Mooncake + LMCache has no number", "LMCache has no number"),

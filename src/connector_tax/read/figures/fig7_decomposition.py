@@ -53,6 +53,9 @@ from connector_tax.read.figures.words import (
 )
 
 NOOP = "noop_connector"
+# As ``stats.decomposition`` and ``stats.main_taxes`` say it of one connector.
+SETTINGS_NOT_KNOWN = re.compile(r"the engine settings of (\S+) are not known")
+NOT_COMBINED = re.compile(r"(\S+'s tax is [^,]+), (\S+)'s ([^:]+): the two are not combined")
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 PARTS = {
     "flags": "engine settings that it switches",
@@ -170,11 +173,30 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
 
 
 def _together(reasons: Iterable[str]) -> list[str]:
-    """Whose engine settings are not known is one reason, however many they are."""
-    found = {why: re.fullmatch(r"the engine settings of (\S+) are not known", why) for why in reasons}
-    names = sorted(match[1] for match in found.values() if match)
-    settings = [f"the engine settings of {listing(names, len(names))} are not known"] if names else []
-    return settings + [why for why, match in found.items() if not match]
+    """Whose engine settings are not known is one reason, and whose taxes are of another kind, however many they are."""
+    settings: list[str] = []
+    unlike: dict[tuple[str, str], list[str]] = {}
+    others = []
+    for why in reasons:
+        if match := SETTINGS_NOT_KNOWN.fullmatch(why):
+            settings.append(match[1])
+        elif match := NOT_COMBINED.fullmatch(why):
+            unlike.setdefault((match[1], match[3]), []).append(match[2])
+        else:
+            others.append(why)
+    first = (
+        [f"the engine settings of {listing(sorted(settings), len(settings))} are not known"]
+        if settings
+        else []
+    )
+    return (
+        first
+        + [
+            f"{noop} and {'that' if len(names) == 1 else 'those'} of {listing(sorted(names), len(names))} {kind}: they are not combined"
+            for (noop, kind), names in unlike.items()
+        ]
+        + others
+    )
 
 
 def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order: list[str]) -> None:
@@ -328,15 +350,15 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         }
     )
     two = {
-        c: s.why_not
-        for found in stacks.values()
+        c if all(c in own for own in stacks.values()) else f"{c} ({METRICS[metric]})": s.why_not
+        for metric, found in stacks.items()
         for c, s in found.items()
         if s.parts and "flags" not in s.parts
     }
     torn = {c: s.why_not for found in stacks.values() for c, s in found.items() if not s.parts}
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
-        "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
+        "plain; framework = tax of the no-op connector less its own; implementation = the rest. Each part begins where the one before "
         f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
         launches_behind(drawn := _drawn(aggregate, stacks)),
         f"{behind} did not keep up: those taxes hold queueing."

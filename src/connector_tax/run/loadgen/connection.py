@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         "_framed",
         "_hang_up",
         "_in_head",
+        "_last_data_ns",
         "_now_ns",
         "_on_chunk",
         "_owner",
@@ -97,7 +98,6 @@ class Connection(asyncio.Protocol):
         "payload",
         "was_idle",
         "was_missed",
-        "_last_data_ns",
     )
 
     def __init__(self, owner: Owner) -> None:
