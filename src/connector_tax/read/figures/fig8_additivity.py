@@ -8,6 +8,7 @@ from matplotlib.ticker import FuncFormatter
 from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.claims import without_number
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
     confidence_words,
@@ -84,7 +85,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if stack is None:
         return Omitted(_why_not(aggregate, values, once))
 
-    figure = new_figure(8.6, 4.6)
+    figure = new_figure(8.6, 4.6, narrow=2.5)
     axes = figure.subplots()
     first, second = stack.part_ids
     bars = [
@@ -102,10 +103,11 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         error_bar(axes, position, value)
         top = max(v for v in (value.high, value.point, 0.0) if v is not None)
         axes.annotate(
-            percent(value.point), (position, top), xytext=(0, 5), textcoords="offset points", ha="center"
+            percent(value.point), (position, top), xytext=(0, stroke(5)), textcoords="offset points", ha="center",
+            fontsize=type_size(9.5),
         )
-    axes.axhline(stack.total.point, color="#777777", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
-    axes.axhline(0, color="#333333", linewidth=0.9)
+    axes.axhline(stack.total.point, color="#777777", linewidth=stroke(0.9), linestyle=(0, (4, 3)), zorder=0)
+    axes.axhline(0, color="#333333", linewidth=stroke(0.9))
     names = [short_label(aggregate.label_of(c)) for c in stack.part_ids]
     axes.set_xticks(range(4), [names[0], names[1], "sum of the two", short_label(aggregate.label_of(stack.whole_id))
                                + "\n(measured together)"])  # fmt: skip

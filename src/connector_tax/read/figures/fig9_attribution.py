@@ -18,6 +18,7 @@ from connector_tax.read.figures.claims import (
     of_connectors,
     told_apart,
 )
+from connector_tax.read.figures.forms import stroke, type_size
 from connector_tax.read.figures.questions import (
     confidence_words,
     in_order,
@@ -76,7 +77,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     splits = {c: every[c] for c in drawn_of(every)}
     if not splits:
         return Omitted(_why_not(aggregate))
-    figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)))
+    figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)), narrow=0.9 + 0.21 * len(splits))
     axes = figure.subplots()
     ends = [0.0]
     for row, split in enumerate(splits.values()):
@@ -85,7 +86,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.set_ylim(len(splits) - 0.45, -0.55)
     span = max(max(ends) - min(ends), 1e-6)
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.16)
-    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(microsecond_ticks))
     axes.xaxis.set_major_locator(MaxNLocator(8))
     axes.set_xlabel("mean decoding step less plain's (µs)")
@@ -147,14 +148,14 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
     for part, (colour, _) in LOOKS.items():
         width = split.parts[part].point
         axes.barh(row, width, left=right if width >= 0 else left, height=0.5, color=colour,
-                  edgecolor="#FFFFFF", linewidth=0.6)  # fmt: skip
+                  edgecolor="#FFFFFF", linewidth=stroke(0.6))  # fmt: skip
         right, left = right + max(width, 0.0), left + min(width, 0.0)
     whole = split.difference
     error_bar(axes, row, whole, horizontal=True, colour="#111111")
-    axes.plot([whole.point], [row], "D", color="#111111", markersize=4.5, zorder=5)
+    axes.plot([whole.point], [row], "D", color="#111111", markersize=stroke(4.5), zorder=5)
     ends = [right, left, *(e for e in (whole.low, whole.high, whole.point) if e is not None)]
     axes.annotate(microseconds(whole.point), (max(ends), row), xytext=(7, 0), textcoords="offset points", va="center",
-                  fontsize=8.5)  # fmt: skip
+                  fontsize=type_size(8.5))  # fmt: skip
     return ends
 
 

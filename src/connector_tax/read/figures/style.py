@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from connector_tax.base.documents.aggregate import Interval
+from connector_tax.read.figures.forms import PAGE, Form, drawn_as, form_in_use, stroke
 from connector_tax.read.figures.words import MINUS, TITLE_LIMIT, clean, hold_together, microseconds
 
 # Of the CSV beside a figure.
@@ -92,6 +93,8 @@ _STYLE: Any = {
 TITLE_SIZE = 12.0
 # Of the bold title font; measured with the widest titles, so that none runs out of the picture.
 CHARACTERS_PER_INCH = 9.0
+# Of a slide; a longer title gets smaller type.
+MOST_TITLE_LINES = 4
 
 
 def look_of(config_id: str) -> Look:
@@ -108,20 +111,37 @@ def look_of(config_id: str) -> Look:
 
 
 @contextmanager
-def drawing_style(salt: str) -> Iterator[None]:
+def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable."""
-    with matplotlib.rc_context(rc={**_STYLE, "svg.hashsalt": salt}):
+    with drawn_as(form), matplotlib.rc_context(rc={**_STYLE, **form.rc(), "svg.hashsalt": salt}):
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
+def new_figure(width: float, height: float, *, narrow: float | None = None) -> Figure:
+    """
+    Args:
+        width, height: on the page, inches.
+        narrow: height in one column of a paper, inches; default: two thirds of its width.
+    """
+    form = form_in_use()
+    size = form.size(width, height, narrow or (form.width or width) * 2 / 3)
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
+def side_by_side(figure: Figure, n: int) -> list[Axes]:
+    """Panels with the same rows; in one column of a paper below each other."""
+    if form_in_use().narrow:
+        return list(figure.subplots(n, 1, squeeze=False)[:, 0])
+    return list(figure.subplots(1, n, sharey=True, squeeze=False)[0])
+
+
 def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
     """The title, wrapped to the figure's width; below the panels a common legend and where the numbers are from."""
+    if not form_in_use().is_page:
+        _set_around(figure, form_in_use(), title, note, legend)
+        return
     text = textwrap.fill(
         hold_together(clean(title, TITLE_LIMIT)),
         width=max(40, int(figure.get_figwidth() * CHARACTERS_PER_INCH)),
@@ -142,6 +162,55 @@ def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artis
         box.set_in_layout(False)
 
 
+def _set_around(figure: Figure, form: Form, title: str, note: str, legend: Sequence[Artist]) -> None:
+    """The same in another form than the page's: each part is as high as its lines need."""
+    width, height = figure.get_figwidth(), figure.get_figheight()
+    bottom = 0.0
+    if note:
+        lines = textwrap.wrap(hold_together(note), _per_line(width, form.small, bold=False))
+        figure.text(
+            0.012, 0.03 / height, "\n".join(lines), fontsize=form.small, color="#A02020", va="bottom", linespacing=1.2
+        )  # fmt: skip
+        bottom = (0.06 + len(lines) * 1.25 * form.small / 72) / height
+    if legend:
+        bottom += _legend_below(figure, legend, bottom)
+    engine = figure.get_layout_engine()
+    if engine is not None and bottom:
+        engine.set(rect=(0, bottom, 1, 1 - bottom))  # type: ignore[call-arg]
+    if form.claim:
+        text = hold_together(clean(title, TITLE_LIMIT))
+        sizes = [form.text * share for share in (1.25, 1.1, 1.0, 0.9)]
+        fitting = (
+            (size, wrapped)
+            for size in sizes
+            if len(wrapped := textwrap.wrap(text, _per_line(width, size, bold=True))) <= MOST_TITLE_LINES
+        )
+        size, found = next(fitting, (sizes[-1], textwrap.wrap(text, _per_line(width, sizes[-1], bold=True))))
+        figure.suptitle("\n".join(found), x=0.012, ha="left", fontsize=size, fontweight="bold")
+
+
+def _per_line(width: float, points: float, *, bold: bool) -> int:
+    """Characters of type of this size that ``width`` inches hold."""
+    widest = CHARACTERS_PER_INCH * TITLE_SIZE * (1.0 if bold else 1.12)
+    return max(20, int(0.975 * width * widest / points))
+
+
+def _legend_below(figure: Figure, legend: Sequence[Artist], bottom: float) -> float:
+    """In as many columns as fit side by side; returns its height as a share of the figure's."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for columns in range(len(legend), 0, -1):
+        box = figure.legend(
+            handles=list(legend), loc="lower center", ncols=columns, bbox_to_anchor=(0.5, bottom), borderpad=0.3,
+            handletextpad=0.5, columnspacing=1.3, borderaxespad=0,
+        )  # fmt: skip
+        box.set_in_layout(False)
+        extent = box.get_window_extent(renderer)
+        if extent.width <= 0.99 * figure.bbox.width or columns == 1:
+            break
+        box.remove()
+    return float(extent.height / figure.bbox.height)
+
+
 def error_bar(
     axes: Axes, at: float, value: Interval, *, horizontal: bool = False, colour: str = "#222222"
 ) -> None:
@@ -150,14 +219,20 @@ def error_bar(
     high = value.point if value.high is None else max(value.high, value.point)
     ends, here = [low, high], [at, at]
     # A line whose end marks are the caps; Axes.errorbar builds the same from four artists, ten times slower.
-    style: Any = {"color": colour, "linewidth": 1.2, "markersize": 6, "markeredgewidth": 1.2, "zorder": 3}
+    style: Any = {
+        "color": colour,
+        "linewidth": stroke(1.2),
+        "markersize": stroke(6),
+        "markeredgewidth": stroke(1.2),
+        "zorder": 3,
+    }
     if horizontal:
         axes.plot(ends, here, marker="|", **style)
     else:
         axes.plot(here, ends, marker="_", **style)
     if value.high is None and value.low is not None:
         place = (value.point, at) if horizontal else (at, value.point)
-        axes.plot(*place, marker=">" if horizontal else "^", color=colour, markersize=6, zorder=4)
+        axes.plot(*place, marker=">" if horizontal else "^", color=colour, markersize=stroke(6), zorder=4)
 
 
 def rate_axis(axes: Axes, rates: list[float]) -> None:
@@ -195,7 +270,18 @@ def microsecond_ticks(value: float, _position: object = None) -> str:
     return microseconds(value).removesuffix(" µs") if value else "0"
 
 
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """SVG and PNG without dates or versions in them: the same numbers give the same bytes."""
-    figure.savefig(folder / f"{name}.svg", format="svg", metadata={"Date": None, "Creator": "connector-tax"})
-    figure.savefig(folder / f"{name}.png", format="png", metadata={"Software": None})
+# Without dates or versions: the same numbers give the same bytes.
+_METADATA: dict[str, dict[str, str | None]] = {
+    "svg": {"Date": None, "Creator": "connector-tax"},
+    "png": {"Software": None},
+    "pdf": {"Creator": "connector-tax", "Producer": None, "CreationDate": None},
+}
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[str]:
+    """A file of each format of the form in use; returns their names."""
+    form = form_in_use()
+    names = {suffix: f"{name}{form.suffix}.{suffix}" for suffix in form.formats}
+    for suffix, file in names.items():
+        figure.savefig(folder / file, format=suffix, metadata=_METADATA[suffix])
+    return list(names.values())
