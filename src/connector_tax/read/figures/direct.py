@@ -28,7 +28,8 @@ class End:
 
 def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     """To the right of ``axes``. To be called last, since how high the axes are decides how far names have to be moved apart."""
-    form, figure = form_in_use(), axes.figure
+    form, figure = form_in_use(), axes.get_figure(root=True)
+    assert figure is not None
     size = form.small
     to_mark, to_text = (
         axes.transAxes + ScaledTranslation(k * size / 72, 0, figure.dpi_scale_trans) for k in (MARK, TEXT)
@@ -47,12 +48,12 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
         mark = Line2D([1], [0.5], marker=end.look.marker, color=colour, markersize=form.strokes * 5.5, linestyle="none",
                       transform=to_mark, clip_on=False)  # fmt: skip
         marks.append(axes.add_line(mark))
-    figure.draw_without_rendering()  # type: ignore[union-attr]
+    figure.draw_without_rendering()
     height = axes.get_window_extent().height
     wanted = [
         axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y)))[1] for end in ends
     ]
-    gap = APART * size / 72 * figure.dpi / height  # type: ignore[union-attr]
+    gap = APART * size / 72 * figure.dpi / height
     for name, mark, at in zip(names, marks, apart(wanted, gap), strict=True):
         name.set_position((1, at))
         mark.set_ydata([at])

@@ -51,7 +51,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
     rates = sorted({cell.rate_per_s for cells in lines.values() for cell in cells})
     form = form_in_use()
-    figure = new_figure(9.6, 5.4, narrow=2.4)
+    figure = new_figure(9.6, 5.4, narrow=2.6)
     axes = figure.subplots()
     dashed: Any = {"color": "#555555", "linewidth": stroke(1), "linestyle": (0, (5, 3))}
     axes.axhline(0, **dashed)

@@ -64,7 +64,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
     row = 0.16 if len(references) == 1 else 0.27
     figure = new_figure(
-        10.4, max(3.0, 1.5 + 0.62 * len(order)), narrow=0.4 + len(metrics) * (0.45 + row * len(order))
+        10.4, max(3.0, 1.5 + 0.62 * len(order)), narrow=len(metrics) * (0.45 + row * len(order))
     )
     panels = side_by_side(figure, len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
@@ -148,7 +148,12 @@ def _panel(
 def _write_value(axes: Axes, y: float, value: Interval) -> None:
     right = max(v for v in (value.point, value.high, 0.0) if v is not None)
     axes.annotate(
-        percent(value.point), (right, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=type_size(8.5)
+        percent(value.point),
+        (right, y),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=type_size(8.5),
     )
 
 

@@ -48,7 +48,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not curves:
         return Omitted(f"no valid cell of phase A at ref_safe ({rate(at)}) has step records")
 
-    figure = new_figure(9.6, 5.0, narrow=2.4 + 0.07 * len(curves))
+    figure = new_figure(9.6, 5.0, narrow=2.5)
     axes = figure.subplots()
     for position, (config, steps) in enumerate(curves.items()):
         look, values = look_of(config), _quantiles(steps)
@@ -79,9 +79,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if beside:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     title = _title(aggregate, curves, at)
-    set_claim(
-        figure, title, source_note(aggregate), [] if beside else axes.get_legend_handles_labels()[0]
-    )
+    set_claim(figure, title, source_note(aggregate), [] if beside else axes.get_legend_handles_labels()[0])
     return Drawn(figure, title, _caption(aggregate, curves, at), _rows(curves))
 
 

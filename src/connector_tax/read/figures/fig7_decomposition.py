@@ -96,7 +96,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         return Omitted(_why_not(aggregate, stacks))
     order = list(dict.fromkeys(c for found in stacks.values() for c in found))
     figure = new_figure(
-        10.4, max(3.2, 1.8 + 0.8 * len(order)), narrow=0.5 + len(stacks) * (0.45 + 0.36 * len(order))
+        10.4, max(3.2, 1.8 + 0.8 * len(order)), narrow=len(stacks) * (0.45 + 0.36 * len(order))
     )
     panels = side_by_side(figure, len(stacks))
     for axes, (metric, found) in zip(panels, stacks.items(), strict=True):
@@ -109,7 +109,15 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
         Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
-        Line2D([], [], color="#111111", marker="|", markersize=stroke(9), linewidth=stroke(1.2), label="whole tax"),
+        Line2D(
+            [],
+            [],
+            color="#111111",
+            marker="|",
+            markersize=stroke(9),
+            linewidth=stroke(1.2),
+            label="whole tax",
+        ),
     ]
     title = _title(aggregate, stacks)
     set_claim(figure, title, source_note(aggregate), legend if with_flags else legend[1:])
@@ -191,7 +199,9 @@ def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order
             _say(axes, row + OFFSETS[0], "flags not told apart")
         y = row + OFFSETS[-1]
         error_bar(axes, y, stack.total, horizontal=True, colour="#111111")
-        axes.plot([stack.total.point], [y], "|", color="#111111", markersize=stroke(10), markeredgewidth=stroke(1.8))
+        axes.plot(
+            [stack.total.point], [y], "|", color="#111111", markersize=stroke(10), markeredgewidth=stroke(1.8)
+        )
         _write(axes, y, max(v for v in (stack.total.high, stack.total.point) if v is not None), stack.total)
         ends += [e for e in (stack.total.low, stack.total.high, stack.total.point) if e is not None]
         if row:
@@ -200,7 +210,7 @@ def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.25)
     axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
-    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_locator(MaxNLocator(5 if form_in_use().narrow else 6))
     axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)

@@ -13,6 +13,8 @@ from typing import Any, Literal
 Purpose = Literal["page", "paper", "slides"]
 # The page's, which all others are given by.
 PAGE_TEXT = 9.5
+# A paper's page holds no taller figure, inches.
+MOST_HEIGHT = 9.2
 # What the page spends on the claim above the picture, inches.
 PAGE_CLAIM = 0.5
 
@@ -59,12 +61,18 @@ class Form:
         """What is ``points`` large on the page."""
         return points if self.is_page else max(self.least, points * self.text / PAGE_TEXT)
 
-    def size(self, width: float, height: float, narrow: float) -> tuple[float, float]:
-        """Of a figure that is ``width`` by ``height`` on the page, and ``narrow`` high in one column; inches."""
+    def size(self, width: float, height: float, narrow: float, *, exact: bool = False) -> tuple[float, float]:
+        """Of a figure that is ``width`` by ``height`` on the page, and ``narrow`` high in one column; inches.
+
+        Args:
+            exact: ``height`` is that of this form already.
+        """
         if self.width is None:
             return width, height
         if self.height is not None:
             return self.width, self.height
+        if exact:
+            return self.width, height
         return self.width, narrow if self.narrow else (height - PAGE_CLAIM) * self.tallness
 
     def rc(self) -> dict[str, Any]:
@@ -105,8 +113,8 @@ _PAPER: dict[str, Any] = {
     "claim": False,
     "settings": {"figure.constrained_layout.w_pad": 0.02, "figure.constrained_layout.h_pad": 0.02},
 }
-ONE_COLUMN = Form("paper", "_1col", width=3.4, strokes=0.6, narrow=True, **_PAPER)
-TWO_COLUMNS = Form("paper", "_2col", width=7.0, strokes=0.75, tallness=0.68, **_PAPER)
+ONE_COLUMN = Form("paper", "_1col", width=3.4, strokes=0.72, narrow=True, **_PAPER)
+TWO_COLUMNS = Form("paper", "_2col", width=7.0, strokes=0.8, tallness=0.68, **_PAPER)
 # 1920 by 1080 pixels.
 SLIDE = Form(
     "slides",

@@ -76,7 +76,7 @@ def draw_rate_lines(
 
     strip_height = 0.45 + 0.19 * len(lines) if with_strip else 0
     form = form_in_use()
-    figure = new_figure(9.6, 5.0 + strip_height, narrow=2.3 + 0.75 * strip_height)
+    figure = new_figure(9.6, 5.0 + strip_height, narrow=2.5 + 0.75 * strip_height)
     axes, strip = _panels(figure, with_strip, strip_height)
     ends = [
         _line(axes, aggregate, config, points, SIDESTEP ** (position - (len(lines) - 1) / 2))
@@ -90,7 +90,13 @@ def draw_rate_lines(
     if with_strip:
         handles.append(
             Line2D(
-                [], [], linestyle="none", marker="x", markersize=stroke(10), color="#333333", label="saturated"
+                [],
+                [],
+                linestyle="none",
+                marker="x",
+                markersize=stroke(10),
+                color="#333333",
+                label="saturated",
             )
         )
     if form.is_page:
@@ -120,15 +126,11 @@ def _panels(figure: Figure, with_strip: bool, strip_height: float) -> tuple[Axes
     return panels[0], panels[1]
 
 
-def _line(
-    axes: Axes, aggregate: Aggregate, config: str, points: Sequence[Point], sidestep: float
-) -> End:
+def _line(axes: Axes, aggregate: Aggregate, config: str, points: Sequence[Point], sidestep: float) -> End:
     look = look_of(config)
     xs = [cell.rate_per_s * sidestep for cell, _ in points]
     ys = [v.point for _, v in points]
-    axes.plot(
-        xs, ys, color=look.colour, marker=look.marker, markersize=stroke(5.5), linewidth=stroke(1.4)
-    )
+    axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=stroke(5.5), linewidth=stroke(1.4))
     for x, (cell, value) in zip(xs, points, strict=True):
         error_bar(axes, x, value, colour=look.colour)
         if cell.saturation_criteria.fired:
@@ -147,12 +149,18 @@ def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
     safe, load = reference_rate(aggregate, "ref_safe"), reference_rate(aggregate, "ref_load")
     marks = {safe: "ref_safe", load: "ref_load"} if safe != load else {safe: "ref_safe = ref_load"}
     low, high = axes.get_xlim()
+    page = form_in_use().is_page
+    if not page:  # a line of its own for their names
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(bottom, top * (top / bottom) ** 0.1)
     for value, text in marks.items():
         if value is not None and low < value < high:
+            # Where lines end their names begin.
+            left = not page and value * value > low * high
             axes.axvline(value, color="#888888", linewidth=stroke(0.9), linestyle=(0, (4, 3)), zorder=0)
             axes.annotate(
-                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points",
-                ha="left", va="top", fontsize=type_size(8.5), color="#555555",
+                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -2), textcoords="offset points",
+                ha="right" if left else "left", va="top", fontsize=type_size(8.5), color="#555555",
             )  # fmt: skip
 
 
@@ -180,9 +188,15 @@ def _strip(
     axes.grid(axis="x", visible=False)
     handles = [
         Line2D(
-            [], [], linestyle="none", marker=m, color="#333333", markersize=stroke(7), markeredgewidth=stroke(1.4),
+            [],
+            [],
+            linestyle="none",
+            marker=m,
+            color="#333333",
+            markersize=stroke(7),
+            markeredgewidth=stroke(1.4),
             label=text,
-        )  # fmt: skip
+        )
         for m, text in words.values()
     ]
     if form_in_use().is_page:

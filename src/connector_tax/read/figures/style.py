@@ -18,6 +18,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from connector_tax.base.documents.aggregate import Interval
@@ -113,21 +116,28 @@ def look_of(config_id: str) -> Look:
 @contextmanager
 def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable."""
-    with drawn_as(form), matplotlib.rc_context(rc={**_STYLE, **form.rc(), "svg.hashsalt": salt}):
+    with drawn_as(form), matplotlib.rc_context(rc=_STYLE | form.rc() | {"svg.hashsalt": salt}):
         yield
 
 
-def new_figure(width: float, height: float, *, narrow: float | None = None) -> Figure:
+def new_figure(width: float, height: float, *, narrow: float | None = None, exact: bool = False) -> Figure:
     """
     Args:
         width, height: on the page, inches.
-        narrow: height in one column of a paper, inches; default: two thirds of its width.
+        narrow: height in one column of a paper, inches; default: as on the page.
+        exact: ``height`` is that of the form in use, where it fixes none itself.
     """
     form = form_in_use()
-    size = form.size(width, height, narrow or (form.width or width) * 2 / 3)
+    size = form.size(width, height, height if narrow is None else narrow, exact=exact)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def text_width(text: str, points: float) -> float:
+    """Of one line of the figures' type, points."""
+    font = FontProperties(family=_STYLE["font.family"], size=points)
+    return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
 
 
 def side_by_side(figure: Figure, n: int) -> list[Axes]:
@@ -164,16 +174,20 @@ def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artis
 
 def _set_around(figure: Figure, form: Form, title: str, note: str, legend: Sequence[Artist]) -> None:
     """The same in another form than the page's: each part is as high as its lines need."""
-    width, height = figure.get_figwidth(), figure.get_figheight()
-    bottom = 0.0
-    if note:
-        lines = textwrap.wrap(hold_together(note), _per_line(width, form.small, bold=False))
+    width = figure.get_figwidth()
+    lines = textwrap.wrap(hold_together(note), _per_line(width, form.small, bold=False))
+    of_note = 0.06 + len(lines) * 1.25 * form.small / 72 if lines else 0.0
+    box, of_legend = _legend(figure, legend) if legend else (None, 0.0)
+    if form.height is None:  # room of their own, beside that of the panels
+        figure.set_figheight(figure.get_figheight() + of_note + of_legend)
+    height = figure.get_figheight()
+    bottom = (of_note + of_legend) / height
+    if box is not None:
+        box.set_bbox_to_anchor((0.5, of_note / height), figure.transFigure)
+    if lines:
         figure.text(
             0.012, 0.03 / height, "\n".join(lines), fontsize=form.small, color="#A02020", va="bottom", linespacing=1.2
         )  # fmt: skip
-        bottom = (0.06 + len(lines) * 1.25 * form.small / 72) / height
-    if legend:
-        bottom += _legend_below(figure, legend, bottom)
     engine = figure.get_layout_engine()
     if engine is not None and bottom:
         engine.set(rect=(0, bottom, 1, 1 - bottom))  # type: ignore[call-arg]
@@ -191,16 +205,16 @@ def _set_around(figure: Figure, form: Form, title: str, note: str, legend: Seque
 
 def _per_line(width: float, points: float, *, bold: bool) -> int:
     """Characters of type of this size that ``width`` inches hold."""
-    widest = CHARACTERS_PER_INCH * TITLE_SIZE * (1.0 if bold else 1.12)
+    widest = CHARACTERS_PER_INCH * TITLE_SIZE * (1.0 if bold else 1.25)
     return max(20, int(0.975 * width * widest / points))
 
 
-def _legend_below(figure: Figure, legend: Sequence[Artist], bottom: float) -> float:
-    """In as many columns as fit side by side; returns its height as a share of the figure's."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
+def _legend(figure: Figure, legend: Sequence[Artist]) -> tuple[Legend, float]:
+    """In as many columns as fit side by side, and its height in inches."""
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     for columns in range(len(legend), 0, -1):
         box = figure.legend(
-            handles=list(legend), loc="lower center", ncols=columns, bbox_to_anchor=(0.5, bottom), borderpad=0.3,
+            handles=list(legend), loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0), borderpad=0.3,
             handletextpad=0.5, columnspacing=1.3, borderaxespad=0,
         )  # fmt: skip
         box.set_in_layout(False)
@@ -208,7 +222,7 @@ def _legend_below(figure: Figure, legend: Sequence[Artist], bottom: float) -> fl
         if extent.width <= 0.99 * figure.bbox.width or columns == 1:
             break
         box.remove()
-    return float(extent.height / figure.bbox.height)
+    return box, float(extent.height / figure.dpi)
 
 
 def error_bar(
