@@ -121,8 +121,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         axes.set_title(names[position], loc="left", **({} if form.is_page else {"fontsize": form.small}))
         if position % columns == 0:
             axes.set_ylabel("prompt length (tokens)")
-        if position + columns >= len(order):
-            axes.set_xlabel("output length (tokens)" if form.is_page else "output length\n(tokens)")
+        if position + columns >= len(order) if form.is_page else position >= columns * (lines - 1):
+            axes.set_xlabel("output length (tokens)")
     below: Any = {"location": "bottom", "aspect": 40} if form.narrow else {}
     bar = figure.colorbar(
         matplotlib.cm.ScalarMappable(norm, colours), ax=panels, shrink=0.8, pad=0.015,
@@ -243,7 +243,7 @@ def _fitting(
             ]
             widest = max(text_width(t, 1.0) for t in {t for text in texts for t in text})
             tallest = max(map(len, texts))
-            size = min(form.small, (room / outputs - 1.5) / widest)
+            size = min(form.small, (room / outputs - 0.2 * form.text) / widest)
             if form.height is not None:
                 panel = (form.height - AROUND * form.text / 72) / lines - 2 * form.text / 72
                 size = min(size, (panel / inputs * 72 - 3) / (1.25 * tallest))
@@ -268,7 +268,7 @@ def _tallest(grids: dict[str, Grid], cells: _Cells) -> int:
 
 def _height(form: Form, lines: int, inputs: int, tallest: int) -> float:
     """Of ``lines`` rows of panels whose cells hold ``tallest`` lines, inches."""
-    cell = (1.2 * tallest * form.small + 3) / 72
+    cell = (1.27 * tallest * form.small + 3) / 72
     return lines * (inputs * cell + 1.9 * form.text / 72) + (5 + 5 * form.narrow) * form.text / 72
 
 

@@ -57,7 +57,7 @@ from connector_tax.read.figures.words import (
 LOOKS: dict[Part, tuple[str, str, str]] = {
     "scheduler_hooks": ("#D55E00", "", "hooks, scheduler"),
     "worker_hooks": ("#E69F00", "////", "hooks, worker"),
-    "schedule": ("#0072B2", "....", "schedule()"),
+    "schedule": ("#0072B2", "xxxx", "schedule()"),
     "update": ("#56B4E9", "\\\\\\\\", "update_from_output()"),
     "round_trip": ("#BBBBBB", "", "executor and model"),
 }

@@ -14,7 +14,7 @@ Purpose = Literal["page", "paper", "slides"]
 # The page's, which all others are given by.
 PAGE_TEXT = 9.5
 # A paper's page holds no taller figure, inches.
-MOST_HEIGHT = 9.2
+MOST_HEIGHT = 9.5
 # What the page spends on the claim above the picture, inches.
 PAGE_CLAIM = 0.5
 

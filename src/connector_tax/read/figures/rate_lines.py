@@ -96,7 +96,7 @@ def draw_rate_lines(
                 marker="x",
                 markersize=stroke(10),
                 color="#333333",
-                label="saturated",
+                label="saturated" if form.is_page else "on a line: saturated",
             )
         )
     if form.is_page:
@@ -150,16 +150,16 @@ def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
     marks = {safe: "ref_safe", load: "ref_load"} if safe != load else {safe: "ref_safe = ref_load"}
     low, high = axes.get_xlim()
     page = form_in_use().is_page
-    if not page:  # a line of its own for their names
+    if not page:  # a line for each of their names
         bottom, top = axes.get_ylim()
-        axes.set_ylim(bottom, top * (top / bottom) ** 0.1)
-    for value, text in marks.items():
+        axes.set_ylim(bottom, top * (top / bottom) ** (0.08 * len(marks)))
+    for line, (value, text) in enumerate(marks.items()):
         if value is not None and low < value < high:
             # Where lines end their names begin.
             left = not page and value * value > low * high
             axes.axvline(value, color="#888888", linewidth=stroke(0.9), linestyle=(0, (4, 3)), zorder=0)
             axes.annotate(
-                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -2), textcoords="offset points",
+                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -2 if page else -2 - 1.2 * line * type_size(8.5)), textcoords="offset points",
                 ha="right" if left else "left", va="top", fontsize=type_size(8.5), color="#555555",
             )  # fmt: skip
 
@@ -171,13 +171,14 @@ def _strip(
     words: Mapping[str, tuple[str, str]],
 ) -> list[Line2D]:
     """One row per configuration: which criteria fired at which rate; returns the key of the criteria."""
+    apart, size = (1.24, 5.5) if form_in_use().narrow else (1.12, 7)
     for row, (config, cells) in enumerate(fired.items()):
         for cell in cells:
             for column, (criterion, (marker, _)) in enumerate(CRITERIA.items()):
                 if criterion in cell.saturation_criteria.fired:
-                    x = cell.rate_per_s * 1.12 ** (column - 1)
+                    x = cell.rate_per_s * apart ** (column - 1)
                     axes.plot(
-                        [x], [row], marker, color=look_of(config).colour, markersize=stroke(7),
+                        [x], [row], marker, color=look_of(config).colour, markersize=stroke(size),
                         markeredgewidth=stroke(1.4),
                     )  # fmt: skip
     axes.set_yticks(
@@ -193,7 +194,7 @@ def _strip(
             linestyle="none",
             marker=m,
             color="#333333",
-            markersize=stroke(7),
+            markersize=stroke(size),
             markeredgewidth=stroke(1.4),
             label=text,
         )

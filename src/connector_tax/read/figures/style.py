@@ -201,6 +201,18 @@ def _set_around(figure: Figure, form: Form, title: str, note: str, legend: Seque
         )
         size, found = next(fitting, (sizes[-1], textwrap.wrap(text, _per_line(width, sizes[-1], bold=True))))
         figure.suptitle("\n".join(found), x=0.012, ha="left", fontsize=size, fontweight="bold")
+    _break_labels(figure)
+
+
+def _break_labels(figure: Figure) -> None:
+    """Before the unit, where the label of an axis is longer than the axis."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        box = axes.get_window_extent()
+        for label, room in ((axes.xaxis.label, box.width), (axes.yaxis.label, box.height)):
+            text, extent = label.get_text(), label.get_window_extent()
+            if max(extent.width, extent.height) > room and " (" in text and "\n" not in text:
+                label.set_text(text.replace(" (", "\n(", 1))
 
 
 def _per_line(width: float, points: float, *, bold: bool) -> int:
