@@ -55,8 +55,8 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     ]
     gap = APART * size / 72 * figure.dpi / height
     for name, mark, at in zip(names, marks, apart(wanted, gap), strict=True):
-        name.set_position((1, at))
-        mark.set_ydata([at])
+        name.set_position((1, round(at, 6)))
+        mark.set_ydata([round(at, 6)])
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:

@@ -123,7 +123,7 @@ SLIDE = Form(
     text=16,
     least=10,
     strokes=1.6,
-    settings={"savefig.dpi": 144},
+    settings={"figure.dpi": 144, "savefig.dpi": 144},
 )
 FORMS: dict[Purpose, tuple[Form, ...]] = {
     "page": (PAGE,),

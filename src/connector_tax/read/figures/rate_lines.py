@@ -92,7 +92,8 @@ def draw_rate_lines(
             Line2D(
                 [],
                 [],
-                linestyle="none",
+                linestyle="none" if form.is_page else "-",
+                linewidth=stroke(1.4),
                 marker="x",
                 markersize=stroke(10),
                 color="#333333",

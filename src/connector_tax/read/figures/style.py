@@ -67,7 +67,7 @@ _LOOKS = {
     "example_connector": Look("#8C6D31", "<", "||"),
     "decode_bench": Look("#5E4FA2", ">", "OO"),
     "multi_noop_example": Look("#A6761D", "h", "**"),
-    "nixl_cpu": Look("#3A6EA5", "p", "\\|"),
+    "nixl_cpu": Look("#3A6EA5", "8", "\\|"),
     "nixl_virtual": Look("#0072B2", "P", "--"),
     "multi_mooncake_nixl": Look("#CC79A7", "*", "++"),
     "offloading": Look("#1B7837", "d", "//"),
@@ -307,7 +307,18 @@ _METADATA: dict[str, dict[str, str | None]] = {
 def save(figure: Figure, folder: Path, name: str) -> list[str]:
     """A file of each format of the form in use; returns their names."""
     form = form_in_use()
+    if not form.is_page:
+        _settle(figure)
     names = {suffix: f"{name}{form.suffix}.{suffix}" for suffix in form.formats}
     for suffix, file in names.items():
         figure.savefig(folder / file, format=suffix, metadata=_METADATA[suffix])
     return list(names.values())
+
+
+def _settle(figure: Figure) -> None:
+    """Lay out for good. What the solver finds differs in its last bits from process to process, and names inside an SVG follow from them."""
+    figure.draw_without_rendering()
+    places = [(axes, axes.get_position(original=True)) for axes in figure.axes]
+    figure.set_layout_engine("none")
+    for axes, place in places:
+        axes.set_position([round(v, 6) for v in place.bounds])  # type: ignore[arg-type]
