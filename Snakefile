@@ -3,6 +3,7 @@
 #   snakemake --cores 1                                  the full campaign, config/config.yaml
 #   snakemake --cores 1 --configfile config/demo.yaml    another campaign, and that file alone
 #   snakemake --cores 1 figures                          from the results on disk; never measures
+#   snakemake report --report study.html                 Snakemake's own report of what is finished: figures, captions, rules, times
 
 from snakemake.utils import min_version
 
@@ -15,6 +16,9 @@ if not workflow.overwrite_configfiles:
 
 
 include: "workflow/rules/common.smk"
+
+
+report: "workflow/report/study.rst"
 
 
 wildcard_constraints:
@@ -40,3 +44,6 @@ rule all:
         FOLDER.report,
         FOLDER.manifest,
         LOGS / "patch_reverted" if MEASURING else [],
+        PICTURES,
+    params:
+        captions=STUDY.captions(),

@@ -1,4 +1,4 @@
-"""Draw Figures 1 to 8 of a campaign from its aggregate.json; says which were left out, and why. The same as ``connector-tax figures``."""
+"""Draw Figures 1 to 9 of a campaign from its aggregate.json; says which were left out, and why. The same as ``connector-tax figures``."""
 
 from connector_tax.commands.figures import COMMAND
 

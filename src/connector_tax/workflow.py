@@ -4,6 +4,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
@@ -15,11 +16,13 @@ from typing import Any, NoReturn
 
 import msgspec
 from snakemake.cli import parse_args
+from snakemake.io import report
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
-from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.documents.figures import FigureIndex, read_figure_index
+from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import hash_of, to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
 from connector_tax.base.locks import started_once
@@ -81,6 +84,44 @@ def _is_read_product(target: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptionText:
+    """In reStructuredText, each one line."""
+
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Captions:
+    """Of the figures in ``figures/``; read where Snakemake's report asks for one, since every other run has no need of them.
+
+    Snakemake shows what it is as a string beside each figure.
+    """
+
+    index: Path
+
+    def __str__(self) -> str:
+        return f"as in {self.index}"
+
+    def of(self, name: str) -> CaptionText:
+        """
+        Raises:
+            ArtifactError: ``index.json`` cannot be read, or does not know a figure of this name.
+        """
+        found = next((e for e in read_figure_index(self.index).figures if e.name == name and e.drawn), None)
+        if found is None:
+            raise ArtifactError(
+                f"{self.index}: names no figure {shown(name)} that is drawn. {FigureIndex.REMEDY}"
+            )
+        return CaptionText(rst_text(found.title), rst_text(found.caption))
+
+
+def rst_text(text: str) -> str:
+    """One line in which reStructuredText finds no markup: captions hold names from files that anybody may have written."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
+
+
+@dataclass(frozen=True, slots=True)
 class Study:
     """One campaign as the rules see it.
 
@@ -98,6 +139,20 @@ class Study:
     @property
     def logs(self) -> Path:
         return self.folder.root / "logs"
+
+    def pictures(self, caption: str) -> list[str]:
+        """``figures/`` as an input that Snakemake's report shows, where it is there; not what lies in folders beneath it.
+
+        Args:
+            caption: template of a picture's caption, as seen from the rule's file.
+        """
+        if not self.folder.figures.is_dir():
+            return []
+        shown_as: Any = {"caption": caption, "category": "Figures", "labels": {"figure": "{figure}"}}
+        return [report(str(self.folder.figures), patterns=["{figure,fig[1-9]_[a-z0-9_]+}.svg"], **shown_as)]
+
+    def captions(self) -> "Captions":
+        return Captions(self.folder.figures / "index.json")
 
     def receipt(self, phase: Phase) -> Path:
         """The receipt of ``{connector}`` in ``phase``, as a Snakemake pattern; ``phase`` may be one, too."""

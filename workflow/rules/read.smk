@@ -1,5 +1,9 @@
 # The reading wing: raw results to claims. Needs no engine, no GPU, and nothing but what is on disk.
 
+# What `snakemake --report` shows, with the captions of figures/index.json. An input of the targets alone: an input of a rule that makes
+# something would run it again as soon as there are figures.
+PICTURES = STUDY.pictures(caption="../report/figure.rst")
+
 
 rule aggregate:
     input:
@@ -79,6 +83,9 @@ rule report:
     input:
         FOLDER.report,
         FOLDER.manifest,
+        PICTURES,
+    params:
+        captions=STUDY.captions(),
 
 
 rule manifest:

@@ -5,14 +5,23 @@ from pathlib import Path
 
 from connector_tax.base.command import Command
 from connector_tax.read.figures.draw_all import draw_figures
+from connector_tax.read.figures.forms import FORMS
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=list(FORMS),
+        default="page",
+        help="page: SVG, PNG and CSV in figures/, which the report shows (default); paper: PDF and SVG for one and two columns in figures/paper/, with "
+        "the captions as text; slides: SVG and PNG of 1920x1080 in figures/slides/",
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
-    for entry in draw_figures(args.root):
+    for entry in draw_figures(args.root, args.purpose):
         text = entry.title if entry.drawn else f"left out: {entry.reason}"
         print(f"Figure {entry.number}: {text}")
     return 0

@@ -15,6 +15,7 @@ examples:
   connector-tax run --configfile config/demo.yaml
   connector-tax run --configfile config/demo.yaml figures          from results on disk; never measures
   connector-tax run --configfile config/h200.yaml -- --dry-run     everything after -- is Snakemake's
+  connector-tax run --configfile config/demo.yaml report -- --report study.html    Snakemake's own report, with the figures
 """
 
 

@@ -1,6 +1,8 @@
 """Every figure of a campaign: ``aggregate.json`` in, ``figures/`` out, replaced as a whole.
 
-``index.json`` lists all of them with their captions, or with the reason for leaving them out.
+``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for papers and slides lie in
+``figures/paper/`` and ``figures/slides/``, with their captions as text; drawing the page's draws those that are there anew, so that none of
+an earlier aggregate stays beside them.
 """
 
 import csv
@@ -26,6 +28,9 @@ from connector_tax.read.figures import (
     fig8_additivity,
     fig9_attribution,
 )
+from connector_tax.read.figures.captions import Caption, write_captions
+from connector_tax.read.figures.forms import FORMS, Purpose
+from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import Drawn, Omitted, Row, drawing_style, save
 from connector_tax.read.figures.words import TITLE_LIMIT, clean
 
@@ -42,8 +47,11 @@ FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
 }
 
 
-def draw_figures(root: Path) -> list[Entry]:
+def draw_figures(root: Path, purpose: Purpose = "page") -> list[Entry]:
     """Draw all figures of the campaign at ``root`` and return what ``index.json`` lists.
+
+    Args:
+        purpose: the page's go into ``figures/``, others into a folder of their name in it.
 
     Raises:
         ArtifactError: there is no aggregate, it has another form, or the disk is full.
@@ -54,21 +62,57 @@ def draw_figures(root: Path) -> list[Entry]:
     temporary = folder.figures.with_name(".figures.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
+    if purpose != "page":
+        found = _for(purpose, aggregate, temporary)
+        folder.figures.mkdir(exist_ok=True)
+        publish_folder(temporary, folder.figures / purpose)
+        return found
     entries = [_one(name, aggregate, temporary) for name in FIGURES]
     write_json(temporary / "index.json", msgspec.to_builtins(FigureIndex(figures=tuple(entries))))
     write_json(temporary / "omitted.json", {e.name: e.reason for e in entries if not e.drawn})
+    for other in FORMS:
+        if other != "page" and (folder.figures / other).is_dir():
+            (temporary / other).mkdir()
+            _for(other, aggregate, temporary / other)
     publish_folder(temporary, folder.figures)
     return entries
 
 
+def _for(purpose: Purpose, aggregate: Aggregate, folder: Path) -> list[Entry]:
+    """Figures and their captions for a paper or slides; the entries are the page's."""
+    entries, captions = [], []
+    for name in FIGURES:
+        files: list[str] = []
+        left_out: dict[str, str] = {}
+        results: list[Drawn] = []
+        for form in FORMS[purpose]:
+            with drawing_style(name + form.suffix, form):
+                result = FIGURES[name](aggregate)
+                if isinstance(result, Omitted):
+                    left_out[name + form.suffix] = clean(result.reason)
+                    continue
+                results.append(result)
+                files += save(result.figure, folder, name)
+        entry = _entry(name, results[0] if results else Omitted(next(iter(left_out.values()))))
+        entries.append(entry)
+        captions.append(Caption(entry, tuple(files), left_out))
+    write_captions(captions, source_note(aggregate), folder, tex=purpose == "paper")
+    return entries
+
+
 def _one(name: str, aggregate: Aggregate, folder: Path) -> Entry:
-    number = int(name[3])
     with drawing_style(name):
         result = FIGURES[name](aggregate)
-        if isinstance(result, Omitted):
-            return Entry(name=name, number=number, drawn=False, reason=clean(result.reason))
-        save(result.figure, folder, name)
-    write_text(folder / f"{name}.csv", _csv(result.data_rows))
+        if isinstance(result, Drawn):
+            save(result.figure, folder, name)
+            write_text(folder / f"{name}.csv", _csv(result.data_rows))
+    return _entry(name, result)
+
+
+def _entry(name: str, result: Drawn | Omitted) -> Entry:
+    number = int(name[3])
+    if isinstance(result, Omitted):
+        return Entry(name=name, number=number, drawn=False, reason=clean(result.reason))
     return Entry(
         name=name,
         number=number,

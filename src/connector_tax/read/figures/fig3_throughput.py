@@ -1,6 +1,7 @@
 """Figure 3: achieved throughput as a difference from the requested rate, with the line of a server that keeps up and the knees."""
 
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -8,6 +9,8 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell
 from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.direct import End, label_ends
+from connector_tax.read.figures.forms import form_in_use, stroke
 from connector_tax.read.figures.questions import rated_cells, saturation_rate, source_note
 from connector_tax.read.figures.style import (
     Drawn,
@@ -47,17 +50,20 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         return Omitted("no valid cell of phase A has an effective throughput")
 
     rates = sorted({cell.rate_per_s for cells in lines.values() for cell in cells})
-    figure = new_figure(9.6, 5.4)
+    form = form_in_use()
+    figure = new_figure(9.6, 5.4, narrow=2.6)
     axes = figure.subplots()
-    axes.axhline(0, color="#555555", linewidth=1, linestyle=(0, (5, 3)))
-    handles = [
-        Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="achieved = requested")
-    ]
+    dashed: Any = {"color": "#555555", "linewidth": stroke(1), "linestyle": (0, (5, 3))}
+    axes.axhline(0, **dashed)
+    handles = [Line2D([], [], label="achieved = requested", **dashed)]
+    ends = []
     knees = _knees(aggregate, lines)
     for position, (config, cells) in enumerate(lines.items()):
         sidestep = SIDESTEP ** (position - (len(lines) - 1) / 2)
         label = short_label(aggregate.label_of(config))
-        handles.append(_line(axes, config, label, cells, sidestep, knees.get(config)))
+        handle, end = _line(axes, config, label, cells, sidestep, knees.get(config))
+        handles += [handle] * form.is_page
+        ends.append(end)
     if knees:
         handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
     rate_axis(axes, rates)
@@ -67,30 +73,35 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
     axes.set_xlabel("requested send rate (req/s)")
     axes.set_ylabel("achieved less requested throughput\n(% of the requested rate)")
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     title = _title(aggregate, lines, knees)
-    set_claim(figure, title, source_note(aggregate))
+    if form.is_page:
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        set_claim(figure, title, source_note(aggregate))
+    else:
+        set_claim(figure, title, source_note(aggregate), handles)
+        label_ends(axes, ends)
     return Drawn(figure, title, _caption(aggregate, lines, knees), _rows(lines, knees))
 
 
 def _line(
     axes: Axes, config: str, label: str, cells: list[MeasuredCell], sidestep: float, knee: float | None
-) -> Line2D:
-    """One configuration, moved sideways so that no point hides another."""
+) -> tuple[Line2D, End]:
+    """One configuration, moved sideways so that no point hides another; its entry of the key, and where its line ends."""
     look = look_of(config)
     xs = [cell.rate_per_s * sidestep for cell in cells]
     ys = [cell.effective_throughput_per_s / cell.rate_per_s - 1 for cell in cells]
-    axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4)
+    mark: Any = {"color": look.colour, "marker": look.marker, "markersize": stroke(5.5)}
+    axes.plot(xs, ys, linewidth=stroke(1.4), **mark)
     for x, y, cell in zip(xs, ys, cells, strict=True):
         if cell.rate_per_s == knee:
             axes.add_line(_ring([x], [y], look.colour))
-    return Line2D([], [], color=look.colour, marker=look.marker, markersize=5.5, label=label)
+    return Line2D([], [], label=label, **mark), End(xs[-1], ys[-1], label, look)
 
 
 def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Line2D:
     return Line2D(
-        xs, ys, linestyle="none", marker="o", markersize=13, markerfacecolor="none", markeredgecolor=colour,
-        markeredgewidth=1.2, label=label,
+        xs, ys, linestyle="none", marker="o", markersize=stroke(13), markerfacecolor="none", markeredgecolor=colour,
+        markeredgewidth=stroke(1.2), label=label,
     )  # fmt: skip
 
 

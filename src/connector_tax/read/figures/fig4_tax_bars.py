@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.read.figures.claims import drawn_of, not_drawn, of_connectors, told_apart, without_number
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
@@ -26,6 +27,7 @@ from connector_tax.read.figures.style import (
     new_figure,
     percent_ticks,
     set_claim,
+    side_by_side,
 )
 from connector_tax.read.figures.words import (
     counted_sides,
@@ -60,14 +62,18 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     references = _distinct_references(aggregate, taxes)
     floors = _noise_floors(aggregate, metrics) if "ref_safe" in references else {}
 
-    figure = new_figure(10.4, max(3.0, 1.5 + 0.62 * len(order)))
-    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    row = 0.16 if len(references) == 1 else 0.27
+    figure = new_figure(
+        10.4, max(3.0, 1.5 + 0.62 * len(order)), narrow=len(metrics) * (0.45 + row * len(order))
+    )
+    panels = side_by_side(figure, len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
         _panel(axes, metric, references, order, taxes)
         if metric in floors:
             axes.axvspan(*floors[metric], color=FLOOR, linewidth=0, zorder=0)
-    panels[0].set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
-    panels[0].set_ylim(len(order) - 0.45, -0.55)
+        if metric == metrics[0] or form_in_use().narrow:
+            axes.set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
+            axes.set_ylim(len(order) - 0.45, -0.55)
     legend = [
         Patch(
             facecolor="#999999" if r == "ref_safe" else "#E4E4E4",
@@ -124,12 +130,12 @@ def _panel(
             safe = reference == "ref_safe"
             axes.barh(
                 y, value.point, height=BAR * 0.92, color=look.colour if safe else "#FFFFFF",
-                edgecolor=look.colour, hatch="" if safe else "////", linewidth=1,
+                edgecolor=look.colour, hatch="" if safe else "////", linewidth=stroke(1),
             )  # fmt: skip
             error_bar(axes, y, value, horizontal=True)
             _write_value(axes, y, value)
     beyond = ", logarithmic beyond 50 %" if _scale(axes, values) else ""
-    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
     if not beyond:  # which has ticks of its own
         # Percentages of four digits are as wide as a quarter of the panel.
@@ -142,7 +148,12 @@ def _panel(
 def _write_value(axes: Axes, y: float, value: Interval) -> None:
     right = max(v for v in (value.point, value.high, 0.0) if v is not None)
     axes.annotate(
-        percent(value.point), (right, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8.5
+        percent(value.point),
+        (right, y),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=type_size(8.5),
     )
 
 
@@ -162,7 +173,7 @@ def _scale(axes: Axes, values: list[Interval]) -> bool:
         ticks = [-1.0, -0.5, -0.25, 0, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000]
         low, high = min(ends), max(ends)
         axes.set_xticks([t for t in ticks if min(low, 0) <= t <= high * 1.1])
-        axes.tick_params(axis="x", labelsize=8, labelrotation=35)
+        axes.tick_params(axis="x", labelsize=type_size(8), labelrotation=35)
         axes.minorticks_off()
         axes.set_xlim(min(low * 1.2, -0.03), high * 3)
         return True

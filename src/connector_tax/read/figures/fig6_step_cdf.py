@@ -9,6 +9,7 @@ from connector_tax.base.documents.aggregate import Aggregate, Interval, Steps, T
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.read.figures.claims import not_among, of_connectors, told_apart, uncounted
+from connector_tax.read.figures.forms import form_in_use, stroke
 from connector_tax.read.figures.questions import (
     confidence_words,
     rated_cells,
@@ -47,7 +48,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not curves:
         return Omitted(f"no valid cell of phase A at ref_safe ({rate(at)}) has step records")
 
-    figure = new_figure(9.6, 5.0)
+    figure = new_figure(9.6, 5.0, narrow=2.5)
     axes = figure.subplots()
     for position, (config, steps) in enumerate(curves.items()):
         look, values = look_of(config), _quantiles(steps)
@@ -55,7 +56,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         # Markers at other heights per line, so that lines on top of each other still show who they are.
         marks = sorted({min(len(values) - 1, int((m + 0.012 * position) * len(values))) for m in MARKS})
         axes.plot(
-            values, heights, color=look.colour, marker=look.marker, markevery=marks, markersize=5.5, linewidth=1.5,
+            values, heights, color=look.colour, marker=look.marker, markevery=marks, markersize=stroke(5.5), linewidth=stroke(1.5),
             label=short_label(aggregate.label_of(config)),
         )  # fmt: skip
         median = steps.step_duration_us.p50.interval
@@ -74,9 +75,11 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_xlabel("step duration (µs)")
     axes.set_ylabel("share of steps at most this long")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    beside = not form_in_use().narrow
+    if beside:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     title = _title(aggregate, curves, at)
-    set_claim(figure, title, source_note(aggregate))
+    set_claim(figure, title, source_note(aggregate), [] if beside else axes.get_legend_handles_labels()[0])
     return Drawn(figure, title, _caption(aggregate, curves, at), _rows(curves))
 
 

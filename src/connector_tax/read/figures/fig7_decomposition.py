@@ -18,6 +18,7 @@ from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Int
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.outcomes import unresolved
 from connector_tax.read.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
     confidence_words,
@@ -36,6 +37,7 @@ from connector_tax.read.figures.style import (
     new_figure,
     percent_ticks,
     set_claim,
+    side_by_side,
 )
 from connector_tax.read.figures.words import (
     MEASURED,
@@ -97,18 +99,29 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not any(s.parts for found in stacks.values() for s in found.values()):
         return Omitted(_why_not(aggregate, stacks))
     order = list(dict.fromkeys(c for found in stacks.values() for c in found))
-    figure = new_figure(10.4, max(3.2, 1.8 + 0.8 * len(order)))
-    panels = figure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
+    figure = new_figure(
+        10.4, max(3.2, 1.8 + 0.8 * len(order)), narrow=len(stacks) * (0.45 + 0.36 * len(order))
+    )
+    panels = side_by_side(figure, len(stacks))
     for axes, (metric, found) in zip(panels, stacks.items(), strict=True):
         _panel(axes, metric, found, order)
-    panels[0].set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
-    panels[0].set_ylim(len(order) - 0.5, -0.5)
+        if axes is panels[0] or form_in_use().narrow:
+            axes.set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
+            axes.set_ylim(len(order) - 0.5, -0.5)
     with_flags = any("flags" in s.parts for found in stacks.values() for s in found.values())
     legend = [
         Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
         Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
-        Line2D([], [], color="#111111", marker="|", markersize=9, linewidth=1.2, label="whole tax"),
+        Line2D(
+            [],
+            [],
+            color="#111111",
+            marker="|",
+            markersize=stroke(9),
+            linewidth=stroke(1.2),
+            label="whole tax",
+        ),
     ]
     title = _title(aggregate, stacks)
     set_claim(figure, title, source_note(aggregate), legend if with_flags else legend[1:])
@@ -219,16 +232,18 @@ def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order
             _say(axes, row + OFFSETS[0], "flags not told apart")
         y = row + OFFSETS[-1]
         error_bar(axes, y, stack.total, horizontal=True, colour="#111111")
-        axes.plot([stack.total.point], [y], "|", color="#111111", markersize=10, markeredgewidth=1.8)
+        axes.plot(
+            [stack.total.point], [y], "|", color="#111111", markersize=stroke(10), markeredgewidth=stroke(1.8)
+        )
         _write(axes, y, max(v for v in (stack.total.high, stack.total.point) if v is not None), stack.total)
         ends += [e for e in (stack.total.low, stack.total.high, stack.total.point) if e is not None]
         if row:
-            axes.axhline(row - 0.5, color="#DDDDDD", linewidth=0.6)
+            axes.axhline(row - 0.5, color="#DDDDDD", linewidth=stroke(0.6))
     span = max(max(ends) - min(ends), 1e-6)
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.25)
-    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
-    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_locator(MaxNLocator(5 if form_in_use().narrow else 6))
     axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
@@ -241,7 +256,7 @@ def _bar(axes: Axes, y: float, config: str, part: str, start: float, value: Inte
         "framework": {"color": look_of(NOOP).colour},
         "implementation": {"facecolor": "#FFFFFF", "edgecolor": look_of(config).colour, "hatch": "////"},
     }[part]
-    axes.barh(y, value.point, left=start, height=BAR, linewidth=1.0, **style)
+    axes.barh(y, value.point, left=start, height=BAR, linewidth=stroke(1.0), **style)
     low, high = (None if e is None else start + e for e in (value.low, value.high))
     moved = Interval(start + value.point, low, high)
     error_bar(axes, y, moved, horizontal=True, colour="#555555")
@@ -250,11 +265,11 @@ def _bar(axes: Axes, y: float, config: str, part: str, start: float, value: Inte
 
 def _write(axes: Axes, y: float, right: float, value: Interval) -> None:
     axes.annotate(percent(value.point), (max(right, 0.0), y), xytext=(7, 0), textcoords="offset points", va="center",
-                  fontsize=8.5)  # fmt: skip
+                  fontsize=type_size(8.5))  # fmt: skip
 
 
 def _say(axes: Axes, y: float, text: str) -> None:
-    axes.annotate(text, (0, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
+    axes.annotate(text, (0, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=type_size(8),
                   color="#666666")  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Figure 8: do the taxes of two connectors add up when they are stacked?"""
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.claims import without_number
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
     confidence_words,
@@ -84,7 +86,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if stack is None:
         return Omitted(_why_not(aggregate, values, once))
 
-    figure = new_figure(8.6, 4.6)
+    figure = new_figure(8.6, 4.6, narrow=2.5)
     axes = figure.subplots()
     first, second = stack.part_ids
     bars = [
@@ -102,13 +104,24 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         error_bar(axes, position, value)
         top = max(v for v in (value.high, value.point, 0.0) if v is not None)
         axes.annotate(
-            percent(value.point), (position, top), xytext=(0, 5), textcoords="offset points", ha="center"
+            percent(value.point),
+            (position, top),
+            xytext=(0, stroke(5)),
+            textcoords="offset points",
+            ha="center",
+            fontsize=type_size(9.5),
+            bbox={"facecolor": "#FFFFFF", "edgecolor": "none", "pad": 0.5},
         )
-    axes.axhline(stack.total.point, color="#777777", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
-    axes.axhline(0, color="#333333", linewidth=0.9)
-    names = [short_label(aggregate.label_of(c)) for c in stack.part_ids]
-    axes.set_xticks(range(4), [names[0], names[1], "sum of the two", short_label(aggregate.label_of(stack.whole_id))
-                               + "\n(measured together)"])  # fmt: skip
+    axes.axhline(stack.total.point, color="#777777", linewidth=stroke(0.9), linestyle=(0, (4, 3)), zorder=0)
+    axes.axhline(0, color="#333333", linewidth=stroke(0.9))
+    names = [
+        *(short_label(aggregate.label_of(c)) for c in stack.part_ids),
+        "sum of the two",
+        f"{short_label(aggregate.label_of(stack.whole_id))}\n(measured together)",
+    ]
+    if form_in_use().narrow:
+        names = ["\n".join(textwrap.wrap(name, 12)) for name in names]
+    axes.set_xticks(range(4), names)
     ends = [e for _, v in bars for e in (v.low, v.high, v.point, 0.0) if e is not None]
     span = max(max(ends) - min(ends), 1e-6)
     axes.set_ylim(min(ends) - (0.06 * span if min(ends) < 0 else 0), max(ends) + 0.14 * span)
@@ -148,9 +161,9 @@ def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
     """Stacked where both parts point the same way; a single bar where stacking would mislead."""
     one, two = stack.parts
     if one.point >= 0 and two.point >= 0:
-        for config, height, bottom in [
-            (stack.part_ids[0], one.point, 0.0),
-            (stack.part_ids[1], two.point, one.point),
+        for config, height, bottom, hatch in [
+            (stack.part_ids[0], one.point, 0.0, "////"),
+            (stack.part_ids[1], two.point, one.point, "\\\\\\\\"),
         ]:
             look = look_of(config)
             axes.bar(
@@ -160,7 +173,7 @@ def _sum_bar(axes: Any, position: int, stack: _Stack) -> None:
                 width=0.62,
                 facecolor="#FFFFFF",
                 edgecolor=look.colour,
-                hatch="////",
+                hatch=hatch,
             )
     else:
         axes.bar(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -18,6 +19,7 @@ from connector_tax.read.figures.claims import (
     of_connectors,
     told_apart,
 )
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     confidence_words,
     in_order,
@@ -51,13 +53,13 @@ from connector_tax.read.figures.words import (
     short_label,
 )
 
-# Part -> colour and words; from the connector's own code outwards.
-LOOKS: dict[Part, tuple[str, str]] = {
-    "scheduler_hooks": ("#D55E00", "hooks, scheduler"),
-    "worker_hooks": ("#E69F00", "hooks, worker"),
-    "schedule": ("#0072B2", "schedule()"),
-    "update": ("#56B4E9", "update_from_output()"),
-    "round_trip": ("#BBBBBB", "executor and model"),
+# Part -> colour, hatch (which tells them apart in grey) and words; from the connector's own code outwards.
+LOOKS: dict[Part, tuple[str, str, str]] = {
+    "scheduler_hooks": ("#D55E00", "", "hooks, scheduler"),
+    "worker_hooks": ("#E69F00", "////", "hooks, worker"),
+    "schedule": ("#0072B2", "xxxx", "schedule()"),
+    "update": ("#56B4E9", "\\\\\\\\", "update_from_output()"),
+    "round_trip": ("#BBBBBB", "", "executor and model"),
 }
 
 
@@ -76,7 +78,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     splits = {c: every[c] for c in drawn_of(every)}
     if not splits:
         return Omitted(_why_not(aggregate))
-    figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)))
+    figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)), narrow=0.45 + 0.21 * len(splits))
     axes = figure.subplots()
     ends = [0.0]
     for row, split in enumerate(splits.values()):
@@ -85,13 +87,13 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.set_ylim(len(splits) - 0.45, -0.55)
     span = max(max(ends) - min(ends), 1e-6)
     axes.set_xlim(min(ends) - span * (0.06 if min(ends) < 0 else 0.015), max(ends) + span * 0.16)
-    axes.axvline(0, color="#333333", linewidth=0.9)
+    axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(microsecond_ticks))
-    axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.xaxis.set_major_locator(MaxNLocator(4 if form_in_use().narrow else 8))
     axes.set_xlabel("mean decoding step less plain's (µs)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    legend = [Patch(facecolor=colour, label=words) for colour, words in LOOKS.values()]
+    legend = [Patch(label=words, **_face(colour, hatch)) for colour, hatch, words in LOOKS.values()]
     title = _title(aggregate, splits)
     set_claim(figure, title, source_note(aggregate), legend)
     return Drawn(figure, title, _caption(aggregate, splits, not_drawn(every)), _rows(splits))
@@ -144,18 +146,22 @@ def _split(entry: Attribution) -> _Split | None:
 def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
     """Parts above zero stack to the right, those below to the left; the marker is their sum."""
     right = left = 0.0
-    for part, (colour, _) in LOOKS.items():
+    for part, (colour, hatch, _) in LOOKS.items():
         width = split.parts[part].point
-        axes.barh(row, width, left=right if width >= 0 else left, height=0.5, color=colour,
-                  edgecolor="#FFFFFF", linewidth=0.6)  # fmt: skip
+        axes.barh(row, width, left=right if width >= 0 else left, height=0.5,
+                  linewidth=stroke(0.6), **_face(colour, hatch))  # fmt: skip
         right, left = right + max(width, 0.0), left + min(width, 0.0)
     whole = split.difference
     error_bar(axes, row, whole, horizontal=True, colour="#111111")
-    axes.plot([whole.point], [row], "D", color="#111111", markersize=4.5, zorder=5)
+    axes.plot([whole.point], [row], "D", color="#111111", markersize=stroke(4.5), zorder=5)
     ends = [right, left, *(e for e in (whole.low, whole.high, whole.point) if e is not None)]
     axes.annotate(microseconds(whole.point), (max(ends), row), xytext=(7, 0), textcoords="offset points", va="center",
-                  fontsize=8.5)  # fmt: skip
+                  fontsize=type_size(8.5))  # fmt: skip
     return ends
+
+
+def _face(colour: str, hatch: str) -> dict[str, Any]:
+    return {"facecolor": colour, "edgecolor": "#FFFFFF", "hatch": hatch}
 
 
 def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:

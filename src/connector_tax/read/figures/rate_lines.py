@@ -9,6 +9,8 @@ from matplotlib.lines import Line2D
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Latency, MeasuredCell
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.claims import uncounted
+from connector_tax.read.figures.direct import End, label_ends
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     as_far_as_measured,
     confidence_words,
@@ -73,26 +75,43 @@ def draw_rate_lines(
     with_strip = any(fired.values())
 
     strip_height = 0.45 + 0.19 * len(lines) if with_strip else 0
-    figure = new_figure(9.6, 5.0 + strip_height)
+    form = form_in_use()
+    figure = new_figure(9.6, 5.0 + strip_height, narrow=2.5 + 0.75 * strip_height)
     axes, strip = _panels(figure, with_strip, strip_height)
-    for position, (config, points) in enumerate(lines.items()):
-        _line(axes, config, points, SIDESTEP ** (position - (len(lines) - 1) / 2))
+    ends = [
+        _line(axes, aggregate, config, points, SIDESTEP ** (position - (len(lines) - 1) / 2))
+        for position, (config, points) in enumerate(lines.items())
+    ]
     rate_axis(axes, rates)
     plain_log_axis(axes)
     axes.set_ylabel(axis_label)
     _mark_references(axes, aggregate)
-    handles = [_legend_entry(aggregate, c) for c in lines]
+    handles = [_legend_entry(aggregate, c) for c in lines] if form.is_page else []
     if with_strip:
         handles.append(
-            Line2D([], [], linestyle="none", marker="x", markersize=10, color="#333333", label="saturated")
+            Line2D(
+                [],
+                [],
+                linestyle="none" if form.is_page else "-",
+                linewidth=stroke(1.4),
+                marker="x",
+                markersize=stroke(10),
+                color="#333333",
+                label="saturated" if form.is_page else "on a line: saturated",
+            )
         )
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    if form.is_page:
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     if strip is not None:
         words = RANDOM_CRITERIA if aggregate.provenance.random_arrivals else CRITERIA
-        _strip(strip, aggregate, fired, words)
+        handles += _strip(strip, aggregate, fired, words)
     (strip or axes).set_xlabel("requested send rate (req/s)")
     title = _title(aggregate, lines, name, quantity)
-    set_claim(figure, title, source_note(aggregate))
+    if form.is_page:
+        set_claim(figure, title, source_note(aggregate))
+    else:
+        set_claim(figure, title, source_note(aggregate), handles)
+        label_ends(axes, ends)
     return Drawn(figure, title, _caption(aggregate, lines, name, quantity), _rows(lines, quantity))
 
 
@@ -108,16 +127,18 @@ def _panels(figure: Figure, with_strip: bool, strip_height: float) -> tuple[Axes
     return panels[0], panels[1]
 
 
-def _line(axes: Axes, config: str, points: Sequence[Point], sidestep: float) -> None:
+def _line(axes: Axes, aggregate: Aggregate, config: str, points: Sequence[Point], sidestep: float) -> End:
     look = look_of(config)
     xs = [cell.rate_per_s * sidestep for cell, _ in points]
-    axes.plot(
-        xs, [v.point for _, v in points], color=look.colour, marker=look.marker, markersize=5.5, linewidth=1.4
-    )
+    ys = [v.point for _, v in points]
+    axes.plot(xs, ys, color=look.colour, marker=look.marker, markersize=stroke(5.5), linewidth=stroke(1.4))
     for x, (cell, value) in zip(xs, points, strict=True):
         error_bar(axes, x, value, colour=look.colour)
         if cell.saturation_criteria.fired:
-            axes.plot([x], [value.point], "x", color="#333333", markersize=10, markeredgewidth=1.1, zorder=5)
+            axes.plot(
+                [x], [value.point], "x", color="#333333", markersize=stroke(10), markeredgewidth=stroke(1.1), zorder=5
+            )  # fmt: skip
+    return End(xs[-1], ys[-1], short_label(aggregate.label_of(config)), look)
 
 
 def _legend_entry(aggregate: Aggregate, config: str) -> Line2D:
@@ -129,12 +150,18 @@ def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
     safe, load = reference_rate(aggregate, "ref_safe"), reference_rate(aggregate, "ref_load")
     marks = {safe: "ref_safe", load: "ref_load"} if safe != load else {safe: "ref_safe = ref_load"}
     low, high = axes.get_xlim()
-    for value, text in marks.items():
+    page = form_in_use().is_page
+    if not page:  # a line for each of their names
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(bottom, top * (top / bottom) ** (0.08 * len(marks)))
+    for line, (value, text) in enumerate(marks.items()):
         if value is not None and low < value < high:
-            axes.axvline(value, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+            # Where lines end their names begin.
+            left = not page and value * value > low * high
+            axes.axvline(value, color="#888888", linewidth=stroke(0.9), linestyle=(0, (4, 3)), zorder=0)
             axes.annotate(
-                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points",
-                ha="left", va="top", fontsize=8.5, color="#555555",
+                text, (value, 1), xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -2 if page else -2 - 1.2 * line * type_size(8.5)), textcoords="offset points",
+                ha="right" if left else "left", va="top", fontsize=type_size(8.5), color="#555555",
             )  # fmt: skip
 
 
@@ -143,30 +170,46 @@ def _strip(
     aggregate: Aggregate,
     fired: Mapping[str, Sequence[MeasuredCell]],
     words: Mapping[str, tuple[str, str]],
-) -> None:
-    """One row per configuration: which criteria fired at which rate."""
+) -> list[Line2D]:
+    """One row per configuration: which criteria fired at which rate; returns the key of the criteria."""
+    apart, size = (1.24, 5.5) if form_in_use().narrow else (1.12, 7)
     for row, (config, cells) in enumerate(fired.items()):
         for cell in cells:
             for column, (criterion, (marker, _)) in enumerate(CRITERIA.items()):
                 if criterion in cell.saturation_criteria.fired:
-                    x = cell.rate_per_s * 1.12 ** (column - 1)
+                    x = cell.rate_per_s * apart ** (column - 1)
                     axes.plot(
-                        [x], [row], marker, color=look_of(config).colour, markersize=7, markeredgewidth=1.4
-                    )
-    axes.set_yticks(range(len(fired)), [short_label(aggregate.label_of(c)) for c in fired], fontsize=8)
+                        [x], [row], marker, color=look_of(config).colour, markersize=stroke(size),
+                        markeredgewidth=stroke(1.4),
+                    )  # fmt: skip
+    axes.set_yticks(
+        range(len(fired)), [short_label(aggregate.label_of(c)) for c in fired], fontsize=type_size(8)
+    )
     axes.set_ylim(len(fired) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", visible=False)
     handles = [
         Line2D(
-            [], [], linestyle="none", marker=m, color="#333333", markersize=7, markeredgewidth=1.4, label=text
+            [],
+            [],
+            linestyle="none",
+            marker=m,
+            color="#333333",
+            markersize=stroke(size),
+            markeredgewidth=stroke(1.4),
+            label=text,
         )
         for m, text in words.values()
     ]
-    axes.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, title="saturated because",
-        title_fontsize=8, alignment="left", handletextpad=0.3,
-    )  # fmt: skip
+    if form_in_use().is_page:
+        axes.legend(
+            handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, title="saturated because",
+            title_fontsize=8, alignment="left", handletextpad=0.3,
+        )  # fmt: skip
+    else:
+        # Where the lines' names are, so that they take no width a second time.
+        axes.yaxis.tick_right()
+    return handles
 
 
 def _title(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -> str:

@@ -18,9 +18,13 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from connector_tax.base.documents.aggregate import Interval
+from connector_tax.read.figures.forms import PAGE, Form, drawn_as, form_in_use, stroke
 from connector_tax.read.figures.words import MINUS, TITLE_LIMIT, clean, hold_together, microseconds
 
 # Of the CSV beside a figure.
@@ -63,7 +67,7 @@ _LOOKS = {
     "example_connector": Look("#8C6D31", "<", "||"),
     "decode_bench": Look("#5E4FA2", ">", "OO"),
     "multi_noop_example": Look("#A6761D", "h", "**"),
-    "nixl_cpu": Look("#3A6EA5", "p", "\\|"),
+    "nixl_cpu": Look("#3A6EA5", "8", "\\|"),
     "nixl_virtual": Look("#0072B2", "P", "--"),
     "multi_mooncake_nixl": Look("#CC79A7", "*", "++"),
     "offloading": Look("#1B7837", "d", "//"),
@@ -92,6 +96,8 @@ _STYLE: Any = {
 TITLE_SIZE = 12.0
 # Of the bold title font; measured with the widest titles, so that none runs out of the picture.
 CHARACTERS_PER_INCH = 9.0
+# Of a slide; a longer title gets smaller type.
+MOST_TITLE_LINES = 4
 
 
 def look_of(config_id: str) -> Look:
@@ -108,20 +114,44 @@ def look_of(config_id: str) -> Look:
 
 
 @contextmanager
-def drawing_style(salt: str) -> Iterator[None]:
+def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable."""
-    with matplotlib.rc_context(rc={**_STYLE, "svg.hashsalt": salt}):
+    with drawn_as(form), matplotlib.rc_context(rc=_STYLE | form.rc() | {"svg.hashsalt": salt}):
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
+def new_figure(width: float, height: float, *, narrow: float | None = None, exact: bool = False) -> Figure:
+    """
+    Args:
+        width, height: on the page, inches.
+        narrow: height in one column of a paper, inches; default: as on the page.
+        exact: ``height`` is that of the form in use, where it fixes none itself.
+    """
+    form = form_in_use()
+    size = form.size(width, height, height if narrow is None else narrow, exact=exact)
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
+def text_width(text: str, points: float) -> float:
+    """Of one line of the figures' type, points."""
+    font = FontProperties(family=_STYLE["font.family"], size=points)
+    return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
+
+
+def side_by_side(figure: Figure, n: int) -> list[Axes]:
+    """Panels with the same rows; in one column of a paper below each other."""
+    if form_in_use().narrow:
+        return list(figure.subplots(n, 1, squeeze=False)[:, 0])
+    return list(figure.subplots(1, n, sharey=True, squeeze=False)[0])
+
+
 def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
     """The title, wrapped to the figure's width; below the panels a common legend and where the numbers are from."""
+    if not form_in_use().is_page:
+        _set_around(figure, form_in_use(), title, note, legend)
+        return
     text = textwrap.fill(
         hold_together(clean(title, TITLE_LIMIT)),
         width=max(40, int(figure.get_figwidth() * CHARACTERS_PER_INCH)),
@@ -142,6 +172,71 @@ def set_claim(figure: Figure, title: str, note: str = "", legend: Sequence[Artis
         box.set_in_layout(False)
 
 
+def _set_around(figure: Figure, form: Form, title: str, note: str, legend: Sequence[Artist]) -> None:
+    """The same in another form than the page's: each part is as high as its lines need."""
+    width = figure.get_figwidth()
+    lines = textwrap.wrap(hold_together(note), _per_line(width, form.small, bold=False))
+    of_note = 0.06 + len(lines) * 1.25 * form.small / 72 if lines else 0.0
+    box, of_legend = _legend(figure, legend) if legend else (None, 0.0)
+    if form.height is None:  # room of their own, beside that of the panels
+        figure.set_figheight(figure.get_figheight() + of_note + of_legend)
+    height = figure.get_figheight()
+    bottom = (of_note + of_legend) / height
+    if box is not None:
+        box.set_bbox_to_anchor((0.5, of_note / height), figure.transFigure)
+    if lines:
+        figure.text(
+            0.012, 0.03 / height, "\n".join(lines), fontsize=form.small, color="#A02020", va="bottom", linespacing=1.2
+        )  # fmt: skip
+    engine = figure.get_layout_engine()
+    if engine is not None and bottom:
+        engine.set(rect=(0, bottom, 1, 1 - bottom))  # type: ignore[call-arg]
+    if form.claim:
+        text = hold_together(clean(title, TITLE_LIMIT))
+        sizes = [form.text * share for share in (1.25, 1.1, 1.0, 0.9)]
+        fitting = (
+            (size, wrapped)
+            for size in sizes
+            if len(wrapped := textwrap.wrap(text, _per_line(width, size, bold=True))) <= MOST_TITLE_LINES
+        )
+        size, found = next(fitting, (sizes[-1], textwrap.wrap(text, _per_line(width, sizes[-1], bold=True))))
+        figure.suptitle("\n".join(found), x=0.012, ha="left", fontsize=size, fontweight="bold")
+    _break_labels(figure)
+
+
+def _break_labels(figure: Figure) -> None:
+    """Before the unit, where the label of an axis is longer than the axis."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        box = axes.get_window_extent()
+        for label, room in ((axes.xaxis.label, box.width), (axes.yaxis.label, box.height)):
+            text, extent = label.get_text(), label.get_window_extent()
+            if max(extent.width, extent.height) > room and " (" in text and "\n" not in text:
+                label.set_text(text.replace(" (", "\n(", 1))
+
+
+def _per_line(width: float, points: float, *, bold: bool) -> int:
+    """Characters of type of this size that ``width`` inches hold."""
+    widest = CHARACTERS_PER_INCH * TITLE_SIZE * (1.0 if bold else 1.25)
+    return max(20, int(0.975 * width * widest / points))
+
+
+def _legend(figure: Figure, legend: Sequence[Artist]) -> tuple[Legend, float]:
+    """In as many columns as fit side by side, and its height in inches."""
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    for columns in range(len(legend), 0, -1):
+        box = figure.legend(
+            handles=list(legend), loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0), borderpad=0.3,
+            handletextpad=0.5, columnspacing=1.3, borderaxespad=0,
+        )  # fmt: skip
+        box.set_in_layout(False)
+        extent = box.get_window_extent(renderer)
+        if extent.width <= 0.99 * figure.bbox.width or columns == 1:
+            break
+        box.remove()
+    return box, float(extent.height / figure.dpi)
+
+
 def error_bar(
     axes: Axes, at: float, value: Interval, *, horizontal: bool = False, colour: str = "#222222"
 ) -> None:
@@ -150,14 +245,20 @@ def error_bar(
     high = value.point if value.high is None else max(value.high, value.point)
     ends, here = [low, high], [at, at]
     # A line whose end marks are the caps; Axes.errorbar builds the same from four artists, ten times slower.
-    style: Any = {"color": colour, "linewidth": 1.2, "markersize": 6, "markeredgewidth": 1.2, "zorder": 3}
+    style: Any = {
+        "color": colour,
+        "linewidth": stroke(1.2),
+        "markersize": stroke(6),
+        "markeredgewidth": stroke(1.2),
+        "zorder": 3,
+    }
     if horizontal:
         axes.plot(ends, here, marker="|", **style)
     else:
         axes.plot(here, ends, marker="_", **style)
     if value.high is None and value.low is not None:
         place = (value.point, at) if horizontal else (at, value.point)
-        axes.plot(*place, marker=">" if horizontal else "^", color=colour, markersize=6, zorder=4)
+        axes.plot(*place, marker=">" if horizontal else "^", color=colour, markersize=stroke(6), zorder=4)
 
 
 def rate_axis(axes: Axes, rates: list[float]) -> None:
@@ -195,7 +296,29 @@ def microsecond_ticks(value: float, _position: object = None) -> str:
     return microseconds(value).removesuffix(" µs") if value else "0"
 
 
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """SVG and PNG without dates or versions in them: the same numbers give the same bytes."""
-    figure.savefig(folder / f"{name}.svg", format="svg", metadata={"Date": None, "Creator": "connector-tax"})
-    figure.savefig(folder / f"{name}.png", format="png", metadata={"Software": None})
+# Without dates or versions: the same numbers give the same bytes.
+_METADATA: dict[str, dict[str, str | None]] = {
+    "svg": {"Date": None, "Creator": "connector-tax"},
+    "png": {"Software": None},
+    "pdf": {"Creator": "connector-tax", "Producer": None, "CreationDate": None},
+}
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[str]:
+    """A file of each format of the form in use; returns their names."""
+    form = form_in_use()
+    if not form.is_page:
+        _settle(figure)
+    names = {suffix: f"{name}{form.suffix}.{suffix}" for suffix in form.formats}
+    for suffix, file in names.items():
+        figure.savefig(folder / file, format=suffix, metadata=_METADATA[suffix])
+    return list(names.values())
+
+
+def _settle(figure: Figure) -> None:
+    """Lay out for good. What the solver finds differs in its last bits from process to process, and names inside an SVG follow from them."""
+    figure.draw_without_rendering()
+    places = [(axes, axes.get_position(original=True)) for axes in figure.axes]
+    figure.set_layout_engine("none")
+    for axes, place in places:
+        axes.set_position([round(v, 6) for v in place.bounds])  # type: ignore[arg-type]

@@ -1,0 +1,224 @@
+"""Figures for papers and slides: which files there are, what is in them, and what becomes of them."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib import image
+
+from connector_tax.cli import main
+from connector_tax.read.bundle.packing import made_files
+from connector_tax.read.figures import draw_all
+from connector_tax.read.figures.captions import tex_text
+from connector_tax.read.figures.draw_all import FIGURES, draw_figures
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import EXAMPLE
+
+
+def campaign(root: Path, change: Any = None) -> Path:
+    aggregate = json.loads(EXAMPLE.read_text())
+    if change is not None:
+        change(aggregate)
+    root.mkdir(exist_ok=True)
+    (root / "aggregate.json").write_text(json.dumps(aggregate))
+    return root
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Drawn in every form."""
+    made = campaign(tmp_path_factory.mktemp("results") / "example")
+    draw_figures(made)
+    for purpose in ("paper", "slides"):
+        main(["figures", "--root", str(made), "--for", purpose])
+    return made
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Draw these alone, since all take seconds."""
+
+    def keep(*names: str) -> None:
+        monkeypatch.setattr(draw_all, "FIGURES", {name: FIGURES[name] for name in names})
+
+    return keep
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_paper_has_both_widths_as_pdf_and_svg_and_captions(root: Path) -> None:
+    names = {
+        f"{name}{width}.{kind}" for name in FIGURES for width in ("_1col", "_2col") for kind in ("pdf", "svg")
+    }
+    assert set(contents(root / "figures" / "paper")) == names | {"captions.json", "captions.tex"}
+
+
+def test_slides_are_pictures_of_1920_by_1080(root: Path) -> None:
+    folder = root / "figures" / "slides"
+    assert set(contents(folder)) == {f"{n}.{kind}" for n in FIGURES for kind in ("png", "svg")} | {
+        "captions.json"
+    }
+    for path in folder.glob("*.png"):
+        assert image.imread(path).shape[:2] == (1080, 1920)
+
+
+def test_pages_stay_where_they_were(root: Path) -> None:
+    page = {name for name in contents(root / "figures") if "/" not in name}
+    assert page == {f"{n}.{kind}" for n in FIGURES for kind in ("svg", "png", "csv")} | {
+        "index.json",
+        "omitted.json",
+    }
+
+
+def test_a_pdf_has_its_type_in_it_as_truetype_and_no_date(root: Path) -> None:
+    for path in (root / "figures" / "paper").glob("*.pdf"):
+        data = path.read_bytes()
+        assert b"/FontFile2" in data and b"/Subtype /Type3" not in data, path
+        assert b"/CreationDate" not in data and b"/Producer" not in data, path
+        fonts = set(re.findall(rb"/BaseFont /(\S+)", data))
+        assert fonts and all(b"DejaVu" in font for font in fonts), path
+
+
+def test_an_svg_needs_no_font(root: Path) -> None:
+    for path in root.glob("figures/**/*.svg"):
+        assert "<text" not in path.read_text()
+        assert "<dc:date>" not in path.read_text()
+
+
+def test_a_papers_picture_has_no_title_and_its_captions_have_all_of_it(root: Path) -> None:
+    page = {e["name"]: e for e in json.loads((root / "figures" / "index.json").read_text())["figures"]}
+    for purpose in ("paper", "slides"):
+        found = json.loads((root / "figures" / purpose / "captions.json").read_text())
+        assert found["schema"] == 1
+        for entry in found["figures"]:
+            own = page[entry["name"]]
+            assert (entry["title"], entry["caption"]) == (own["title"], own["caption"])
+            assert {root / "figures" / purpose / file for file in entry["files"]} <= set(
+                root.glob("figures/*/*")
+            )
+            assert entry["left_out"] == {}
+    tex = (root / "figures" / "paper" / "captions.tex").read_text()
+    for name, entry in page.items():
+        assert f"\\csname connectorTaxCaption@{name}\\endcsname{{%" in tex
+        assert tex_text(entry["title"]) in tex and tex_text(entry["caption"]) in tex
+
+
+def test_text_of_a_pdf_is_text(root: Path) -> None:
+    """Words are drawn as letters of a font, not as shapes: a claim that is moved out is not in there, an axis is."""
+    data = (root / "figures" / "paper" / "fig4_tax_bars_1col.pdf").read_bytes()
+    streams = [
+        zlib.decompressobj().decompress(s)
+        for s in re.findall(rb"stream\r?\n(.*?)endstream", data, re.S)
+        if s[:1] == b"x"
+    ]
+    shown = b"".join(b"".join(re.findall(rb"\((?:\\.|[^()\\])*\)", s)) for s in streams if b"BT" in s)
+    text = re.sub(rb"[()\\\x00]", b"", shown)  # two bytes a letter
+    assert b"against plain" in text
+    assert b"a tax for" not in text
+
+
+def test_the_same_numbers_give_the_same_bytes(root: Path, tmp_path: Path, only: Callable[..., None]) -> None:
+    only("fig1_ttft_vs_rate", "fig7_decomposition")
+    again = campaign(tmp_path / "again")
+    for purpose in ("paper", "slides"):
+        draw_figures(again, purpose)
+        found, before = contents(again / "figures" / purpose), contents(root / "figures" / purpose)
+        pictures = {name for name in found if name.startswith("fig")}
+        assert len(pictures) == {"paper": 8, "slides": 4}[purpose]
+        assert all(found[name] == before[name] for name in pictures)
+    assert not (again / "figures" / "index.json").exists()
+
+
+def test_drawing_the_page_again_draws_anew_what_lies_beside_it(
+    tmp_path: Path, only: Callable[..., None]
+) -> None:
+    """A paper's figures of an earlier aggregate would say something else than the page's."""
+    only("fig4_tax_bars")
+    root = campaign(tmp_path / "example")
+    draw_figures(root, "slides")
+    before = contents(root / "figures" / "slides")
+
+    def rename(aggregate: dict[str, Any]) -> None:
+        aggregate["configs"]["mooncake_both"]["label"] = "another name"
+
+    campaign(root, rename)
+    draw_figures(root)
+    after = contents(root / "figures" / "slides")
+    assert set(after) == set(before)
+    assert all(after[name] != before[name] for name in before if name.startswith("fig4"))
+    assert not (root / "figures" / "paper").exists()
+    shutil.rmtree(root / "figures" / "slides")
+    draw_figures(root)
+    assert not (root / "figures" / "slides").exists()
+
+
+def test_what_cannot_be_drawn_is_said_with_its_reason(tmp_path: Path, only: Callable[..., None]) -> None:
+    only("fig6_step_cdf", "fig8_additivity")
+
+    def no_steps(aggregate: dict[str, Any]) -> None:
+        aggregate["step_timing_available"] = False
+
+    root = campaign(tmp_path / "example", no_steps)
+    entries = {e.name: e for e in draw_figures(root, "paper")}
+    assert not entries["fig6_step_cdf"].drawn and "step times" in entries["fig6_step_cdf"].reason
+    rows = {
+        r["name"]: r
+        for r in json.loads((root / "figures" / "paper" / "captions.json").read_text())["figures"]
+    }
+    assert rows["fig6_step_cdf"]["files"] == []
+    assert set(rows["fig6_step_cdf"]["left_out"]) == {"fig6_step_cdf_1col", "fig6_step_cdf_2col"}
+    assert "fig6" not in (root / "figures" / "paper" / "captions.tex").read_text()
+
+
+def test_a_heatmap_of_too_many_shapes_is_left_out_of_one_column_alone(
+    tmp_path: Path, only: Callable[..., None]
+) -> None:
+    """Numbers too small to be read are none."""
+    only("fig5_shape_heatmaps")
+
+    def more_shapes(aggregate: dict[str, Any]) -> None:
+        own = [t for t in aggregate["taxes"] if t["phase"] == "b"]
+        for tokens in (2048, 4096, 8192):
+            for tax in [t for t in own if t["output_tokens"] == 64]:
+                cell = tax["cell_id"].replace("x64", f"x{tokens}")
+                aggregate["taxes"].append({**tax, "output_tokens": tokens, "cell_id": cell})
+
+    root = campaign(tmp_path / "example", more_shapes)
+    draw_figures(root, "paper")
+    row = json.loads((root / "figures" / "paper" / "captions.json").read_text())["figures"][0]
+    assert row["left_out"].keys() == {"fig5_shape_heatmaps_1col"}
+    assert "too many for numbers of a readable size" in row["left_out"]["fig5_shape_heatmaps_1col"]
+    assert row["files"] == ["fig5_shape_heatmaps_2col.pdf", "fig5_shape_heatmaps_2col.svg"]
+
+
+def test_a_bundle_has_the_page_alone(root: Path) -> None:
+    """``verify --reproduce`` makes what is in it again, with no word on forms."""
+    assert not [path for path in made_files(root) if path.parent.name in ("paper", "slides")]
+
+
+def test_what_latex_reads_as_its_own_is_escaped() -> None:
+    assert tex_text('50 % of a_b & c#1 ~ {x} $5 \\ ^ <>|"') == (
+        r"50 \% of a\_b \& c\#1 \textasciitilde{} \{x\} \$5 \textbackslash{} \textasciicircum{} "
+        r"\textless{}\textgreater{}\textbar{}\textquotedbl{}"
+    )
+    assert (
+        tex_text("\u22125\u00a0\u00b5s \u00d7 \u2026")
+        == r"\ensuremath{-}5~\textmu{}s \ensuremath{\times} \ldots{}"
+    )
+
+
+def test_help_says_what_each_form_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "connector_tax", "figures", "--help"], capture_output=True, text=True
+    )
+    assert "--for {page,paper,slides}" in done.stdout
