@@ -1,6 +1,7 @@
 """Many campaigns to series, changes and a verdict: what is never one series, what has no number, and what is said of it."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -197,14 +198,16 @@ def test_a_shift_within_what_plain_differs_by_is_no_alarm(tmp_path: Path) -> Non
         return change
 
     wide, narrow = (
-        history([nights(tmp_path / "a", STEP, floor(0.04))]),
+        history([nights(tmp_path / "a", STEP, floor(0.08))]),
         history([nights(tmp_path / "b", STEP, floor(0.005))]),
     )
     assert [c.regression for c in of(wide)[0].changes + of(narrow)[0].changes] == [True]
     assert not of(wide)[0].changes
     [threshold] = of(wide)[0].thresholds
     assert (threshold.source, threshold.n) == ("noise floor over blocks", 24)
-    assert threshold.ratio == pytest.approx(0.04, rel=0.03)
+    assert math.log1p(threshold.ratio) == pytest.approx(0.08 / 4.303 * 2.0106, rel=0.01), (
+        "of 3 blocks each: t of 2 and of 48 degrees"
+    )
 
 
 def test_pairs_of_plains_launches_are_the_threshold_of_taxes_of_one_launch(tmp_path: Path) -> None:

@@ -99,9 +99,11 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
         kind: of the points that it was found in.
         point, low, high: of the latency over plain's, as a ratio less one, with its interval.
         before, after: mean taxes on either side, up to the change before and to the one behind.
+        by_now: how far the level at the end of the series is from ``before``, as a ratio of latencies less one; a suspected last campaign is no
+            part of that end, except for its own change.
         status: confirmed by a second campaign; else suspected, and ``to_confirm`` says what would tell.
         standing: whether the level is still that far up, or down, at the end of the series.
-        regression: a confirmed rise of a connector's tax that stands and is larger than ``fail_above``.
+        regression: a confirmed rise of a connector's tax that stands, and ``by_now`` is larger than ``fail_above``.
     """
 
     first: Count
@@ -113,6 +115,7 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     before: float
     after: float
+    by_now: float
     standing: Standing
     regression: bool
     to_confirm: str | None
