@@ -225,7 +225,8 @@ def hash_of(value: Any) -> str:
 
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write, with the free space, which is the usual reason."""
-    folder = next((p for p in [path, *path.parents] if p.is_dir()), Path("/"))
+    # Not Path.is_dir, to which a name that is too long is an error.
+    folder = next((p for p in [path, *path.parents] if os.path.isdir(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20
     return ArtifactError(
         f"{path}: cannot write ({error.strerror or error}); {free_mib} MiB free on its disk. "

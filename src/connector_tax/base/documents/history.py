@@ -14,7 +14,7 @@ KindClass = Literal["launch", "blocks"]
 Standing = Literal["stands", "taken back"]
 Status = Literal["confirmed", "suspected"]
 NoiseSource = Literal["noise floor over blocks", "pairs of launches of plain", "spread of the series itself"]
-Verdict = Literal["no regression", "suspected", "regression"]
+Verdict = Literal["not judged", "no regression", "suspected", "regression"]
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +154,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         confidence: of a change's interval and of the thresholds.
         fail_above: a confirmed rise by more than this ratio is a regression.
+        verdict: ``not judged`` where no series of a connector's tax has the campaigns that it takes.
         exit_code: 1 for a regression, else 0.
         sentence: what is printed last.
     """

@@ -32,7 +32,7 @@ def verify(bundle: Path) -> Verified:
     Raises:
         ArtifactError: there is nothing, or neither a folder nor a regular file.
     """
-    if bundle.is_dir():
+    if os.path.isdir(bundle):  # Path.is_dir takes a name that is too long for an error
         return _folder(bundle)
     try:
         with Archive(bundle) as archive:
