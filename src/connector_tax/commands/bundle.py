@@ -19,7 +19,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     done = bundle(args.root, args.to, partial=args.partial, license=args.license, published=args.published)
     for name in done.left_out:
-        print(f"left out: {ascii(name)}: its name cannot be shown, or it is no regular file", file=sys.stderr)
+        print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     print(f"{args.to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")
     return 0
 

@@ -440,5 +440,5 @@ def test_a_name_that_cannot_be_shown_is_named_all_the_same(
 
 
 def test_a_name_too_long_to_verify_is_one_message() -> None:
-    with pytest.raises(ArtifactError, match="cannot be read|no such file"):
+    with pytest.raises(ArtifactError, match="cannot be read"):
         verify(Path("x" * 300))
