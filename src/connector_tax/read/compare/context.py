@@ -19,6 +19,18 @@ from connector_tax.read.figures.words import clean
 from connector_tax.read.report.headline import FLAGS
 
 CONFIG_HASH = "config hash"
+# Of the settings those that change the load or what a launch is like.
+_ALIKE = (
+    "setting cell.gamma_shape",
+    "setting cell.duration_s",
+    "setting cell.warmup_s",
+    "setting cell.inflight_cap",
+    "setting engine.extra_args",
+    "setting engine.model_file",
+    "setting engine.pin_cpus",
+    "setting engine.step_timing",
+)
+_ALIKE_BENEATH = "setting engine.env."
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
 # What tells one card from another of its kind, as nvidia-smi lists them.
@@ -72,11 +84,11 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
     provenance = side.aggregate.provenance
     facts = _facts(side, ())
     shape = phase_a_shape(side.aggregate)
-    # Beside ``engine_args``; an aggregate that does not tell them is taken for one of a campaign without.
+    # What is null or empty is as good as not said.
     more = {
         name: text
         for name, text in _named(_settings(side), ()).items()
-        if name in ("setting engine.extra_args", "setting engine.model_file") and text not in ("-", "none")
+        if (name in _ALIKE or name.startswith(_ALIKE_BENEATH)) and text not in ("-", "none")
     }
     return {
         "engine": facts["engine"],
@@ -87,7 +99,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
         "confidence of the intervals": f"{provenance.confidence:g}",
         "host CPU": facts.get("host cpu", "-"),
         "host cores": facts.get("host cores", "-"),
-        **{name: text for name, text in facts.items() if name.startswith("engine argument ")},
+        **{name: text for name, text in facts.items() if name.startswith("engine argument ") and text != "-"},
         **more,
     }
 
@@ -161,7 +173,8 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     return "-" if value is None else str(value)
 
 
@@ -233,6 +246,22 @@ def embedded(side: Side) -> bool:
 
 
 def identity(side: Side) -> tuple[object, ...]:
-    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches."""
-    provenance = side.aggregate.provenance
-    return side.aggregate.campaign, provenance.config_hash, provenance.created_utc, provenance.seed
+    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches.
+
+    Two hosts may start a campaign of one name in the same second, and not every campaign says when it started.
+    """
+    aggregate, provenance = side.aggregate, side.aggregate.provenance
+    host = {f"host {name}": value for name, value in provenance.host.items()}
+    return (
+        aggregate.campaign,
+        aggregate.date,
+        provenance.config_hash,
+        provenance.created_utc,
+        provenance.seed,
+        provenance.engine_kind,
+        provenance.gpu,
+        *(
+            tuple(sorted((n, _text(v)) for n, v in own.items() if n not in PASSING))
+            for own in (host, provenance.versions)
+        ),
+    )
