@@ -80,8 +80,8 @@ class Cluster:
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
 
     def jobs(self) -> list[str]:
-        """Ids of those that wait or run."""
-        return self.ask("squeue", "--noheader", "--format=%i").split()
+        """Ids of those that wait or run. One whose slurmstepd was killed is being completed for minutes more."""
+        return self.ask("squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%i").split()
 
     def drain(self, drained: bool) -> None:
         state = ("State=DRAIN", "Reason=test") if drained else ("State=RESUME",)

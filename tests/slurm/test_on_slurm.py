@@ -100,7 +100,13 @@ class Submitted:
         assert len(self.project.cells()) == sum(len(r["cells"]) for r in receipts) >= 12
 
     def nothing_left(self) -> None:
-        self.until(lambda: not self.slurm.jobs() and not self.processes(), 60)
+        deadline = time.monotonic() + 60
+        while jobs := self.slurm.jobs():
+            assert time.monotonic() < deadline, jobs
+            time.sleep(0.5)
+        while left := self.processes():
+            assert time.monotonic() < deadline, [" ".join(p.cmdline()) for p in left]
+            time.sleep(0.5)
 
 
 @pytest.fixture
