@@ -98,13 +98,34 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     found = Cluster(folder, socket.gethostname().split(".")[0])
     _write(found)
     conf = str(folder / "slurm.conf")
-    munged = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", f"--key-file={folder}/munge.key"]
-    munged += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munge.seed"]
+    munged = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--socket={folder}/munge.socket",
+        f"--key-file={folder}/munge.key",
+    ]
+    munged += [
+        f"--pid-file={folder}/munged.pid",
+        f"--log-file={folder}/munged.log",
+        f"--seed-file={folder}/munge.seed",
+    ]
     with ExitStack() as stack:
-        for command in (munged, ["slurmctld", "-D", "-c", "-f", conf], ["slurmd", "-D", "-f", conf, "-N", found.host]):
+        for command in (
+            munged,
+            ["slurmctld", "-D", "-c", "-f", conf],
+            ["slurmd", "-D", "-f", conf, "-N", found.host],
+        ):
             stack.enter_context(_daemon(command, folder))
         deadline = time.monotonic() + UP_WITHIN_S
-        while subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%N"], env={**os.environ, **found.environment}, capture_output=True).stdout.strip() == b"":
+        while (
+            subprocess.run(
+                ["sinfo", "-h", "-t", "idle", "-o", "%N"],
+                env={**os.environ, **found.environment},
+                capture_output=True,
+            ).stdout.strip()
+            == b""
+        ):
             assert time.monotonic() < deadline, (folder / "slurmctld.out").read_text()[-2000:]
             time.sleep(0.5)
         yield found

@@ -1,9 +1,9 @@
 """A copy of the project to run the whole DAG in."""
 
+import sys
 from pathlib import Path
 
 import pytest
-import sys
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import Project

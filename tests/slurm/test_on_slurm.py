@@ -23,7 +23,13 @@ from cluster import Cluster, cluster, lacking, plugin_folder
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=f"no SLURM here: {lacking()}")
 
 # On a cluster of its own nobody minds being asked often; an empty node answers at once.
-QUICK = ("--slurm-no-account", "--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "3")
+QUICK = (
+    "--slurm-no-account",
+    "--slurm-status-command",
+    "squeue",
+    "--slurm-init-seconds-before-status-checks",
+    "3",
+)
 QUICK += ("--seconds-between-status-checks", "2", "--latency-wait", "5", "--slurm-keep-successful-logs")
 SMALL = {"runtime": "10", "mem_mb": "500", "cpus_per_task": "1"}
 RULES = ("preflight", "measure_a", "measure_b", "measure_b_prime")
@@ -44,7 +50,15 @@ class Submitted:
         project.environment["PYTHONPATH"] += f"{os.pathsep}{plugin_folder()}"
 
     def start(self, *targets: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "snakemake", *targets, "--workflow-profile", "profiles/slurm", *QUICK]
+        command = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            *targets,
+            "--workflow-profile",
+            "profiles/slurm",
+            *QUICK,
+        ]
         command += ["--configfile", "config/test.yaml", "--default-resources", "runtime=10", "mem_mb=500"]
         command += ["--set-resources", *(f"{rule}:{k}={v}" for rule in RULES for k, v in SMALL.items())]
         command += [f"{rule}:gres='gpu:1'" for rule in RULES]
@@ -127,7 +141,14 @@ def test_every_job_goes_through_the_scheduler(submitted: Submitted) -> None:
     submitted.run()
     results = submitted.project.results
     assert (results / "report.html").is_file() and (results / "MANIFEST.tsv").is_file()
-    assert submitted.submitted() >= {*RULES, "reference_rates", "aggregate", "draw", "write_report", "write_manifest"}
+    assert submitted.submitted() >= {
+        *RULES,
+        "reference_rates",
+        "aggregate",
+        "draw",
+        "write_report",
+        "write_manifest",
+    }
     cells = submitted.project.cells()
     submitted.complete()
     # A second start has nothing to do.
