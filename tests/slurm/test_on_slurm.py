@@ -189,6 +189,9 @@ def test_trouble_on_the_way_costs_no_finished_cell(submitted: Submitted) -> None
         slurm.ask("scancel", job)
     running.wait(200)
     assert kept(before, project.cells())
+    # Who waits for a killed slurmstepd waits for ever: Snakemake's own step and srun. On a cluster its cgroup or epilog ends them.
+    for process in submitted.processes():
+        process.kill()
 
     before = project.cells()
     running = submitted.start("phase_b")
