@@ -103,6 +103,12 @@ class Submitted:
                 continue
         return found
 
+    def end_wrappers(self) -> None:
+        """Snakemake's own steps, which wait for srun; started by the scheduler, so that nobody else ends them here."""
+        for process in self.processes():
+            if "--mode remote" in " ".join(process.cmdline()) or process.name() in ("srun", "sh", "bash"):
+                process.kill()
+
     def measuring(self) -> bool:
         return any("measure.py" in " ".join(p.cmdline()) for p in self.processes())
 
@@ -114,6 +120,10 @@ class Submitted:
         assert len(self.project.cells()) == sum(len(r["cells"]) for r in receipts) >= 12
 
     def nothing_left(self) -> None:
+        """Of the campaign. Snakemake's steps are the scheduler's to end, which without cgroups may miss them."""
+        for process in self.processes():
+            if self.slurm.jobs() == [] and "--mode remote" in " ".join(process.cmdline()):
+                process.kill()
         deadline = time.monotonic() + 60
         while jobs := self.slurm.jobs():
             assert time.monotonic() < deadline, jobs
@@ -190,8 +200,7 @@ def test_trouble_on_the_way_costs_no_finished_cell(submitted: Submitted) -> None
     running.wait(200)
     assert kept(before, project.cells())
     # Who waits for a killed slurmstepd waits for ever: Snakemake's own step and srun. On a cluster its cgroup or epilog ends them.
-    for process in submitted.processes():
-        process.kill()
+    submitted.end_wrappers()
 
     before = project.cells()
     running = submitted.start("phase_b")
