@@ -1,0 +1,130 @@
+"""A panel as SVG: the drawing without scripts, and what the page's script reads, zooms and lays beside another.
+
+The plot is an SVG inside of the SVG. Its own coordinates are ``ACROSS`` by ``UP``, so another ``viewBox`` shows another part of it.
+Points are relative moves: a dot is a line of no length, whose round ends are drawn.
+"""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from connector_tax.read.report.drill.axes import ACROSS, UP, Axis, upward, written
+from connector_tax.read.report.drill.panels import Panel, Times, Trace
+
+WIDTH, HEIGHT = 360, 128
+LEFT, TOP, PLOT_WIDTH, PLOT_HEIGHT = 48, 6, 304, 98
+TICKS_ACROSS, TICKS_UP = 6, 4
+
+
+def drawn(panel: Panel, times: Times) -> Markup:
+    """One panel with its caption."""
+    across = Axis(0.0, times.end, ACROSS)
+    up = upward([float(v) for t in panel.traces for v in (t.values.min(), t.values.max()) if t.values.size])
+    traces = Markup("").join(_path(trace, across, up) for trace in panel.traces)
+    return Markup(
+        '<figure class="pl" data-k="{key}"><figcaption><b>{title}</b> ({unit}){legend}</figcaption>'
+        '<svg role="img" aria-label="{said}" viewBox="0 0 {w} {h}" data-x="{end}" data-lo="{low}" data-hi="{high}" data-u="{unit}">'
+        '<svg x="{x}" y="{y}" width="{pw}" height="{ph}" viewBox="0 0 {across} {up}" preserveAspectRatio="none">'
+        '{outside}{grid}{traces}</svg><text class="x">{xs}</text><text class="y">{ys}</text></svg></figure>'
+    ).format(
+        key=panel.key,
+        title=panel.title,
+        unit=panel.unit,
+        legend=_legend(panel.traces),
+        said=_said(panel, times),
+        w=WIDTH,
+        h=HEIGHT,
+        end=f"{times.end:.6g}",
+        low=f"{up.low:.6g}",
+        high=f"{up.high:.6g}",
+        x=LEFT,
+        y=TOP,
+        pw=PLOT_WIDTH,
+        ph=PLOT_HEIGHT,
+        across=ACROSS,
+        up=UP,
+        outside=_outside(times, across),
+        grid=_grid(up),
+        traces=traces,
+        xs=_across_labels(across),
+        ys=_up_labels(up),
+    )
+
+
+def _legend(traces: Sequence[Trace]) -> Markup:
+    """What each is, where there is more than one."""
+    if len(traces) < 2:
+        return Markup("")
+    return Markup("").join(
+        Markup(' <span class="{look}{colour}">{name}</span>').format(
+            look=t.look[0], colour=t.colour, name=f"{t.name}: {t.of:,}" if t.look == "marks" else t.name
+        )
+        for t in traces
+    )
+
+
+def _said(panel: Panel, times: Times) -> str:
+    """For whoever does not see it."""
+    found = [f"{panel.title}, over {written(times.end)} s"]
+    for trace in panel.traces:
+        if trace.values.size:
+            low, high = written(float(trace.values.min())), written(float(trace.values.max()))
+            found.append(f"{trace.name} from {low} to {high} {panel.unit}")
+        else:
+            found.append(f"{trace.of:,} {trace.name}")
+    return "; ".join(found)
+
+
+def _path(trace: Trace, across: Axis, up: Axis) -> Markup:
+    xs = [across.place(float(v)) for v in trace.at]
+    ys = [UP - up.place(float(v)) for v in trace.values] if trace.values.size else [0] * len(xs)
+    steps = zip(_differences(xs), _differences(ys), strict=True)
+    moves = "".join(_move(trace.look, dx, dy) for dx, dy in steps)
+    # The first move begins a path wherever it goes; a line's goes on from there without a letter.
+    return Markup('<path class="{look}{colour}" data-n="{name}" d="m{moves}"/>').format(
+        look=trace.look[0], colour=trace.colour, name=trace.name, moves=moves[1:]
+    )
+
+
+def _differences(places: list[int]) -> list[int]:
+    return [b - a for a, b in zip([0, *places[:-1]], places, strict=True)]
+
+
+def _move(look: str, dx: int, dy: int) -> str:
+    to = f"{dx}{dy}" if dy < 0 else f"{dx} {dy}"
+    # A mark hangs from the top, since its request has no value.
+    return {"dots": f"m{to}h0", "line": f"l{to}", "marks": f"m{dx} 0v60v-60"}[look]
+
+
+def _outside(times: Times, across: Axis) -> Markup:
+    """What lies before and after the window, shaded."""
+    begin, end = (across.place(min(max(t, 0.0), times.end)) for t in (times.window_start, times.window_end))
+    return Markup('<path class="o" d="M0 0h{a}v{h}H0zM{b} 0H{w}v{h}H{b}z"/>').format(
+        a=begin, b=end, h=UP, w=ACROSS
+    )
+
+
+def _grid(up: Axis) -> Markup:
+    lines = "".join(f"M0 {UP - up.place(t)}h{ACROSS}" for t in up.ticks(TICKS_UP))
+    return Markup('<path class="g" d="{}"/>').format(lines)
+
+
+def _across_labels(axis: Axis) -> Markup:
+    ticks = axis.ticks(TICKS_ACROSS)
+    labels = [
+        (LEFT + PLOT_WIDTH * axis.place(t) / ACROSS, f"{written(t)} s" if t == ticks[-1] else written(t))
+        for t in ticks
+    ]
+    return Markup("").join(
+        Markup('<tspan x="{x}" y="{y}">{label}</tspan>').format(x=round(x), y=HEIGHT - 8, label=escape(label))
+        for x, label in labels
+    )
+
+
+def _up_labels(axis: Axis) -> Markup:
+    return Markup("").join(
+        Markup('<tspan x="{x}" y="{y}">{label}</tspan>').format(
+            x=LEFT - 5, y=round(TOP + PLOT_HEIGHT * (1 - axis.place(t) / UP)) + 4, label=escape(written(t))
+        )
+        for t in axis.ticks(TICKS_UP)
+    )
