@@ -14,6 +14,7 @@ from connector_tax.read.report.drill.panels import Panel, Times, Trace
 WIDTH, HEIGHT = 360, 128
 LEFT, TOP, PLOT_WIDTH, PLOT_HEIGHT = 48, 6, 304, 98
 TICKS_ACROSS, TICKS_UP = 6, 4
+BEYOND = 99
 
 
 def drawn(panel: Panel, times: Times) -> Markup:
@@ -99,8 +100,9 @@ def _move(look: str, dx: int, dy: int) -> str:
 def _outside(times: Times, across: Axis) -> Markup:
     """What lies before and after the window, shaded."""
     begin, end = (across.place(min(max(t, 0.0), times.end)) for t in (times.window_start, times.window_end))
-    return Markup('<path class="o" d="M0 0h{a}v{h}H0zM{b} 0H{w}v{h}H{b}z"/>').format(
-        a=begin, b=end, h=UP, w=ACROSS
+    # Beyond the plot on all sides: beside another cell more of it may be shown than there is.
+    return Markup('<path class="o" d="M0 {t}h{a}v{h}H0zM{b} {t}H{w}v{h}H{b}z"/>').format(
+        a=begin, b=end, t=-BEYOND * UP, h=2 * BEYOND * UP, w=BEYOND * ACROSS
     )
 
 
