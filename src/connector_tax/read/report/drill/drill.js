@@ -8,7 +8,6 @@
   }
   const [WIDTH, LEFT, PLOT_WIDTH, TOP, PLOT_HEIGHT] = [360, 48, 304, 6, 98];
   const [ACROSS, UP] = [4000, 1000];
-  const SVG = "http://www.w3.org/2000/svg";
 
   const make = (tag, attributes = {}, text = "") => {
     const found = document.createElement(tag);
@@ -46,7 +45,7 @@
     const svg = figure.querySelector("svg");
     const plot = svg.querySelector("svg");
     const [end, low, high] = ["x", "lo", "hi"].map((name) => Number(svg.dataset[name]));
-    const cursor = plot.appendChild(document.createElementNS(SVG, "path"));
+    const cursor = plot.appendChild(document.createElementNS(svg.namespaceURI, "path"));
     cursor.setAttribute("class", "now");
     const reading = make("span", { class: "reading", "aria-hidden": "true" });
     figure.querySelector("figcaption").append(reading);
@@ -58,7 +57,7 @@
     const label = (name, places) => {
       svg.querySelector(`text.${name}`).replaceChildren(
         ...places.map(([x, y, text]) => {
-          const found = document.createElementNS(SVG, "tspan");
+          const found = document.createElementNS(svg.namespaceURI, "tspan");
           found.setAttribute("x", x);
           found.setAttribute("y", y);
           found.textContent = text;

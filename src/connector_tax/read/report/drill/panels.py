@@ -104,9 +104,10 @@ def _failures(raw: Raw, parts: int) -> list[Trace]:
     found = []
     for status in sorted({r.status for r in raw.requests} - {"ok"}):
         at = raw.times.after_t0(r.t_sched_ns for r in raw.requests if r.status == status)
-        kept = _inside(at, raw.times)
-        chosen = np.sort(at[kept])[extremes(np.sort(at[kept]), np.zeros(kept.sum()), raw.times.end, parts)]
-        found.append(Trace(status.replace("_", " "), "marks", 2, chosen, np.empty(0), at.size))
+        inside = np.sort(at[_inside(at, raw.times)])
+        if inside.size:
+            chosen = inside[extremes(inside, np.zeros(inside.size), raw.times.end, parts)]
+            found.append(Trace(status.replace("_", " "), "marks", 2, chosen, np.empty(0), at.size))
     return found
 
 

@@ -20,7 +20,7 @@ BEYOND = 99
 def drawn(panel: Panel, times: Times) -> Markup:
     """One panel with its caption."""
     across = Axis(0.0, times.end, ACROSS)
-    up = upward([float(v) for t in panel.traces for v in (t.values.min(), t.values.max()) if t.values.size])
+    up = upward([float(v) for t in panel.traces if t.values.size for v in (t.values.min(), t.values.max())])
     traces = Markup("").join(_path(trace, across, up) for trace in panel.traces)
     return Markup(
         '<figure class="pl" data-k="{key}"><figcaption><b>{title}</b> ({unit}){legend}</figcaption>'
