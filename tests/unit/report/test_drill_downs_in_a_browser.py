@@ -37,6 +37,8 @@ OPENED = """
       if (box.width < 200 || box.height < 60) wrong.push(cell.id + ' ' + figure.dataset.k + ' is too small');
       const letters = figure.querySelector('text.y').getBoundingClientRect();
       if (12 * box.width / 360 < 9) wrong.push(cell.id + ' has letters that nobody can read');
+      const times = figure.querySelector('text.x').getBoundingClientRect();
+      if (times.right > box.right + 1) wrong.push(cell.id + ' ' + figure.dataset.k + ' cuts its last time off');
       if (letters.left < box.left - 1) wrong.push(cell.id + ' ' + figure.dataset.k + ' cuts its numbers off');
       if (!/^M/i.test(figure.querySelector('path[data-n]').getAttribute('d'))) wrong.push(cell.id + ' draws nothing');
     }
@@ -96,6 +98,8 @@ def test_what_servers_hooks_and_configs_say_is_text(tab: Tab, page: Path) -> Non
     assert f"HTTP 500: {bare}" in shown, "what a server said"
     assert f"worker/{bare}" in shown, "a hook of that name"
     assert f"{bare} in 5" in shown, "why the driver held clocks down"
+    # Of a flag, too, nothing turns the direction of what stands beside it.
+    assert tab.value("document.querySelector('#drill-downs').innerHTML").count("\u202e") == 0
     assert tab.value(
         "[...document.querySelectorAll('#drill-downs option')].some((o) => o.textContent.startsWith('</script>'))"
     )

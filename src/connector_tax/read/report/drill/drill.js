@@ -75,9 +75,10 @@
       plot.querySelector(".g").setAttribute("d", heights.map((v) => `M${box[0]} ${up(v)}h${box[2]}`).join(""));
       label("y", heights.map((v) => [LEFT - 5, Math.round(TOP + PLOT_HEIGHT * ((y1 - v) / (y1 - y0))) + 4, written(v)]));
       const times = ticks(x0, x1, 6);
-      label("x", times.map((t, k) => [
-        Math.round(LEFT + PLOT_WIDTH * ((t - x0) / (x1 - x0))), 120, k === times.length - 1 ? `${Number(t.toPrecision(6))} s` : Number(t.toPrecision(6)),
-      ]));
+      label("x", times.map((t, k) => {
+        const text = `${Number(t.toPrecision(6)).toLocaleString("en-US")}${k === times.length - 1 ? " s" : ""}`;
+        return [Math.round(Math.min(LEFT + PLOT_WIDTH * ((t - x0) / (x1 - x0)), WIDTH - 3.6 * text.length)), 120, text];
+      }));
     };
 
     // The point next to a time; of requests without a value only what is close.

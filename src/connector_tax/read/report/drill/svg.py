@@ -15,6 +15,8 @@ WIDTH, HEIGHT = 360, 128
 LEFT, TOP, PLOT_WIDTH, PLOT_HEIGHT = 48, 6, 304, 98
 TICKS_ACROSS, TICKS_UP = 6, 4
 BEYOND = 99
+# Of a letter of 12, as wide as it may be.
+HALF_LETTER = 3.6
 
 
 def drawn(panel: Panel, times: Times) -> Markup:
@@ -117,8 +119,11 @@ def _across_labels(axis: Axis) -> Markup:
         (LEFT + PLOT_WIDTH * axis.place(t) / ACROSS, f"{written(t)} s" if t == ticks[-1] else written(t))
         for t in ticks
     ]
+    # The last one stays inside of the picture.
     return Markup("").join(
-        Markup('<tspan x="{x}" y="{y}">{label}</tspan>').format(x=round(x), y=HEIGHT - 8, label=escape(label))
+        Markup('<tspan x="{x}" y="{y}">{label}</tspan>').format(
+            x=round(min(x, WIDTH - HALF_LETTER * len(label))), y=HEIGHT - 8, label=escape(label)
+        )
         for x, label in labels
     )
 

@@ -86,7 +86,7 @@ NONE = DrillDowns({}, PARTS[0], "")
 def grouped(rows: Sequence[R], drills: DrillDowns) -> list[tuple[str, list[tuple[R, DrillDown]]]]:
     """The page's rows that can be opened, by configuration, in the page's order."""
     opened = [(row, drills.of[row.key]) for row in rows if row.key in drills.of]
-    return [(label, list(found)) for label, found in groupby(opened, key=lambda pair: pair[0].label)]
+    return [(printable(label), list(found)) for label, found in groupby(opened, key=lambda pair: pair[0].label)]
 
 
 def drill_downs(root: Path, order: Sequence[Cell], room: int) -> DrillDowns:
@@ -152,7 +152,11 @@ def _drill_down(cell: Cell, drilled: Drilled, parts: int, anchor: str) -> DrillD
     return DrillDown(
         key=key_of(cell),
         anchor=anchor,
-        why=(*_reasons(cell), *_of_other_files(cell, drilled), *_criteria(cell), *_flags(cell)),
+        why=tuple(
+            (printable(name), printable(meaning))
+            for told in (_reasons(cell), _of_other_files(cell, drilled), _criteria(cell), _flags(cell))
+            for name, meaning in told
+        ),
         svg=drawing.svg,
         note=drawing.note,
         hooks=drilled.hooks,
