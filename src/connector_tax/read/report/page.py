@@ -18,11 +18,12 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_text
 from connector_tax.base.opening import read_whole
 from connector_tax.base.plan import read_campaign_file
+from connector_tax.read.report.drill import view as drill
 from connector_tax.read.report.drill.view import NONE, DrillDowns, drill_downs, grouped
 from connector_tax.read.report.view import Page, cells_in_order, page_view
 
 HERE = Path(__file__).parent
-STYLES, SCRIPTS = ("report.css", "drill/drill.css"), ("report.js", "drill/drill.js")
+STYLES, SCRIPTS = (HERE / "report.css", drill.STYLE), (HERE / "report.js", drill.SCRIPT)
 # Of the whole page. What figures and tables leave of it is the drill-downs' room.
 MOST_PAGE_BYTES = 4_900_000
 
@@ -59,21 +60,20 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
         drills: what can be opened of which cell; without them the page says what that needs.
     """
     environment = Environment(
-        loader=FileSystemLoader(HERE),
+        loader=FileSystemLoader([HERE, drill.HERE]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     # Our own files and drawings, the only texts that are not escaped. The browser runs this script and no other.
-    css, script = (
-        "".join((HERE / name).read_text(encoding="utf-8") for name in names) for names in (STYLES, SCRIPTS)
-    )
+    css, script = ("".join(path.read_text(encoding="utf-8") for path in paths) for paths in (STYLES, SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return environment.get_template("report.html.j2").render(
         page=page,
         figures=figures,
         drills=drills,
+        drill_template=drill.TEMPLATE.name,
         groups=grouped(page.cells, drills),
         css=css,
         script=script,

@@ -22,6 +22,8 @@ from connector_tax.read.report.qualifiers import FLAG_MEANINGS
 from connector_tax.read.stats.saturation import MAX_TTFT_GROWTH
 
 Key = tuple[str, str, str]
+HERE = Path(__file__).parent
+STYLE, SCRIPT, TEMPLATE = HERE / "drill.css", HERE / "drill.js", HERE / "drill.html.j2"
 # Beside the drawings: tables, words and marks of one cell.
 MARKS_BYTES = 2500
 CRITERIA = {
@@ -86,7 +88,9 @@ NONE = DrillDowns({}, PARTS[0], "")
 def grouped(rows: Sequence[R], drills: DrillDowns) -> list[tuple[str, list[tuple[R, DrillDown]]]]:
     """The page's rows that can be opened, by configuration, in the page's order."""
     opened = [(row, drills.of[row.key]) for row in rows if row.key in drills.of]
-    return [(printable(label), list(found)) for label, found in groupby(opened, key=lambda pair: pair[0].label)]
+    return [
+        (printable(label), list(found)) for label, found in groupby(opened, key=lambda pair: pair[0].label)
+    ]
 
 
 def drill_downs(root: Path, order: Sequence[Cell], room: int) -> DrillDowns:
