@@ -162,7 +162,7 @@ def test_what_is_excluded_is_beyond_the_interval(high: float) -> None:
 @pytest.mark.parametrize(
     ("ends", "said"),
     [
-        ((0.00066, 0.00039, 0.00189), "by 0.1 % [0.04 %, 0.2 %] (standard"),
+        ((0.00066, 0.00039, 0.00189), "by 0.07 % [0.04 %, 0.2 %] (standard"),
         ((0.012, 0.0, 0.03), "by 1.2 % [0 %, 3.0 %] (standard"),
         (
             (0.0, 0.0, 0.01),

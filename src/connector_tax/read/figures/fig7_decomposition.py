@@ -5,7 +5,7 @@ tax, and what the connector adds to it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED
+from connector_tax.base.statistics.outcomes import unresolved
 from connector_tax.read.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
 from connector_tax.read.figures.questions import (
     Tax,
@@ -153,17 +154,27 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
     if reasons:
         each = dict.fromkeys(why for several in sorted(reasons) for why in several.split("; "))
-        return f"no tax can be split: {'; '.join(each)}"
+        return f"no tax can be split: {'; '.join(_together(each))}"
     if not any(NOOP in main_taxes(aggregate, metric=m, reference="ref_safe") for m in METRICS):
         why = without_number(aggregate, metric="ttft_p90", reference="ref_safe")[NOOP]
         return f"there is no tax of the framework alone: {NOOP}: {why}"
-    lost = "; ".join(
-        dict.fromkeys(
-            f"{row.config}: {row.total.reason}" for row in aggregate.decomposition if row.total.reason
-        )
-    )
-    why = f": {lost}" if lost else ""
+    lost: dict[str, list[str]] = {}
+    for row in aggregate.decomposition:
+        if row.total.reason and row.config not in lost.setdefault(row.total.reason, []):
+            lost[row.total.reason].append(row.config)
+    whose = [
+        f"{listing(own, len(own))}{', each' if len(own) > 1 else ''}: {why}" for why, own in lost.items()
+    ]
+    why = f": {'; '.join(whose)}" if whose else ""
     return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
+
+
+def _together(reasons: Iterable[str]) -> list[str]:
+    """Whose engine settings are not known is one reason, however many they are."""
+    found = {why: re.fullmatch(r"the engine settings of (\S+) are not known", why) for why in reasons}
+    names = sorted(match[1] for match in found.values() if match)
+    settings = [f"the engine settings of {listing(names, len(names))} are not known"] if names else []
+    return settings + [why for why, match in found.items() if not match]
 
 
 def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order: list[str]) -> None:
@@ -234,9 +245,7 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
             f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m), beside=_beside(aggregate))}"
             for m, totals in totals_of.items()
         ]
-        is_open = any(not_known(totals) for totals in totals_of.values())
-        head = "Whether there is a tax to split is not known" if is_open else "No tax to split is found"
-        return f"{head}. {'. '.join(claims)}"
+        return f"{_nothing_to_split(totals_of)}. {'. '.join(claims)}"
     found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
     stack, name = found[taxed[0]], clean(aggregate.label_of(taxed[0]), 40)
@@ -259,6 +268,15 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
 
 
+def _nothing_to_split(totals: Mapping[LatencyMetric, Mapping[str, Interval]]) -> str:
+    """Where no tax lies above zero."""
+    if any(not_known(found) for found in totals.values()):
+        return "Whether there is a tax to split is not known"
+    if any(unresolved(value) for found in totals.values() for value in found.values()):
+        return "Whether there is a tax to split is not resolved here"
+    return "No tax to split is found"
+
+
 def _without(aggregate: Aggregate, metric: LatencyMetric) -> list[str]:
     """The no-op connector's tax is a part."""
     return [c for c in without_number(aggregate, metric=metric, reference="ref_safe") if c != NOOP]
@@ -270,11 +288,12 @@ def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[
         return ""
     gains, unknown = len(below_zero(totals)), not_known(totals)
     gain = f" and a gain for {gains} of {n}" if gains else ""
-    names = [[clean(aggregate.label_of(c), 40) for c in them] for them in (unknown, without)]
-    open_ends = f"; not known for {listing(names[0], n)}" if unknown else ""
-    lacking = f"; no number for {listing(names[1], n)}" if without else ""
+    wide = [c for c, value in totals.items() if unresolved(value)]
+    heads = {"not known": unknown, "not resolved here": wide, "no number": without}
+    names = {head: [clean(aggregate.label_of(c), 40) for c in them] for head, them in heads.items() if them}
+    others = "".join(f"; {head} for {listing(own, n)}" for head, own in names.items())
     of = f"{n} connectors{_beside(aggregate)}"
-    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{open_ends}{lacking}"
+    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{others}"
 
 
 def _beside(aggregate: Aggregate) -> str:
@@ -283,7 +302,7 @@ def _beside(aggregate: Aggregate) -> str:
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
-    """Requests behind the taxes that are split; a part over blocks has blocks as its n."""
+    """Requests behind the taxes that are split."""
     return counted(
         [
             tax.n

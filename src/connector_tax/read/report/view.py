@@ -176,6 +176,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
     # With blocks their table has both launches, beside the tax that stands.
     repeats = [] if aggregate.repeats else repeats_by_phase(aggregate)
     shapes = shape_taxes(aggregate)
+    talks = conversations_view(aggregate)
     alpha = 1 - aggregate.provenance.confidence
     return Page(
         campaign=aggregate.campaign,
@@ -188,7 +189,11 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         about_taxes=about_taxes(
             aggregate,
             tables,
-            [t for row in repeats for t in row.taxes] + [t for row in shapes for t in row.taxes],
+            [
+                *(t for row in repeats for t in row.taxes),
+                *(t for row in shapes for t in row.taxes),
+                *(t for row in talks for t in row.taxes),
+            ],
         ),
         repeats=repeats,
         blocks=repeats_view(aggregate),
@@ -206,7 +211,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         processes=processes_view(aggregate),
         host=host_view(aggregate),
         device=device_view(aggregate),
-        conversations=conversations_view(aggregate),
+        conversations=talks,
         growth=growth_view(aggregate),
         prior=prior_sentences(aggregate),
         flags=flags_view(aggregate),
