@@ -50,18 +50,19 @@ def _failing(requests: list[RequestRecord]) -> list[RequestRecord]:
 
 def _host(t_ns: int, begin_ns: int) -> dict[str, Any]:
     second = (t_ns - begin_ns) // 10**9 + 100
+    stolen = sum(1 + k % 3 for k in range(second))
     gpu = {
         "sm_mhz": 1980.0 - second % 3,
         "mem_mhz": 2619.0,
         "temperature_c": 50.0 + second % 5,
-        "power_w": 400.0,
+        "power_w": 400.0 + second % 7,
         "clock_reasons": [HOSTILE] if second % 2 else [],
     }
     return {
         "cpu_ticks": second * 400,
-        "steal_ticks": second * 2,
+        "steal_ticks": stolen,
         "cpu_mhz": [3000, 3100],
-        "cpu_work_us": [200.0, 210.0],
+        "cpu_work_us": [200.0, 210.0 + second % 4],
         "gpu": gpu,
     }
 
@@ -97,6 +98,7 @@ class Opened:
     anchor: str
     text: str
     panels: dict[str, list[Series]]
+    launched: str
 
 
 def opened(page: str) -> dict[str, Opened]:
@@ -107,6 +109,7 @@ def opened(page: str) -> dict[str, Opened]:
         page.partition('<section id="drill-downs">')[2].partition("</section>")[0],
     )[1:]:
         label = unescape(re.search(r"<summary>(.*?)</summary>", config).group(1))  # type: ignore[union-attr]
+        launched = " ".join(map(unescape, re.findall(r"<p>Launched with <code>(.*?)</code></p>", config)))
         for cell in re.split(r'(?=<details class="cell")', config)[1:]:
             head = re.match(r'<details class="cell" id="(cell-\d+)"><summary>(.*?)</summary>', cell)
             assert head is not None
@@ -117,7 +120,7 @@ def opened(page: str) -> dict[str, Opened]:
                     re.sub(r"<[^>]+>", " ", re.sub(r"<figure.*?</figure>", " ", cell, flags=re.DOTALL))
                 ).split()
             )
-            found[f"{label}, {unescape(head.group(2))}"] = Opened(head.group(1), text, panels)
+            found[f"{label}, {unescape(head.group(2))}"] = Opened(head.group(1), text, panels, launched)
     return found
 
 

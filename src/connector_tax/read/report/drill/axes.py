@@ -1,6 +1,5 @@
-"""An axis: where its ticks stand, and how a number on it is written."""
+"""An axis: where a value lies on it, and how a number is written."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,13 +18,6 @@ class Axis:
 
     def place(self, value: float) -> int:
         return round(self.steps * (value - self.low) / (self.high - self.low))
-
-    def ticks(self, most: int) -> list[float]:
-        """At most so many, at 1, 2 or 5 times a power of ten."""
-        step = 10.0 ** math.floor(math.log10((self.high - self.low) / most))
-        step *= next(k for k in (1, 2, 5, 10, 20) if (self.high - self.low) / (k * step) <= most)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [k * step for k in range(first, last + 1)]
 
 
 def upward(values: Sequence[float]) -> Axis:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from markupsafe import Markup
@@ -24,9 +25,13 @@ from connector_tax.read.report.drill.facts import (
     launch_of,
     not_recorded,
     throttled_in,
+    unchanged,
 )
 from connector_tax.read.report.drill.panels import PARTS, Panel, Raw, Times, panels
 from connector_tax.read.report.drill.svg import drawn
+
+# Of all cells of a page together. More do not fit, whatever they hold.
+MOST_PARTS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class Drilled:
 
     Attributes:
         drawings: by into how many parts the time is divided.
+        steady: series that keep one value, which is told and not drawn.
         lost: files of which nothing can be shown, and why.
         counts: requests of the window, and those of them that are ok.
     """
@@ -54,6 +60,7 @@ class Drilled:
     launch: str
     throttled: str
     not_recorded: str
+    steady: str
     lost: tuple[str, ...]
     counts: tuple[int, int]
 
@@ -68,30 +75,39 @@ class RawCell:
 
 def drill(cells: Sequence[RawCell], each: Each) -> list[Drilled]:
     """In the order of ``cells``."""
-    return list(each(drilled, cells))
+    return list(each(partial(drilled, finenesses=finenesses(len(cells))), cells))
 
 
-def drilled(raw: RawCell) -> Drilled:
+def finenesses(cells: int) -> tuple[int, ...]:
+    """Those that may fit on a page of so many cells: the finer ones need not be drawn."""
+    return tuple(parts for parts in PARTS if parts * cells <= MOST_PARTS) or PARTS[-1:]
+
+
+def drilled(raw: RawCell, finenesses: Sequence[int] = PARTS) -> Drilled:
     """A file that cannot be read costs what would be made of it, and is named."""
     cell = raw.cell
     lost: list[str] = []
     steps, moments = _steps(cell, lost), _moments(raw.metrics, lost)
     times = times_of(cell.window)
     source = Raw(times, cell.requests, steps, moments)
-    shown = {parts: panels(source, parts) for parts in PARTS}
+    found = {parts: panels(source, parts) for parts in finenesses}
+    # What never changes needs no plot.
+    steady = [words for p in found[finenesses[-1]] if (words := unchanged(p))]
+    shown = {parts: [p for p in of if not unchanged(p)] for parts, of in found.items()}
     inside = in_window(cell.requests, cell.window)
     hooks, note = hooks_of(steps)
     return Drilled(
         drawings={
-            parts: Drawing(Markup("").join(drawn(p, times) for p in found), _note(found))
-            for parts, found in shown.items()
+            parts: Drawing(Markup("").join(drawn(p, times) for p in of), _note(of))
+            for parts, of in shown.items()
         },
         hooks=hooks,
         hooks_note=note,
         failures=failures_of(cell.requests),
         launch=launch_of(cell),
         throttled=throttled_in(moments),
-        not_recorded=not_recorded({p.key for p in shown[PARTS[0]]}),
+        not_recorded=not_recorded(found[finenesses[-1]]),
+        steady="; ".join(steady),
         lost=tuple(lost),
         counts=(len(inside), sum(r.status == "ok" for r in inside)),
     )

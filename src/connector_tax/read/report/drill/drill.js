@@ -47,6 +47,8 @@
     const [end, low, high] = ["x", "lo", "hi"].map((name) => Number(svg.dataset[name]));
     const cursor = plot.appendChild(document.createElementNS(svg.namespaceURI, "path"));
     cursor.setAttribute("class", "now");
+    const grid = plot.insertBefore(document.createElementNS(svg.namespaceURI, "path"), plot.querySelector("path[data-n]"));
+    grid.setAttribute("class", "g");
     const reading = make("span", { class: "reading", "aria-hidden": "true" });
     figure.querySelector("figcaption").append(reading);
     const series = [...plot.querySelectorAll("path[data-n]")].map(pointsOf);
@@ -72,7 +74,7 @@
       plot.setAttribute("viewBox", box.join(" "));
       panel.box = box;
       const heights = ticks(y0, y1, 4);
-      plot.querySelector(".g").setAttribute("d", heights.map((v) => `M${box[0]} ${up(v)}h${box[2]}`).join(""));
+      grid.setAttribute("d", heights.map((v) => `M${box[0]} ${up(v)}h${box[2]}`).join(""));
       label("y", heights.map((v) => [LEFT - 5, Math.round(TOP + PLOT_HEIGHT * ((y1 - v) / (y1 - y0))) + 4, written(v)]));
       const times = ticks(x0, x1, 6);
       label("x", times.map((t, k) => {

@@ -14,19 +14,20 @@ from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import StepTable
 from connector_tax.read.ingest.timeline import Moment
 from connector_tax.read.report.drill.axes import written
+from connector_tax.read.report.drill.panels import Panel
 
 MOST_HOOKS = 8
 MOST_ERROR_CHARS = 200
 MOST_LAUNCH_CHARS = 600
-# Panels of what a host may not record, and what they are called where it does not.
+# Series that a host may not record, and what they are called where it does not.
 OPTIONAL = {
-    "queue": "running and waiting requests",
-    "steal": "stolen CPU time",
-    "work": "the fixed piece of work",
-    "cpu": "CPU clocks",
-    "clocks": "GPU clocks",
-    "heat": "GPU temperature",
-    "power": "GPU power",
+    ("queue", "running"): "running and waiting requests",
+    ("steal", "stolen"): "stolen CPU time",
+    ("work", "work"): "the fixed piece of work",
+    ("clocks", "CPU"): "CPU clocks",
+    ("clocks", "SM"): "GPU clocks",
+    ("heat", "°C"): "GPU temperature",
+    ("heat", "W"): "GPU power",
 }
 
 
@@ -117,6 +118,15 @@ def throttled_in(moments: Sequence[Moment]) -> str:
     )
 
 
-def not_recorded(keys: set[str]) -> str:
-    """What no sample says, by the panels that there are."""
-    return ", ".join(words for key, words in OPTIONAL.items() if key not in keys)
+def not_recorded(found: Sequence[Panel]) -> str:
+    """What no sample says."""
+    there = {(panel.key, trace.name) for panel in found for trace in panel.traces}
+    return ", ".join(words for key, words in OPTIONAL.items() if key not in there)
+
+
+def unchanged(panel: Panel) -> str:
+    """What a panel of samples says in words, where none of its series ever changes: ``GPU power 400 W``; empty otherwise."""
+    if any(t.look != "line" or t.values.min() != t.values.max() for t in panel.traces):
+        return ""
+    said = ", ".join(f"{t.name} {written(float(t.values[0]))}" for t in panel.traces)
+    return f"{panel.title}: {said} {panel.unit}".rstrip()

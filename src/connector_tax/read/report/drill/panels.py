@@ -13,7 +13,7 @@ from connector_tax.read.ingest.timeline import Moment
 from connector_tax.read.report.drill.thinning import Floats, extremes, medians
 
 # How finely a cell may be drawn, finest first: parts of its time.
-PARTS = (240, 120, 60, 30, 15)
+PARTS = (240, 180, 120, 90, 60, 45, 30, 20, 15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Trace:
 
     Attributes:
         look: ``dots``, ``line``, or ``marks`` of requests that have no value.
-        colour: which of the page's three.
+        colour: which of the page's three; red is of marks alone.
         at, values: seconds and the panel's unit; of marks there are no values.
         of: how many values it was thinned from; 0 of one that is worked out of others, as a median.
     """
@@ -54,6 +54,7 @@ class Panel:
 
     Attributes:
         key: the same in every cell, so that two can be laid beside each other.
+        unit: empty where each series is named by its own.
     """
 
     key: str
@@ -83,17 +84,19 @@ def panels(raw: Raw, parts: int) -> tuple[Panel, ...]:
 
 
 def _latencies(raw: Raw, parts: int) -> list[Panel | None]:
+    """Requests that have none stand in the first."""
     sent = raw.times.after_t0(r.t_sched_ns for r in raw.requests)
-    failed = _failures(raw, parts)
 
-    def panel(key: str, title: str, value: Callable[[RequestRecord], float | None]) -> Panel | None:
+    def panel(
+        key: str, title: str, value: Callable[[RequestRecord], float | None], *failed: Trace
+    ) -> Panel | None:
         own = [value(r) for r in raw.requests]
         ms = np.array([np.nan if v is None else v / NS_PER_MS for v in own], dtype=np.float64)
         dots = _trace("request", "dots", 0, sent, ms, raw.times, parts)
         return Panel(key, title, "ms", (*dots, *failed)) if dots or failed else None
 
     return [
-        panel("ttft", "TTFT of each request", lambda r: r.ttft_ns),
+        panel("ttft", "TTFT of each request", lambda r: r.ttft_ns, *_failures(raw, parts)),
         panel("e2e", "E2E latency of each request", lambda r: r.e2e_ns),
         panel("tpot", "TPOT of each request", lambda r: r.tpot_ns),
     ]
@@ -107,7 +110,7 @@ def _failures(raw: Raw, parts: int) -> list[Trace]:
         inside = np.sort(at[_inside(at, raw.times)])
         if inside.size:
             chosen = inside[extremes(inside, np.zeros(inside.size), raw.times.end, parts)]
-            found.append(Trace(status.replace("_", " "), "marks", 2, chosen, np.empty(0), at.size))
+            found.append(Trace(status.replace("_", " "), "marks", 0, chosen, np.empty(0), at.size))
     return found
 
 
@@ -123,13 +126,9 @@ def _steps(raw: Raw, parts: int) -> Panel | None:
 
 
 def _queue(raw: Raw, parts: int) -> Panel | None:
+    running, waiting = [m.running for m in raw.moments], [m.waiting for m in raw.moments]
     return _over_time(
-        raw,
-        parts,
-        "queue",
-        "Requests in the engine",
-        "requests",
-        {"running": [m.running for m in raw.moments], "waiting": [m.waiting for m in raw.moments]},
+        raw, parts, "queue", "Requests in the engine", "requests", {"running": running, "waiting": waiting}
     )
 
 
@@ -140,36 +139,18 @@ def _host(raw: Raw, parts: int) -> list[Panel | None]:
     def of_gpu(value: Callable[[GpuReading], float | None]) -> list[float | None]:
         return of_host(lambda h: None if h.gpu is None else value(h.gpu))
 
+    def panel(key: str, title: str, unit: str, **series: list[float | None]) -> Panel | None:
+        return _over_time(raw, parts, key, title, unit, series)
+
+    cpu_mhz = of_host(lambda h: float(np.median(h.cpu_mhz)) if h.cpu_mhz else None)
+    work = of_host(lambda h: float(np.mean(h.cpu_work_us)) if h.cpu_work_us else None)
+    sm_mhz, mem_mhz = of_gpu(lambda g: g.sm_mhz), of_gpu(lambda g: g.mem_mhz)
+    heat, power = of_gpu(lambda g: g.temperature_c), of_gpu(lambda g: g.power_w)
     return [
-        _over_time(
-            raw, parts, "steal", "CPU time stolen by the hypervisor", "%", {"stolen": _stolen(raw.moments)}
-        ),
-        _over_time(
-            raw,
-            parts,
-            "work",
-            "CPU time of the fixed piece of work",
-            "µs",
-            {"work": of_host(lambda h: float(np.mean(h.cpu_work_us)) if h.cpu_work_us else None)},
-        ),
-        _over_time(
-            raw,
-            parts,
-            "cpu",
-            "CPU clock, median over cores",
-            "MHz",
-            {"CPU": of_host(lambda h: float(np.median(h.cpu_mhz)) if h.cpu_mhz else None)},
-        ),
-        _over_time(
-            raw,
-            parts,
-            "clocks",
-            "GPU clocks",
-            "MHz",
-            {"SM": of_gpu(lambda g: g.sm_mhz), "memory": of_gpu(lambda g: g.mem_mhz)},
-        ),
-        _over_time(raw, parts, "heat", "GPU temperature", "°C", {"GPU": of_gpu(lambda g: g.temperature_c)}),
-        _over_time(raw, parts, "power", "GPU power", "W", {"GPU": of_gpu(lambda g: g.power_w)}),
+        panel("steal", "CPU time stolen by the hypervisor", "%", stolen=_stolen(raw.moments)),
+        panel("work", "CPU time of the fixed piece of work", "µs", work=work),
+        panel("clocks", "Clocks, CPU's median over cores", "MHz", CPU=cpu_mhz, SM=sm_mhz, memory=mem_mhz),
+        panel("heat", "GPU temperature and power", "", **{"°C": heat, "W": power}),
     ]
 
 

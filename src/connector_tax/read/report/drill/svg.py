@@ -6,15 +6,15 @@ Points are relative moves: a dot is a line of no length, whose round ends are dr
 
 from collections.abc import Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from connector_tax.read.report.drill.axes import ACROSS, UP, Axis, upward, written
 from connector_tax.read.report.drill.panels import Panel, Times, Trace
 
+# As ``drill.css`` and ``drill.js`` have them: where the plot lies in the panel.
 WIDTH, HEIGHT = 360, 128
-LEFT, TOP, PLOT_WIDTH, PLOT_HEIGHT = 48, 6, 304, 98
-TICKS_ACROSS, TICKS_UP = 6, 4
-BEYOND = 99
+LEFT, TOP, RIGHT, PLOT_HEIGHT = 48, 6, 352, 98
+BEYOND = 9
 # Of a letter of 12, as wide as it may be.
 HALF_LETTER = 3.6
 
@@ -22,17 +22,21 @@ HALF_LETTER = 3.6
 def drawn(panel: Panel, times: Times) -> Markup:
     """One panel with its caption."""
     across = Axis(0.0, times.end, ACROSS)
-    up = upward([float(v) for t in panel.traces if t.values.size for v in (t.values.min(), t.values.max())])
+    ends = [float(v) for t in panel.traces if t.values.size for v in (t.values.min(), t.values.max())]
+    up, top = upward(ends), max(ends, default=0.0)
+    last = f"{written(times.end)} s"
     traces = Markup("").join(_path(trace, across, up) for trace in panel.traces)
     return Markup(
-        '<figure class="pl" data-k="{key}"><figcaption><b>{title}</b> ({unit}){legend}</figcaption>'
+        '<figure class="pl" data-k="{key}"><figcaption><b>{title}</b>{of}{legend}</figcaption>'
         '<svg role="img" aria-label="{said}" viewBox="0 0 {w} {h}" data-x="{end}" data-lo="{low}" data-hi="{high}" data-u="{unit}">'
-        '<svg x="{x}" y="{y}" width="{pw}" height="{ph}" viewBox="0 0 {across} {up}" preserveAspectRatio="none">'
-        '{outside}{grid}{traces}</svg><text class="x">{xs}</text><text class="y">{ys}</text></svg></figure>'
+        '<svg viewBox="0 0 {across} {up}" preserveAspectRatio="none">{outside}{traces}</svg>'
+        '<text class="x" y="{foot}"><tspan x="{left}">0</tspan><tspan x="{right}">{last}</tspan></text>'
+        '<text class="y">{ys}</text></svg></figure>'
     ).format(
         key=panel.key,
         title=panel.title,
         unit=panel.unit,
+        of=f" ({panel.unit})" if panel.unit else "",
         legend=_legend(panel.traces),
         said=_said(panel, times),
         w=WIDTH,
@@ -40,17 +44,16 @@ def drawn(panel: Panel, times: Times) -> Markup:
         end=f"{times.end:.6g}",
         low=f"{up.low:.6g}",
         high=f"{up.high:.6g}",
-        x=LEFT,
-        y=TOP,
-        pw=PLOT_WIDTH,
-        ph=PLOT_HEIGHT,
         across=ACROSS,
         up=UP,
         outside=_outside(times, across),
-        grid=_grid(up),
         traces=traces,
-        xs=_across_labels(across),
-        ys=_up_labels(up),
+        foot=HEIGHT - 8,
+        left=LEFT,
+        # Inside of the picture, however long it is.
+        right=round(min(RIGHT, WIDTH - HALF_LETTER * len(last))),
+        last=last,
+        ys=_up_labels(up, top),
     )
 
 
@@ -72,7 +75,7 @@ def _said(panel: Panel, times: Times) -> str:
     for trace in panel.traces:
         if trace.values.size:
             low, high = written(float(trace.values.min())), written(float(trace.values.max()))
-            found.append(f"{trace.name} from {low} to {high} {panel.unit}")
+            found.append(f"{trace.name} from {low} to {high} {panel.unit}".rstrip())
         else:
             found.append(f"{trace.of:,} {trace.name}")
     return "; ".join(found)
@@ -81,12 +84,21 @@ def _said(panel: Panel, times: Times) -> str:
 def _path(trace: Trace, across: Axis, up: Axis) -> Markup:
     xs = [across.place(float(v)) for v in trace.at]
     ys = [UP - up.place(float(v)) for v in trace.values] if trace.values.size else [0] * len(xs)
+    if trace.look == "line":
+        xs, ys = _without_flats(xs, ys)
     steps = zip(_differences(xs), _differences(ys), strict=True)
     moves = "".join(_move(trace.look, dx, dy) for dx, dy in steps)
     # The first move begins a path wherever it goes; a line's goes on from there without a letter.
     return Markup('<path class="{look}{colour}" data-n="{name}" d="m{moves}"/>').format(
         look=trace.look[0], colour=trace.colour, name=trace.name, moves=moves[1:]
     )
+
+
+def _without_flats(xs: list[int], ys: list[int]) -> tuple[list[int], list[int]]:
+    """A line without the points inside of its level stretches, which draw nothing."""
+    inner = [False, *(a == b == c for a, b, c in zip(ys, ys[1:], ys[2:], strict=False)), False]
+    kept = [k for k in range(len(ys)) if not inner[k]]
+    return [xs[k] for k in kept], [ys[k] for k in kept]
 
 
 def _differences(places: list[int]) -> list[int]:
@@ -108,30 +120,12 @@ def _outside(times: Times, across: Axis) -> Markup:
     )
 
 
-def _grid(up: Axis) -> Markup:
-    lines = "".join(f"M0 {UP - up.place(t)}h{ACROSS}" for t in up.ticks(TICKS_UP))
-    return Markup('<path class="g" d="{}"/>').format(lines)
-
-
-def _across_labels(axis: Axis) -> Markup:
-    ticks = axis.ticks(TICKS_ACROSS)
-    labels = [
-        (LEFT + PLOT_WIDTH * axis.place(t) / ACROSS, f"{written(t)} s" if t == ticks[-1] else written(t))
-        for t in ticks
-    ]
-    # The last one stays inside of the picture.
+def _up_labels(axis: Axis, top: float) -> Markup:
+    """Zero and the ends of what is drawn; the page's script puts ticks in their place."""
+    shown = sorted({0.0, axis.low, top})
     return Markup("").join(
         Markup('<tspan x="{x}" y="{y}">{label}</tspan>').format(
-            x=round(min(x, WIDTH - HALF_LETTER * len(label))), y=HEIGHT - 8, label=escape(label)
+            x=LEFT - 5, y=round(TOP + PLOT_HEIGHT * (1 - axis.place(v) / UP)) + 4, label=written(v)
         )
-        for x, label in labels
-    )
-
-
-def _up_labels(axis: Axis) -> Markup:
-    return Markup("").join(
-        Markup('<tspan x="{x}" y="{y}">{label}</tspan>').format(
-            x=LEFT - 5, y=round(TOP + PLOT_HEIGHT * (1 - axis.place(t) / UP)) + 4, label=escape(written(t))
-        )
-        for t in axis.ticks(TICKS_UP)
+        for v in shown
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from markupsafe import Markup
 
@@ -62,9 +62,9 @@ class DrillDown:
     hooks: tuple[HookRow, ...]
     hooks_note: str
     failures: tuple[FailureRow, ...]
-    launch: str
     throttled: str
     not_recorded: str
+    steady: str
     lost: tuple[str, ...]
 
 
@@ -73,23 +73,36 @@ class DrillDowns:
     """
     Attributes:
         of: by cell.
+        launches: of each configuration with what its connector was launched; several only where that changed.
         parts: into how many the time of each is divided.
         missing: why there are none of some; empty, too, where nothing is there to make any of.
     """
 
     of: Mapping[Key, DrillDown]
+    launches: Mapping[str, tuple[str, ...]]
     parts: int
     missing: str
 
 
-NONE = DrillDowns({}, PARTS[0], "")
+NONE = DrillDowns({}, {}, PARTS[0], "")
 
 
-def grouped(rows: Sequence[R], drills: DrillDowns) -> list[tuple[str, list[tuple[R, DrillDown]]]]:
-    """The page's rows that can be opened, by configuration, in the page's order."""
+@dataclass(frozen=True, slots=True)
+class Group(Generic[R]):
+    """The rows of one configuration that can be opened, in the page's order."""
+
+    label: str
+    launches: tuple[str, ...]
+    cells: tuple[tuple[R, DrillDown], ...]
+
+
+def grouped(rows: Sequence[R], drills: DrillDowns) -> list[Group[R]]:
+    """The page's rows that can be opened, by configuration."""
     opened = [(row, drills.of[row.key]) for row in rows if row.key in drills.of]
     return [
-        (printable(label), list(found)) for label, found in groupby(opened, key=lambda pair: pair[0].label)
+        Group(printable(found[0][0].label), drills.launches.get(config, ()), tuple(found))
+        for config, pairs in groupby(opened, key=lambda pair: pair[0].key[0])
+        if (found := list(pairs))
     ]
 
 
@@ -111,13 +124,16 @@ def drill_downs(root: Path, order: Sequence[Cell], room: int) -> DrillDowns:
             found = drill([raw[key_of(cell)] for cell in wanted], each)
     except ArtifactError as error:
         said = printable(str(error).replace(f"{root}/", ""))
-        return DrillDowns({}, PARTS[0], f"The raw results cannot be read, so no cell can be opened: {said}")
+        return DrillDowns(
+            {}, {}, PARTS[0], f"The raw results cannot be read, so no cell can be opened: {said}"
+        )
     drilled = list(zip(wanted, found, strict=True))
     parts, fitting = fit(drilled, room)
     return DrillDowns(
         of={
             key_of(c): _drill_down(c, d, parts, f"cell-{n}") for n, (c, d) in enumerate(drilled[:fitting], 1)
         },
+        launches=_launches(drilled),
         parts=parts,
         missing=_missing(len(order), len(drilled), fitting),
     )
@@ -129,7 +145,7 @@ def key_of(cell: Cell) -> Key:
 
 def fit(drilled: Sequence[tuple[Cell, Drilled]], room: int) -> tuple[int, int]:
     """The finest division of time at which all of them fit, and how many do at the coarsest."""
-    for parts in PARTS:
+    for parts in drilled[0][1].drawings if drilled else PARTS:
         sizes = [MARKS_BYTES + len(d.drawings[parts].svg.encode()) for _, d in drilled]
         if sum(sizes) <= room:
             return parts, len(sizes)
@@ -137,7 +153,15 @@ def fit(drilled: Sequence[tuple[Cell, Drilled]], room: int) -> tuple[int, int]:
     while room >= sizes[fitting]:
         room -= sizes[fitting]
         fitting += 1
-    return PARTS[-1], fitting
+    return parts, fitting
+
+
+def _launches(drilled: Sequence[tuple[Cell, Drilled]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for cell, one in drilled:
+        if one.launch:
+            found.setdefault(cell.config, {})[one.launch] = None
+    return {config: tuple(launches) for config, launches in found.items()}
 
 
 def _missing(cells: int, raw: int, fitting: int) -> str:
@@ -166,9 +190,9 @@ def _drill_down(cell: Cell, drilled: Drilled, parts: int, anchor: str) -> DrillD
         hooks=drilled.hooks,
         hooks_note=drilled.hooks_note,
         failures=drilled.failures,
-        launch=drilled.launch,
         throttled=drilled.throttled,
         not_recorded=drilled.not_recorded,
+        steady=drilled.steady,
         lost=drilled.lost,
     )
 
