@@ -39,6 +39,8 @@ OPENED = """
       if (12 * box.width / 360 < 9) wrong.push(cell.id + ' has letters that nobody can read');
       const times = figure.querySelector('text.x').getBoundingClientRect();
       if (times.right > box.right + 1) wrong.push(cell.id + ' ' + figure.dataset.k + ' cuts its last time off');
+      const shade = figure.querySelector('path[data-n]').getBoundingClientRect();
+      if (shade.left < letters.right || shade.bottom > times.top + 4) wrong.push(cell.id + ' ' + figure.dataset.k + ' is drawn over its axis');
       if (letters.left < box.left - 1) wrong.push(cell.id + ' ' + figure.dataset.k + ' cuts its numbers off');
       if (!/^M/i.test(figure.querySelector('path[data-n]').getAttribute('d'))) wrong.push(cell.id + ' draws nothing');
     }

@@ -226,7 +226,7 @@
       const letter = "AB"[k];
       const figure = figuresOf(side).find((one) => one.dataset.k === key);
       if (!figure) {
-        holder.append(make("p", { class: "gap" }, `${letter}: not recorded`));
+        holder.append(make("p", { class: "gap" }, `${letter}: no plot of it; what it says stands below`));
         return;
       }
       figure.querySelector("figcaption").prepend(make("span", { class: "letter" }, letter));

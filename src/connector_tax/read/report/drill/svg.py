@@ -11,7 +11,7 @@ from markupsafe import Markup
 from connector_tax.read.report.drill.axes import ACROSS, UP, Axis, upward, written
 from connector_tax.read.report.drill.panels import Panel, Times, Trace
 
-# As ``drill.css`` and ``drill.js`` have them: where the plot lies in the panel.
+# As ``drill.js`` has them: where the plot lies in the panel.
 WIDTH, HEIGHT = 360, 128
 LEFT, TOP, RIGHT, PLOT_HEIGHT = 48, 6, 352, 98
 BEYOND = 9
@@ -29,7 +29,7 @@ def drawn(panel: Panel, times: Times) -> Markup:
     return Markup(
         '<figure class="pl" data-k="{key}"><figcaption><b>{title}</b>{of}{legend}</figcaption>'
         '<svg role="img" aria-label="{said}" viewBox="0 0 {w} {h}" data-x="{end}" data-lo="{low}" data-hi="{high}" data-u="{unit}">'
-        '<svg viewBox="0 0 {across} {up}" preserveAspectRatio="none">{outside}{traces}</svg>'
+        '<svg x="{left}" y="{top}" width="{width}" height="{height}" viewBox="0 0 {across} {up}" preserveAspectRatio="none">{outside}{traces}</svg>'
         '<text class="x" y="{foot}"><tspan x="{left}">0</tspan><tspan x="{right}">{last}</tspan></text>'
         '<text class="y">{ys}</text></svg></figure>'
     ).format(
@@ -50,6 +50,9 @@ def drawn(panel: Panel, times: Times) -> Markup:
         traces=traces,
         foot=HEIGHT - 8,
         left=LEFT,
+        top=TOP,
+        width=RIGHT - LEFT,
+        height=PLOT_HEIGHT,
         # Inside of the picture, however long it is.
         right=round(min(RIGHT, WIDTH - HALF_LETTER * len(last))),
         last=last,
