@@ -99,6 +99,9 @@ class LatencyText:
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
+    """``key``: configuration, phase and cell id."""
+
+    key: tuple[str, str, str]
     label: str
     phase: str
     rate: str
@@ -217,7 +220,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         criteria=[_criterion(c) for c in aggregate.criteria],
         configs=[_config(aggregate, config) for config in aggregate.config_ids],
         arrivals=RANDOM_WORDS if aggregate.provenance.random_arrivals else "",
-        cells=[_cell(aggregate, c) for c in sorted(aggregate.cells, key=_cell_place(aggregate))],
+        cells=[_cell(aggregate, c) for c in cells_in_order(aggregate)],
         problems=aggregate.problems,
         provenance=provenance_view(aggregate.provenance, campaign),
         reproduce=_reproduce(aggregate.campaign),
@@ -278,6 +281,11 @@ def _config(aggregate: Aggregate, config: str) -> ConfigRow:
     )
 
 
+def cells_in_order(aggregate: Aggregate) -> list[Cell]:
+    """By configuration, phase, then rate and shape."""
+    return sorted(aggregate.cells, key=_cell_place(aggregate))
+
+
 def _cell_place(aggregate: Aggregate) -> Callable[[Cell], tuple[float, ...]]:
     """Sorts cells by configuration, phase, then rate and shape as numbers."""
     order = {config: i for i, config in enumerate(aggregate.config_ids)}
@@ -299,6 +307,7 @@ def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
     fired = () if measured is None else measured.saturation_criteria.fired
     ttft, tpot = (None, None) if measured is None else (measured.ttft_ms, measured.tpot_ms)
     return CellRow(
+        key=(cell.config, cell.phase, cell.cell_id),
         label=aggregate.label_of(cell.config),
         phase=PHASE_NAMES.get(cell.phase, cell.phase.upper()),
         rate="closed loop" if cell.phase == "d" else f"{cell.rate_per_s:g}",
