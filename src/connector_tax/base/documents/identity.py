@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.records.bounds import Bytes, Fact
+from connector_tax.base.records.bounds import Bytes, Fact, Whole
 from connector_tax.base.records.gpu import HostCosts, StepCosts
 from connector_tax.base.records.record import Record
 
@@ -59,6 +59,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     Attributes:
         packages: of the engine's interpreter, ``name==version``.
         gpu: the cards, in words.
+        slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
         transports, side_channels: what connectors logged of them, by connector; None where no line tells.
     """
@@ -68,10 +69,15 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     packages: tuple[str, ...] | UnsetType = UNSET
     cuda: str | UnsetType | None = UNSET
     gpu: tuple[str, ...]
+    slot: Whole | UnsetType = UNSET
     virtual_gpu: DeviceIdentity | UnsetType = UNSET
     host: dict[str, Fact]
     transports: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
     side_channels: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
+
+    @property
+    def has_slot(self) -> bool:
+        return self.slot is not UNSET
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):
