@@ -1,5 +1,7 @@
 """What was measured, and by what: part of cells, receipts, preflight's status and ``config.json``."""
 
+import re
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
@@ -7,6 +9,15 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.records.bounds import Bytes, Fact, Whole
 from connector_tax.base.records.gpu import HostCosts, StepCosts
 from connector_tax.base.records.record import Record
+
+# What tells one card from another of its kind, as nvidia-smi lists them.
+_CARD = re.compile(r"^GPU [0-9]+:|\(UUID: [^)]*\)$")
+
+
+def kinds_of(cards: Iterable[str]) -> list[str]:
+    """Names of ``EngineIdentity.gpu``, without what is one card's own."""
+    return [_CARD.sub("", card).strip() for card in cards]
+
 
 # Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
 Versions = dict[str, Fact]
@@ -77,7 +88,13 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
     @property
     def has_slot(self) -> bool:
+        """Whether several engines could run side by side."""
         return self.slot is not UNSET
+
+    @property
+    def place(self) -> str:
+        """Where it ran, in words."""
+        return " and ".join(self.gpu) or f"engine.gpu {self.slot if self.has_slot else 0}"
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):
