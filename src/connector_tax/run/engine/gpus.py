@@ -20,6 +20,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.units import is_number
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+SYSFS = Path("/sys")
 SHOWN_NONE = ("", "-1", "nodevfiles", "void", "none")
 # Arguments whose product is the number of cards one engine takes.
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
@@ -226,14 +227,14 @@ def _gpu(nvml: Any, handle: Any, index: int, card_uuid: str) -> Gpu:
     return Gpu(index, uuid, name, memory_mib, card_uuid, _numa(nvml, handle))
 
 
-def _numa(nvml: Any, handle: Any, sysfs: Path = Path("/sys")) -> int | None:
+def _numa(nvml: Any, handle: Any) -> int | None:
     """As the kernel has it of the card's place on the bus; NVML spells the bus's domain with more digits."""
     try:
         bus = nvml.nvmlDeviceGetPciInfo(handle).busId
     except nvml.NVMLError:
         return None
     place = re.sub("^0000(?=[0-9a-f]{4}:)", "", (bus.decode() if isinstance(bus, bytes) else bus).lower())
-    file = sysfs / "bus" / "pci" / "devices" / place / "numa_node"
+    file = SYSFS / "bus" / "pci" / "devices" / place / "numa_node"
     # -1 where the host has one node, or the firmware does not say.
     return int(text) if file.is_file() and (text := file.read_text().strip()).isdigit() else None
 

@@ -80,11 +80,11 @@ class _Patience:
     wait_s: float
     say: Callable[[str], None]
     begun_s: float
-    next_s: float = SAY_AFTER_S
+    next_s: float
 
     @classmethod
     def of(cls, wait_s: float | None, say: Callable[[str], None]) -> "_Patience":
-        return cls(WAIT_S if wait_s is None else wait_s, say, time.monotonic())
+        return cls(WAIT_S if wait_s is None else wait_s, say, time.monotonic(), SAY_AFTER_S)
 
     def wait(self, held: Sequence[tuple[str, str, Path]]) -> None:
         """A moment.
