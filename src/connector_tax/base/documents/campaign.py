@@ -54,8 +54,8 @@ class _AskedEngine(Record, frozen=True, kw_only=True):
 
     @property
     def mixes_cards(self) -> bool:
-        """As ``EngineConfig`` has it."""
-        return self.kind != "vllm" if self.mix_cards is None else self.mix_cards
+        """As ``EngineConfig`` has it; where it says nothing, a campaign of one card had no other."""
+        return self.several and self.kind != "vllm" if self.mix_cards is None else self.mix_cards
 
 
 class _AskedConnector(Record, frozen=True, kw_only=True):
