@@ -50,9 +50,9 @@ def take_lock(lock: TextIO, what: str, *, shared: bool = False) -> bool:
 
 
 def holder_of(lock: TextIO) -> str:
-    """What its holder wrote into it."""
+    """What its holder wrote into it, or several who share it at the same instant."""
     lock.seek(0)
-    return lock.read().strip() or "unknown"
+    return " and process ".join(lock.read().splitlines()) or "unknown"
 
 
 def name_holder(lock: TextIO, what: str, holder: str) -> None:

@@ -127,6 +127,9 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
         "seed": _text(provenance.seed),
         "resamples": _text(provenance.bootstrap_draws),
     }
+    if provenance.cards:
+        found["engines side by side"] = f"up to {len(provenance.cards)}"
+        found["phases whose comparisons cross cards"] = _text(provenance.mixed_cards or "none")
     if (gpu := provenance.clock) is not None:
         found["virtual GPU"] = virtual_name(gpu)
     nested: dict[str, Mapping[str, object]] = {

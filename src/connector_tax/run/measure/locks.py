@@ -218,5 +218,5 @@ def held(
         patience = _Patience.of(wait_s, say)
         while not take_lock(handle, what, shared=shared):
             patience.wait([(what, holder_of(handle), path)])
-        name_holder(handle, what, holder)
+        name_holder(handle, what, f"{holder}\n" if shared else holder)
         yield
