@@ -242,11 +242,16 @@ class Study:
         return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.card("a"), 1)}
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
-        """For ``priority``: earlier in the phase's seeded random order is started earlier. None: it is a wildcard."""
+        """For ``priority``: earlier in the phase's seeded random order is started earlier. None: it is a wildcard.
+
+        On several cards earlier phases come before all later ones.
+        """
 
         def place(wildcards: Any) -> int:
-            order = run_order(self.config, phase or wildcards.phase)
-            return len(order) - order.index(wildcards.connector)
+            own = phase or wildcards.phase
+            order, phases = run_order(self.config, own), self.config.phases
+            later = len(phases) - phases.index(own) if len(self.config.engine.slots) > 1 else 0
+            return len(order) * later + len(order) - order.index(wildcards.connector)
 
         return place
 

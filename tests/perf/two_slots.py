@@ -54,7 +54,7 @@ def measure(project: Project, name: str, slots: int) -> tuple[float, float, Watc
     """Seconds of the whole command, of them from the end of preflight to the last receipt, and what was seen."""
     command = [sys.executable, "-m", "snakemake", "--cores", str(slots), "--resources", f"gpu={slots}"]
     begun, began_s = time.monotonic(), time.time()
-    with open(project.root / f"{name}.log", "ab") as log, watching(project.root) as watch:
+    with open(project.root / "snakemake.log", "ab") as log, watching(project.root) as watch:
         subprocess.run(
             [*command, "--configfile", f"config/{name}.yaml"],
             cwd=project.root,
@@ -126,6 +126,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--keep", type=Path, help="a folder that is made for the campaigns, and left there")
     args = parser.parse_args()
+    if args.blocks < 2:
+        parser.error("--blocks: one pair of launches has no spread; give 2 or more")
     with tempfile.TemporaryDirectory(prefix="two-slots-") as temporary:
         project = Project(args.keep or Path(temporary) / "checkout")
         seconds, measuring, watches = {}, {}, {}

@@ -18,7 +18,7 @@ def campaign(gpus: tuple[int, ...] | None, mix: bool | None = False, **sections:
 
 
 def test_one_card_has_every_phase_after_the_one_before() -> None:
-    for config in (campaign(None), campaign((3,)), campaign((0, 1), mix=True)):
+    for config in (campaign(None), campaign((3,))):
         before = {p: phases_before(config, p) for p in config.phases}
         assert before["b_prime"] == ("b",)
         assert before["r1"] == ("b", "b_prime")
@@ -37,6 +37,12 @@ def test_a_phase_stays_on_a_card_and_others_run_beside_it() -> None:
         "r2": 0,
         "r3": 1,
     }
+    before = {p: phases_before(config, p) for p in config.phases if p != "a"}
+    assert before == {"b": (), "b_prime": (), "r1": ("b",), "r2": ("b_prime",), "r3": ("r1",)}
+
+
+def test_mixed_cards_do_not_idle_while_a_phase_ends() -> None:
+    config = campaign((0, 1), mix=True)
     before = {p: phases_before(config, p) for p in config.phases if p != "a"}
     assert before == {"b": (), "b_prime": (), "r1": ("b",), "r2": ("b_prime",), "r3": ("r1",)}
 

@@ -220,3 +220,19 @@ def test_a_phase_that_stays_on_a_card_takes_that_one(tmp_path: Path, monkeypatch
     assert taken("b") == taken(None, phase="r1") == {"card0": 0, "card1": 1}
     waits = {p: sorted({Path(r).parent.name for r in found.receipts_before(p)}) for p in found.config.phases}
     assert waits == {"a": [], "b": [], "b_prime": [], "r1": ["phase_b"], "r2": ["phase_b_prime"]}
+
+
+def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may be ready at once, so that no card idles at the end of the earlier one."""
+    found = several(tmp_path, monkeypatch)
+    first, second = (
+        [found.position(None)(SimpleNamespace(phase=p, connector=c)) for c in found.config.members(p)]
+        for p in ("r1", "r2")
+    )
+    assert min(first) > max(second)
+    monkeypatch.chdir(tmp_path)
+    assert sorted(
+        study(True).position("a")(SimpleNamespace(connector=c)) for c in study(True).config.connector_ids
+    ) == list(range(1, len(study(True).config.connector_ids) + 1))

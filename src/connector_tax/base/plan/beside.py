@@ -1,7 +1,7 @@
 """What runs beside what in a campaign of several cards: which card a phase's launches stay on, and what a phase waits for.
 
 Cells of a phase are compared with plain's of the same phase. So all launches of a phase stay on one card, and other phases run on the
-others; or, where ``engine.mix_cards`` says so or there are no cards, a phase's launches run side by side and phases one after the other.
+others; or, where ``engine.mix_cards`` says so or there are no cards, a phase's launches run side by side and one phase follows the other.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,16 @@ def slot_of(config: CampaignConfig, phase: Phase) -> int | None:
 def phases_before(config: CampaignConfig, phase: Phase) -> tuple[Phase, ...]:
     """Whose launches have to have ended before those of ``phase`` begin, beside what the reference rates are made of.
 
-    On one card, and where cards are mixed: the phase before it. On several: the one before it on its own card.
+    On one card the phase before it. On several the one before it on its own card. Where cards are mixed, the phase before the last, so
+    that no card idles while the last launches of a phase are at work; those that are not at work yet come first by their priority.
     """
     place = config.phases.index(phase)
     earlier = tuple(p for p in config.phases[:place] if p != "a")
-    if slot_of(config, phase) is not None and len(config.engine.slots) > 1:
-        return tuple(p for p in earlier if slot_of(config, p) == slot_of(config, phase))[-1:]
+    if len(config.engine.slots) > 1:
+        slot = slot_of(config, phase)
+        return (
+            earlier[-2:-1] if slot is None else tuple(p for p in earlier if slot_of(config, p) == slot)[-1:]
+        )
     if phase in ("b_prime", "c") or (earlier and is_repeat(earlier[-1])):
         return earlier[-1:]
     return earlier if phase == "d" or is_repeat(phase) else ()
