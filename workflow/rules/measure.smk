@@ -26,6 +26,7 @@ rule measure_a:
     priority: STUDY.position("a")
     resources:
         gpu=1,
+        **STUDY.card("a"),
     params:
         campaign=FOLDER.campaign_file,
         phase="a",
@@ -76,6 +77,9 @@ use rule measure_a as measure_b with:
     log:
         LOGS / "measure_b_{connector}.log",
     priority: STUDY.position("b")
+    resources:
+        gpu=1,
+        **STUDY.card("b"),
     params:
         campaign=FOLDER.campaign_file,
         phase="b",
@@ -86,12 +90,15 @@ use rule measure_a as measure_b_prime with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        STUDY.receipts("b"),
+        STUDY.receipts_before("b_prime"),
     output:
         STUDY.receipt("b_prime"),
     log:
         LOGS / "measure_b_prime_{connector}.log",
     priority: STUDY.position("b_prime")
+    resources:
+        gpu=1,
+        **STUDY.card("b_prime"),
     params:
         campaign=FOLDER.campaign_file,
         phase="b_prime",
@@ -107,12 +114,15 @@ use rule measure_a as measure_c with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        STUDY.receipts("b_prime"),
+        STUDY.receipts_before("c"),
     output:
         STUDY.receipt("c"),
     log:
         LOGS / "measure_c_{connector}.log",
     priority: STUDY.position("c")
+    resources:
+        gpu=1,
+        **STUDY.card("c"),
     params:
         campaign=FOLDER.campaign_file,
         phase="c",
@@ -128,12 +138,15 @@ use rule measure_a as measure_d with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        lambda w: STUDY.receipts_before("d"),
+        STUDY.receipts_before("d"),
     output:
         STUDY.receipt("d"),
     log:
         LOGS / "measure_d_{connector}.log",
     priority: STUDY.position("d")
+    resources:
+        gpu=1,
+        **STUDY.card("d"),
     params:
         campaign=FOLDER.campaign_file,
         phase="d",
@@ -145,7 +158,7 @@ rule phase_d:
         STUDY.receipts("d") if "d" in STUDY.config.phases else [],
 
 
-# One block of repeats: every configuration once, plain twice, in an order of its own; one block after the other.
+# One block of repeats: every configuration once, plain twice, in an order of its own; on one card one block after the other.
 use rule measure_a as measure_repeat with:
     input:
         FOLDER.preflight_status,
@@ -158,6 +171,9 @@ use rule measure_a as measure_repeat with:
     wildcard_constraints:
         phase="r[0-9]+",
     priority: STUDY.position(None)
+    resources:
+        gpu=1,
+        **STUDY.card(None),
     params:
         campaign=FOLDER.campaign_file,
         phase=lambda w: w.phase,

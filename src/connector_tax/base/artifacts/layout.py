@@ -42,6 +42,20 @@ class CampaignFolder:
         return self.root / ".start.lock"
 
     @property
+    def lock(self) -> Path:
+        """Held by whoever measures; shared where several engines may run."""
+        return self.root / ".lock"
+
+    def run_lock(self, run: "RunFolder") -> Path:
+        """Held by who measures ``run``, where several engines may run."""
+        return self.root / ".locks" / f"{run.path.parent.name}_{run.path.name}.lock"
+
+    @property
+    def clearing_lock(self) -> Path:
+        """Held by who ends what killed measurements left, where several engines may run."""
+        return self.root / ".locks" / "clearing.lock"
+
+    @property
     def reference_rates(self) -> Path:
         return self.root / "reference_rates.json"
 

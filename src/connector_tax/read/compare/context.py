@@ -1,10 +1,10 @@
 """What else differs between two campaigns, and what must be known before their taxes are compared."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.read.compare.changes import Comparison, Side
 from connector_tax.read.figures.questions import (
@@ -33,8 +33,6 @@ _ALIKE = (
 _ALIKE_BENEATH = "setting engine.env."
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
-# What tells one card from another of its kind, as nvidia-smi lists them.
-_CARD = re.compile(r"^GPU [0-9]+:|\(UUID: [^)]*\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def _device_of_series(side: Side) -> str:
         return "the embedded engine"
     if (clock := side.aggregate.provenance.clock) is not None:
         return f"virtual {virtual_name(clock)}"
-    cards = Counter(_CARD.sub("", card).strip() for card in side.aggregate.provenance.gpu)
+    cards = Counter(kinds_of(side.aggregate.provenance.gpu))
     return ", ".join(f"{n} x {card}" for card, n in sorted(cards.items())) or "no GPU"
 
 
@@ -129,6 +127,9 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
         "seed": _text(provenance.seed),
         "resamples": _text(provenance.bootstrap_draws),
     }
+    if provenance.cards:
+        found["engines side by side"] = f"up to {len(provenance.cards)}"
+        found["phases whose comparisons cross cards"] = _text(provenance.mixed_cards or "none")
     if (gpu := provenance.clock) is not None:
         found["virtual GPU"] = virtual_name(gpu)
     nested: dict[str, Mapping[str, object]] = {
