@@ -25,8 +25,8 @@ rule measure_a:
         LOGS / "measure_a_{connector}.log",
     priority: STUDY.position("a")
     resources:
-        gpu=1,
         **STUDY.card("a"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="a",
@@ -78,8 +78,8 @@ use rule measure_a as measure_b with:
         LOGS / "measure_b_{connector}.log",
     priority: STUDY.position("b")
     resources:
-        gpu=1,
         **STUDY.card("b"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="b",
@@ -97,8 +97,8 @@ use rule measure_a as measure_b_prime with:
         LOGS / "measure_b_prime_{connector}.log",
     priority: STUDY.position("b_prime")
     resources:
-        gpu=1,
         **STUDY.card("b_prime"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="b_prime",
@@ -121,8 +121,8 @@ use rule measure_a as measure_c with:
         LOGS / "measure_c_{connector}.log",
     priority: STUDY.position("c")
     resources:
-        gpu=1,
         **STUDY.card("c"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="c",
@@ -145,8 +145,8 @@ use rule measure_a as measure_d with:
         LOGS / "measure_d_{connector}.log",
     priority: STUDY.position("d")
     resources:
-        gpu=1,
         **STUDY.card("d"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="d",
@@ -172,8 +172,8 @@ use rule measure_a as measure_repeat with:
         phase="r[0-9]+",
     priority: STUDY.position(None)
     resources:
-        gpu=1,
         **STUDY.card(None),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase=lambda w: w.phase,
