@@ -12,6 +12,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import example, over_blocks
 
+from connector_tax.base.documents.history import History, Series
+
 Aggregate = dict[str, Any]
 SD = 0.003
 # Of the example; fewer make smaller files and fewer pictures.
@@ -95,3 +97,9 @@ def noisy(n: int, seed: int = 1, **steps: float) -> list[float]:
     for name, size in steps.items():
         found[int(name[1:]) :] += size
     return [float(v) for v in found]
+
+
+def of(
+    found: History, config: str = "nixl_both", metric: str = "tpot_p90", reference: str = "ref_safe"
+) -> list[Series]:
+    return [s for s in found.series if (s.config, s.metric, s.reference) == (config, metric, reference)]
