@@ -263,6 +263,23 @@ def test_answers_that_came_while_the_client_was_away_are_not_abandoned(away_at: 
     assert outcome.health.client_stalled
 
 
+def test_answers_that_came_after_the_drain_while_the_client_was_away_are_time_outs() -> None:
+    """Each takes 0.9 s where the drain may take 0.3; the worker is away from 0.1 s after the last send until all have come."""
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.9)
+        await answer_well(reply, request, number)
+
+    with worker_pool(1) as pool:
+        pool.revive()
+        pid = pool.pid(0)
+        script = at_request(30, slow, partial(after, 0.1, partial(suspend, pid, 1.4)))
+        timing = {"warmup_s": 0.0, "duration_s": 0.3, "max_cell_s": 0.3, "min_completed": 1}
+        outcome = measure(pool, script, **timing, drain_timeout_s=0.3, inflight_cap=100)
+    assert Counter(r.status for r in outcome.requests) == {"timeout": 30}
+    assert outcome.health.client_stalled
+
+
 def test_a_stop_behind_which_the_last_answer_waits_is_seen() -> None:
     """The answer ends the cell before the heartbeat has had its turn."""
 

@@ -151,9 +151,13 @@ class Connection(asyncio.Protocol):
 
     def came_after(self, t_ns: int) -> bool:
         """Whether the last that was read came to this host after that time, for sure; it may have been read much later."""
+        return self.last_came_ns() > t_ns
+
+    def last_came_ns(self) -> int:
+        """The earliest time at which that can have come; 0 where nobody knows."""
         if self._last_data_ns is None and self._transport is not None:
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
-        return (self._last_data_ns or 0) > t_ns
+        return self._last_data_ns or 0
 
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""

@@ -318,6 +318,7 @@ class LoadGenerator:
                 session,
                 turn,
                 flight.resends,
+                flight.came_ns,
             )
         )
         # The first one ends warm-up, so it does not wait.

@@ -47,11 +47,13 @@ class HttpIssuer(SampleIssuer):
         collect_ids: bool = False,
         spare_connections: int = 8,
         first_connections: int = 0,
+        is_back: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
             spare_connections: idle ones that are kept open beyond those that the load has opened.
             first_connections: idle ones to begin with, where that is more.
+            is_back: whether this process was away until now, so that what is read came before.
         """
         self._named = self._address = (target.host, target.port)
         self._tls = tls_context(target)
@@ -67,6 +69,7 @@ class HttpIssuer(SampleIssuer):
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
         self.collect_ids = collect_ids
+        self._is_back = is_back
         self._spare_connections = spare_connections
         self._first_connections = max(first_connections, spare_connections)
         self._opening: asyncio.Task[None] | None = None
@@ -131,6 +134,8 @@ class HttpIssuer(SampleIssuer):
     # Called by connections.
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
+        if self._is_back():
+            flight.came_ns = connection.last_came_ns() or None
         timed = self._timed.get(flight.seq)
         # Read after its time: it may have come in time to a process that was away.
         if timed is not None and (flight.t_end_ns or 0) > timed[0] and connection.came_after(timed[0]):

@@ -30,6 +30,7 @@ class Flight:
     Attributes:
         output_ids: the answer's token ids, where the workload needs them.
         token_ns: time of every token; None where nobody asked for them.
+        came_ns: the earliest time at which its last data can have come; None where it was read as it came.
         resends: how often it went out once more, since its connection had been closed while it was idle.
         carrier: the connection that it is on.
     """
@@ -48,6 +49,7 @@ class Flight:
     output_ids: list[int] | None = None
     token_ns: "array[int] | None" = None
     resends: int = 0
+    came_ns: int | None = None
     carrier: "Carrier | None" = field(default=None, repr=False, compare=False)
 
 

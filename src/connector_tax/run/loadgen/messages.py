@@ -57,7 +57,7 @@ class Ready(msgspec.Struct, array_like=True, tag=11):
 
 
 class Ended(msgspec.Struct, array_like=True):
-    """One request that ended; fields as in ``RequestRecord``, and token times as native 64-bit integers."""
+    """One request that ended; fields as in ``RequestRecord``, token times as native 64-bit integers, and ``Flight.came_ns``."""
 
     seq: int
     t_sched_ns: int
@@ -74,6 +74,7 @@ class Ended(msgspec.Struct, array_like=True):
     session: int | None = None
     turn: int | None = None
     resends: int = 0
+    came_ns: int | None = None
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from itertools import count
 
+import msgspec
+
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.run.loadgen.messages import Ended
@@ -30,6 +32,17 @@ def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
         turn=ended.turn,
         resends=ended.resends,
     )
+
+
+def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
+    """An answer that came after the drain to a worker that was away, and was read before it heard of that, is a time-out as any other.
+
+    Args:
+        over: when the drain ended, and what is said of what had not ended by then; None where everything had.
+    """
+    if over is None or ended.status != "ok" or ended.came_ns is None or ended.came_ns <= over[0]:
+        return ended
+    return msgspec.structs.replace(ended, status="timeout", error=over[1])
 
 
 def lost_records(

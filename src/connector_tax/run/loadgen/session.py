@@ -31,7 +31,7 @@ from connector_tax.run.loadgen.messages import (
     decode_ended,
 )
 from connector_tax.run.loadgen.observe import NOTHING, Observe, Queue, unseen
-from connector_tax.run.loadgen.outcome import lost_records, never_sent, record_of
+from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent, record_of
 from connector_tax.run.loadgen.pool import WorkerPool
 from connector_tax.run.loadgen.result import SessionResult
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
@@ -174,6 +174,8 @@ class _Cell:
         self._aborted: str | None = None
         self._interrupted: str | None = None
         self._given_up: str | None = None
+        # Where the drain was ended: when, and what is said of what had not ended by then.
+        self._over: tuple[int, str] | None = None
         # What else is to be known of the cell.
         self._said: list[str] = []
         self._next_abort_poll_ns = 0
@@ -298,6 +300,7 @@ class _Cell:
             self._tell(Abandon("aborted", f"given up: {self._given_up}"))
         else:
             reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
+            self._over = (deadline_ns, reason)
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.finished)
@@ -366,7 +369,7 @@ class _Cell:
     def _result(
         self, window: CellWindow, coordinator_cpu_s: float, worker_cpu_share: list[float]
     ) -> SessionResult:
-        ended = [e for b in self._heard.batches for e in decode_ended(b)]
+        ended = [in_time(e, self._over) for b in self._heard.batches for e in decode_ended(b)]
         records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
         failures = {i: f"worker {i}: {f.failure}" for i, f in self._heard.finished.items() if f.failure}
         broken = {**failures, **self._heard.dead}

@@ -9,6 +9,9 @@ from time import monotonic_ns
 from connector_tax.base.timer import DeadlineTimer
 
 PERIOD_NS = 20_000_000
+# A heartbeat that is later tells of a stop; all sockets have had their turn so long after it.
+AWAY_NS = 10_000_000
+BACK_NS = 50_000_000
 # Upper edges of the histogram, in microseconds; the last bucket is open.
 EDGES_US = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -21,6 +24,8 @@ class StallWatch:
         self.max_us = 0.0
         # Of the next heartbeat; None until the cell begins.
         self._due_ns: int | None = None
+        # When this process was last back from a stall.
+        self._back_ns = 0
         self._timer = DeadlineTimer(loop, self._beat)
 
     def begin(self, t0_ns: int) -> None:
@@ -28,6 +33,12 @@ class StallWatch:
         # Half a period off, so that no heartbeat falls on the first send.
         self._due_ns = t0_ns + PERIOD_NS // 2
         self._timer.arm(self._due_ns)
+
+    def is_back(self) -> bool:
+        """Whether this process was away until now, or until a little while ago: what is read was in the socket before."""
+        now_ns = monotonic_ns()
+        overdue = self._due_ns is not None and now_ns - self._due_ns > AWAY_NS
+        return overdue or now_ns - self._back_ns < BACK_NS
 
     def close(self) -> None:
         """What the last answer waited behind may be a stall whose heartbeat has not had its turn yet."""
@@ -44,6 +55,8 @@ class StallWatch:
         assert self._due_ns is not None, "the timer is armed by begin"
         late_ns = monotonic_ns() - self._due_ns
         self._note(late_ns)
+        if late_ns > AWAY_NS:
+            self._back_ns = monotonic_ns()
         # Skip beats that were missed; one stall is one entry.
         self._due_ns += PERIOD_NS * (1 + max(0, late_ns // PERIOD_NS))
         self._timer.arm(self._due_ns)

@@ -151,12 +151,14 @@ class Worker:
         events = handler_for(log)
         # What is in flight at once from T0 on is not to wait for connections.
         at_once = 0 if spec.arrival in OPEN_LOOP else min(ceil(in_flight(spec) / share.of), MOST_FIRST)
+        stalls = StallWatch(self._loop)
         issuer = HttpIssuer(
             job.target,
             spec.asked,
             events,
             collect_ids=workload.collects_ids,
             first_connections=at_once,
+            is_back=stalls.is_back,
         )
         generator = LoadGenerator(
             Part(spec, share, scheduler, issuer, workload, job.token_times),
@@ -169,8 +171,6 @@ class Worker:
             stop_at_ns=job.stop_at_ns,
             log=log,
         )
-        # Before connections take what files there are.
-        stalls = StallWatch(self._loop)
         await generator.prepare()
         self._cell = _Cell(generator, stalls, log)
         self.mailbox.send(Ready())
