@@ -307,7 +307,9 @@ class TaxRows:
                     if "over" in kind[0] and self.two_launches(e)
                     else (*kind, *self.two_launches(e))
                 )
-            cells.append(Cell(kind, estimate(e, "pp")) if e and e["point"] is not None else Cell(lost))
+            cells.append(
+                Cell(kind, [*estimate(e, "pp"), *the(e["n"])]) if e and e["point"] is not None else Cell(lost)
+            )
         yield cells
 
     def two_launches(self, e: Entry) -> list[str]:

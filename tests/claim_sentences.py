@@ -120,10 +120,9 @@ class Sentences(Head):
         words += ["TPOT the time per output token"] if "tpot_p90" in there else []
         values = list(self.confidence)
         if there & set(latencies):
-            words += [
-                "the value that 90 of 100 requests stay within",
-                "did not keep up with the rate, the tax holds queueing as well",
-            ]
+            words += ["the value that 90 of 100 requests stay within"]
+        if there and not hooks:
+            words += ["did not keep up with the rate, the tax holds queueing as well"]
         safe = any(
             (t["metric"], t["reference"]) == ("step_p50_us", "ref_safe") and not t.get("overloaded")
             for t in main

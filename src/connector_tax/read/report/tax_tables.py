@@ -199,6 +199,7 @@ def about_taxes(
     meant = [words for m, words in MEANINGS.items() if m in metrics]
     if meant:
         found += [f"{', '.join(meant)}; p90 is the value that 90 of 100 requests stay within."]
+    if against and metrics:
         found += [
             "Where the engine, with the connector or without, did not keep up with the rate, the tax holds queueing as well."
         ]
@@ -277,7 +278,7 @@ def amplification(aggregate: Aggregate) -> list[AmplificationRow]:
             found.setdefault(row.config, {})[row.metric] = (
                 f"not available: {row.reason or 'unknown'}"
                 if value is None
-                else f"{with_interval(value).replace(' %', ' pp')}, {row.kind or OF_ONE_LAUNCH}{_two_launches(aggregate, row)}"
+                else f"{with_interval(value).replace(' %', ' pp')}, {row.kind or OF_ONE_LAUNCH}{_two_launches(aggregate, row)}, n {row.n:,}"
             )
     return in_order(
         aggregate,
