@@ -389,5 +389,7 @@ class Figures(LeftOut):
             *self.carried(),
         ]
         told, counts = both_sides(own)
-        lost = self.left_out("a", taxes=own, at=self.rates["ref_safe"])
+        lost = self.left_out(
+            "a", taxes=own, at=self.rates["ref_safe"], among=["plain", *(t["config"] for t in own)]
+        )
         return said([*words, *told, *lost], [*self.confidence, *counts])

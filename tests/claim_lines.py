@@ -40,13 +40,15 @@ class Lines(Sentences):
         drawn: Collection[str] | None = None,
         taxes: Sequence[Entry] = (),
         at: float | None = None,
+        among: Collection[str] | None = None,
     ) -> list[str]:
         """
         Args:
             at: the rate of a figure that is of one alone.
+            among: of whom it is, where not of all.
         """
         over = [of_shape(t) for t in taxes if t.get("blocks") is not None]
-        absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
+        absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (among is None or c in among) and (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
         lost = [
             f"{c['config']} {'' if c['phase'] == phase else c['phase'] + '/'}{c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
             for c in self.a["cells"]
@@ -54,6 +56,7 @@ class Lines(Sentences):
             and not usable(c)
             and not str(c["cell_id"]).endswith("_unrecorded")
             and at in (None, c["rate_per_s"])
+            and (among is None or c["config"] in among)
         ]
         found = [f"Not in the picture: {listing(absent)}."] if absent else []
         silent = [
@@ -370,7 +373,10 @@ class Lines(Sentences):
         words, values = self.told_apart(
             splits, "us", "a longer decoding step", shorter, without=self.others(found)
         )
-        words[0] = words[0][:1].upper() + words[0][1:]
+        if signs & {-1, 1} or not found:
+            words[0] = words[0][:1].upper() + words[0][1:]
+        else:
+            words.insert(0, "The decoding step at ref_safe:")
         longest = max((c for c in found if sign(found[c]) > 0), key=lambda c: found[c]["point"], default=None)
         share = (self.splits()[longest].get("in_hooks_share") or {}) if longest else {}
         if longest and sign(share):

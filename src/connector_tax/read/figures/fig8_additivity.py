@@ -240,7 +240,13 @@ def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:
                 else []
             ),
             *filter(None, [of_reference_rates(aggregate)]),
-            left_out(aggregate, "a", taxes=shown, rate_per_s=reference_rate(aggregate, "ref_safe")),
+            left_out(
+                aggregate,
+                "a",
+                taxes=shown,
+                rate_per_s=reference_rate(aggregate, "ref_safe"),
+                among=["plain", *(tax.config for tax in shown)],
+            ),
         ]
     )
 

@@ -169,7 +169,10 @@ def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
     found = of_connectors(found)
     shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
     words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
-    title = sentence(told_apart(aggregate, found, without=not_among(aggregate, found), **words))
+    claim = told_apart(aggregate, found, without=not_among(aggregate, found), **words)
+    # Where nobody has a longer or a shorter one the claim does not name what it is of.
+    named = above_zero(found) or below_zero(found) or not found
+    title = sentence(claim) if named else f"The decoding step at ref_safe: {claim}"
     longest = next(iter(above_zero(found)), None)
     share = None if longest is None else splits[longest].in_hooks
     if share is None or longest is None or not share.excludes_zero:

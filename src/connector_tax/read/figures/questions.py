@@ -4,7 +4,7 @@ Nothing is computed but look-ups; what is not known is None, so that a figure as
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
 from connector_tax.base.documents.aggregate import (
@@ -83,13 +83,18 @@ def phase_a_shape(aggregate: Aggregate) -> tuple[int, int] | None:
 
 
 def excluded_cells(
-    aggregate: Aggregate, phase: str, taxes: Iterable[Tax] = (), rate_per_s: float | None = None
+    aggregate: Aggregate,
+    phase: str,
+    taxes: Iterable[Tax] = (),
+    rate_per_s: float | None = None,
+    among: Collection[str] | None = None,
 ) -> list[str]:
     """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out; ``"plain r1/r4_256x16 (...)"`` of another phase.
 
     Args:
         taxes: what is drawn; the cells of blocks of launches at the rates and shapes of those over blocks count as well.
         rate_per_s: of the only rate that the figure is of; None where it is of several.
+        among: the configurations that the figure is about; None where it is about all.
     """
     over_blocks = {(tax.rate_per_s, tax.shape) for tax in taxes if blocks_of(tax) is not None}
     return [
@@ -103,6 +108,7 @@ def excluded_cells(
         and not isinstance(cell, MeasuredCell)
         and cell.recorded
         and rate_per_s in (None, cell.rate_per_s)
+        and (among is None or cell.config in among)
     ]
 
 

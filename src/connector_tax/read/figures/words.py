@@ -224,6 +224,7 @@ def left_out(
     drawn: Collection[str] | None = None,
     taxes: Iterable[Tax] = (),
     rate_per_s: float | None = None,
+    among: Collection[str] | None = None,
 ) -> str:
     """The caption's sentences on what is not in the picture: skipped configurations, those without a number, invalid cells.
 
@@ -231,10 +232,12 @@ def left_out(
         drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
         taxes: those drawn; of one over blocks of launches the cells of its blocks count as well.
         rate_per_s: the rate that the figure is of; None where it is of several.
+        among: the configurations that the figure is about; None where it is about all.
     """
-    statuses = {c: aggregate.configs[c].status for c in aggregate.config_ids}
+    asked = [c for c in aggregate.config_ids if among is None or c in among]
+    statuses = {c: aggregate.configs[c].status for c in asked}
     absent = [f"{c} ({status})" for c, status in statuses.items() if status not in MEASURED]
-    cells = excluded_cells(aggregate, phase, taxes, rate_per_s)
+    cells = excluded_cells(aggregate, phase, taxes, rate_per_s, among)
     sentences = []
     if absent:
         sentences.append(f"Not in the picture: {listing(absent, len(absent))}.")

@@ -134,6 +134,7 @@ class Page:
     confidence: str
     hypotheses: list[VerdictRow]
     taxes: list[ReferenceTable]
+    has_terms: bool
     about_taxes: list[str]
     repeats: list[TaxesOfConfig]
     blocks: list[BlocksTable]
@@ -178,14 +179,17 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
     shapes = shape_taxes(aggregate)
     talks = conversations_view(aggregate)
     alpha = 1 - aggregate.provenance.confidence
+    head = headline(aggregate)
     return Page(
         campaign=aggregate.campaign,
         date=aggregate.date,
         banner=_banner(aggregate),
-        headline=headline(aggregate),
+        headline=head,
         confidence=confidence_words(aggregate),
         hypotheses=[verdict_row(h, alpha) for h in aggregate.hypotheses],
         taxes=tables,
+        # Rates that were chosen with a plain that is not here any more are told of under Problems.
+        has_terms=bool(tables) and not head.flags and _plain_is_there(aggregate),
         about_taxes=about_taxes(
             aggregate,
             tables,
@@ -231,6 +235,11 @@ def _references(aggregate: Aggregate) -> tuple[Reference, ...]:
     """Both reference rates, or one where they are the same."""
     first, second = (reference_rate(aggregate, r) for r in REFERENCES)
     return REFERENCES[:1] if first is not None and first == second else REFERENCES
+
+
+def _plain_is_there(aggregate: Aggregate) -> bool:
+    plain = aggregate.configs.get("plain")
+    return plain is not None and plain.status in MEASURED
 
 
 def _banner(aggregate: Aggregate) -> list[str]:

@@ -153,7 +153,8 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     else:
         # What was not timed would only add to the sum.
         outcome = FAIL if spent.published_s > budget_h * 3600 else PASS if spent.all_timed else NOT_APPLICABLE
-        evidence = spent.sentence()
+        unknown = " Whether they fit is not known." if outcome == NOT_APPLICABLE else ""
+        evidence = f"{spent.sentence()}{unknown}"
     return CriterionOutcome(
         number=7,
         title=f"Preflight and Phases A, B and B' fit in {budget_h:g} h",
