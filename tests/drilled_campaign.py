@@ -113,7 +113,7 @@ def opened(page: str) -> dict[str, Opened]:
         for cell in re.split(r'(?=<details class="cell")', config)[1:]:
             head = re.match(r'<details class="cell" id="(cell-\d+)"><summary>(.*?)</summary>', cell)
             assert head is not None
-            figures = re.findall(r'<figure class="pl" data-k="(\w+)">(.*?)</figure>', cell, re.DOTALL)
+            figures = re.findall(r'<figure data-k="(\w+)">(.*?)</figure>', cell, re.DOTALL)
             panels = {key: _series(figure) for key, figure in figures}
             text = " ".join(
                 unescape(

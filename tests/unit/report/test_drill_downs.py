@@ -15,13 +15,14 @@ from drilled_campaign import HOSTILE, Opened, measured, opened
 from page_statements import taken_apart
 from read_through import Result, read
 
+from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.report.drill.cells import RawCell, drilled
 from connector_tax.read.report.drill.panels import PARTS
-from connector_tax.read.report.drill.view import fit
-from connector_tax.read.report.page import MOST_PAGE_BYTES, build_report
+from connector_tax.read.report.drill.view import DrillDowns, read_drilling
+from connector_tax.read.report.page import MOST_PAGE_BYTES, build_report, fitting, render
+from connector_tax.read.report.view import cells_in_order, page_view
 
 CELL = "plain vLLM, phase A, 4 req/s, 256 x 16: valid"
 FOLDER = f"{DATE}_plain/phase_a/cells/r4_256x16"
@@ -193,19 +194,30 @@ def test_a_checker_of_the_page_reads_all_of_it_but_the_drill_downs(whole: tuple[
 def test_drawings_become_coarser_until_all_fit_and_then_the_last_go_without(
     whole: tuple[Campaign, Result],
 ) -> None:
-    data = read_campaign(whole[0].root)
-    cells = [RawCell(c, r.folder.cell(c.cell_id).metrics) for r in data.runs for c in r.cells]
-    found = [(None, drilled(cell)) for cell in cells]
-    sizes = {parts: [len(d.drawings[parts].svg) for _, d in found] for parts in PARTS}
-    assert all(sizes[a] > sizes[b] for a, b in itertools.pairwise(PARTS))
-    assert fit(found, 10**9) == (PARTS[0], 6)  # type: ignore[arg-type]
-    before, room = PARTS[0], 10**6
-    while room > 0:
-        parts, fitting = fit(found, room)  # type: ignore[arg-type]
-        assert parts <= before and sum(sizes[parts][:fitting]) <= room
-        assert fitting == 6 or parts == PARTS[-1]
-        before, room = parts, room - 1500
-    assert fit(found, 0) == (PARTS[-1], 0)  # type: ignore[arg-type]
+    root = whole[0].root
+    order = cells_in_order(read_aggregate(root / "aggregate.json"))
+    drilling = read_drilling(root, order)
+    sizes = [drilling.drawn_bytes(parts, 6) for parts in PARTS]
+    assert all(a > b for a, b in itertools.pairwise(sizes)) and drilling.drawn_bytes(15, 2) < sizes[-1]
+    made = page_view(read_aggregate(root / "aggregate.json"), None)
+    tried: list[DrillDowns] = []
+
+    def rendered(drills: DrillDowns) -> str:
+        tried.append(drills)
+        return render(made, [], drills)
+
+    without = len(rendered(drilling.at(15, 0)).encode())
+    before = (PARTS[0] + 1, 7)
+    for most in (10**7, *range(without + 110_000, without, -5_000)):
+        tried.clear()
+        page = fitting(drilling, rendered, most)
+        assert len(page.encode()) <= most
+        now = (tried[-1].parts, len(opened(page)))
+        assert now[0] <= before[0] and now[1] <= before[1] and (now[1] == 6 or now[0] == PARTS[-1])
+        if now[1] < 6:
+            assert f"no room for the drill-downs of the last {6 - now[1]} cells" in page
+        before = now
+    assert before == (PARTS[-1], 0) and len(tried) <= 6
 
 
 def test_a_cell_without_length_is_drawn() -> None:

@@ -178,7 +178,7 @@ def test_without_scripts_the_same_is_drawn(tab: Tab, page: Path) -> None:
     try:
         tab.open(page)
         # The protocol's own evaluation still runs.
-        drawn = tab.value("document.querySelectorAll('#drill-downs svg svg path[data-n]').length")
+        drawn = tab.value("document.querySelectorAll('#drill-downs svg path[data-n]').length")
         assert drawn == sum(len(s) for c in opened(page.read_text()).values() for s in c.panels.values())
         assert tab.value("document.querySelectorAll('#drill-downs .bar, #drill-downs select').length") == 0
         size = tab.value(

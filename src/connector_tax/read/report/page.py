@@ -5,9 +5,10 @@ It holds no time of building: the same inputs give the same bytes.
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -19,12 +20,14 @@ from connector_tax.base.files import write_text
 from connector_tax.base.opening import read_whole
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.read.report.drill import view as drill
-from connector_tax.read.report.drill.view import NONE, DrillDowns, drill_downs, grouped
+from connector_tax.read.report.drill.view import NONE, DrillDowns, Drilling, grouped, read_drilling
 from connector_tax.read.report.view import Page, cells_in_order, page_view
 
 HERE = Path(__file__).parent
 STYLES, SCRIPTS = (HERE / "report.css", drill.STYLE), (HERE / "report.js", drill.SCRIPT)
-# Of the whole page. What figures and tables leave of it is the drill-downs' room.
+# What may stand in a data URI in an attribute as it is.
+PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
+# What figures and tables leave of it is the drill-downs' room.
 MOST_PAGE_BYTES = 4_900_000
 
 
@@ -47,10 +50,27 @@ def build_report(root: Path) -> Path:
     aggregate = read_aggregate(folder.aggregate)
     campaign = read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else None
     page, figures = page_view(aggregate, campaign), figures_view(folder)
-    room = MOST_PAGE_BYTES - len(render(page, figures).encode())
-    drills = drill_downs(root, cells_in_order(aggregate), room)
-    write_text(folder.report, render(page, figures, drills))
+    drilling = read_drilling(root, cells_in_order(aggregate))
+    text = fitting(drilling, lambda drills: render(page, figures, drills))
+    write_text(folder.report, text)
     return folder.report
+
+
+def fitting(
+    drilling: Drilling, rendered: Callable[[DrillDowns], str], most_bytes: int = MOST_PAGE_BYTES
+) -> str:
+    """The page with all drill-downs as finely drawn as it has room for; where it has none for all, with fewer."""
+    # What lies beside the drawings is the same in each of them, and found once.
+    beside = 0
+    for parts, cells in drilling.choices:
+        drawn = drilling.drawn_bytes(parts, cells)
+        if beside + drawn <= most_bytes or not cells:
+            text = rendered(drilling.at(parts, cells))
+            size = len(text.encode())
+            if size <= most_bytes or not cells:
+                return text
+            beside = size - drawn
+    raise AssertionError("the last choice has no cell")
 
 
 def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> str:
@@ -95,9 +115,13 @@ def figures_view(folder: CampaignFolder) -> list[Figure]:
 
 
 def _picture(path: Path) -> str:
-    """An SVG as a data URI, which keeps its ids apart from those of the others; there it runs no script."""
+    """An SVG as a data URI, which keeps its ids apart from those of the others; there it runs no script.
+
+    As text: in base64 it would take a fifth more, of a page that has to stay small.
+    """
     try:
         data = read_whole(path)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file. Draw it again with connector-tax figures.") from error
-    return "data:image/svg+xml;base64," + base64.b64encode(data).decode("ascii")
+    # A line's end is a blank to SVG, and would be lost in an address.
+    return "data:image/svg+xml;charset=utf-8," + quote(data.replace(b"\n", b" "), safe=PLAIN)

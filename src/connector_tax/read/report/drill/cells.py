@@ -137,11 +137,11 @@ def _moments(metrics: Path, lost: list[str]) -> list[Moment]:
 
 
 def _note(found: Sequence[Panel]) -> str:
-    """``542 of 1,084 TTFT of each request``; of whatever was thinned."""
-    thinned = [
-        f"{trace.at.size:,} of {trace.of:,} ({panel.title if trace.look == 'dots' else f'{panel.title}, {trace.name}'})"
-        for panel in found
-        for trace in panel.traces
-        if trace.of > trace.at.size
-    ]
-    return ", ".join(thinned)
+    """``30 of 1,286 (TTFT of each request)``; of whatever was thinned, of samples once."""
+    thinned = [(p, t) for p in found for t in p.traces if t.of > t.at.size]
+    said = [f"{t.at.size:,} of {t.of:,} ({p.title})" for p, t in thinned if t.look == "dots"]
+    said += [f"{t.at.size:,} of {t.of:,} ({t.name})" for _, t in thinned if t.look == "marks"]
+    if of_samples := [t for _, t in thinned if t.look == "line"]:
+        most, n = max(t.at.size for t in of_samples), max(t.of for t in of_samples)
+        said.append(f"at most {most:,} of {n:,} samples of a series")
+    return ", ".join(said)

@@ -43,10 +43,20 @@
   // One panel: what it holds, and what of it is shown.
   const panelOf = (figure) => {
     const svg = figure.querySelector("svg");
-    const plot = svg.querySelector("svg");
+    // An SVG of its own in the place of the group: it cuts off what a zoom leaves outside.
+    const plot = document.createElementNS(svg.namespaceURI, "svg");
+    const place = { x: LEFT, y: TOP, width: PLOT_WIDTH, height: PLOT_HEIGHT, viewBox: `0 0 ${ACROSS} ${UP}`, preserveAspectRatio: "none" };
+    Object.entries(place).forEach(([name, value]) => plot.setAttribute(name, value));
+    const group = svg.querySelector("g");
+    plot.append(...group.childNodes);
+    group.replaceWith(plot);
     const [end, low, high] = ["x", "lo", "hi"].map((name) => Number(svg.dataset[name]));
     const cursor = plot.appendChild(document.createElementNS(svg.namespaceURI, "path"));
     cursor.setAttribute("class", "now");
+    // Beside another cell more may be shown than there is: what lies outside of the window goes on.
+    const outside = plot.querySelector(".o");
+    const [, from, to] = /^M0 0h(\d+).*H(\d+)z$/.exec(outside.getAttribute("d"));
+    outside.setAttribute("d", `M0 -9000h${from}v18000H0zM${to} -9000H36000v18000H${to}z`);
     const grid = plot.insertBefore(document.createElementNS(svg.namespaceURI, "path"), plot.querySelector("path[data-n]"));
     grid.setAttribute("class", "g");
     const reading = make("span", { class: "reading", "aria-hidden": "true" });
@@ -54,7 +64,8 @@
     const series = [...plot.querySelectorAll("path[data-n]")].map(pointsOf);
     const across = (t) => (ACROSS * t) / end;
     const up = (value) => UP - (UP * (value - low)) / (high - low);
-    const panel = { figure, svg, end, low, high, unit: svg.dataset.u, key: figure.dataset.k, prefix: "" };
+    const unit = /\(([^()]+)\)/.exec(figure.querySelector("figcaption").firstChild.nextSibling?.textContent || "");
+    const panel = { unit: unit ? unit[1] : "", figure, svg, end, low, high, key: figure.dataset.k, prefix: "" };
 
     const label = (name, places) => {
       svg.querySelector(`text.${name}`).replaceChildren(

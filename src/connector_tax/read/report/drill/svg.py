@@ -1,6 +1,6 @@
 """A panel as SVG: the drawing without scripts, and what the page's script reads, zooms and lays beside another.
 
-The plot is an SVG inside of the SVG. Its own coordinates are ``ACROSS`` by ``UP``, so another ``viewBox`` shows another part of it.
+The plot's own coordinates are ``ACROSS`` by ``UP``. The script makes an SVG of its own of it, of which another ``viewBox`` shows another part.
 Points are relative moves: a dot is a line of no length, whose round ends are drawn.
 """
 
@@ -14,7 +14,6 @@ from connector_tax.read.report.drill.panels import Panel, Times, Trace
 # As ``drill.js`` has them: where the plot lies in the panel.
 WIDTH, HEIGHT = 360, 128
 LEFT, TOP, RIGHT, PLOT_HEIGHT = 48, 6, 352, 98
-BEYOND = 9
 # Of a letter of 12, as wide as it may be.
 HALF_LETTER = 3.6
 
@@ -27,15 +26,14 @@ def drawn(panel: Panel, times: Times) -> Markup:
     last = f"{written(times.end)} s"
     traces = Markup("").join(_path(trace, across, up) for trace in panel.traces)
     return Markup(
-        '<figure class="pl" data-k="{key}"><figcaption><b>{title}</b>{of}{legend}</figcaption>'
-        '<svg role="img" aria-label="{said}" viewBox="0 0 {w} {h}" data-x="{end}" data-lo="{low}" data-hi="{high}" data-u="{unit}">'
-        '<svg x="{left}" y="{top}" width="{width}" height="{height}" viewBox="0 0 {across} {up}" preserveAspectRatio="none">{outside}{traces}</svg>'
+        '<figure data-k="{key}"><figcaption><b>{title}</b>{of}{legend}</figcaption>'
+        '<svg role="img" aria-label="{said}" viewBox="0 0 {w} {h}" data-x="{end}" data-lo="{low}" data-hi="{high}">'
+        '<g transform="translate({left} {top})scale({scale})">{outside}{traces}</g>'
         '<text class="x" y="{foot}"><tspan x="{left}">0</tspan><tspan x="{right}">{last}</tspan></text>'
         '<text class="y">{ys}</text></svg></figure>'
     ).format(
         key=panel.key,
         title=panel.title,
-        unit=panel.unit,
         of=f" ({panel.unit})" if panel.unit else "",
         legend=_legend(panel.traces),
         said=_said(panel, times),
@@ -44,15 +42,12 @@ def drawn(panel: Panel, times: Times) -> Markup:
         end=f"{times.end:.6g}",
         low=f"{up.low:.6g}",
         high=f"{up.high:.6g}",
-        across=ACROSS,
-        up=UP,
         outside=_outside(times, across),
         traces=traces,
         foot=HEIGHT - 8,
         left=LEFT,
         top=TOP,
-        width=RIGHT - LEFT,
-        height=PLOT_HEIGHT,
+        scale=f"{(RIGHT - LEFT) / ACROSS:g} {PLOT_HEIGHT / UP:g}",
         # Inside of the picture, however long it is.
         right=round(min(RIGHT, WIDTH - HALF_LETTER * len(last))),
         last=last,
@@ -117,9 +112,8 @@ def _move(look: str, dx: int, dy: int) -> str:
 def _outside(times: Times, across: Axis) -> Markup:
     """What lies before and after the window, shaded."""
     begin, end = (across.place(min(max(t, 0.0), times.end)) for t in (times.window_start, times.window_end))
-    # Beyond the plot on all sides: beside another cell more of it may be shown than there is.
-    return Markup('<path class="o" d="M0 {t}h{a}v{h}H0zM{b} {t}H{w}v{h}H{b}z"/>').format(
-        a=begin, b=end, t=-BEYOND * UP, h=2 * BEYOND * UP, w=BEYOND * ACROSS
+    return Markup('<path class="o" d="M0 0h{a}v{h}H0zM{b} 0H{w}v{h}H{b}z"/>').format(
+        a=begin, b=end, h=UP, w=ACROSS
     )
 
 

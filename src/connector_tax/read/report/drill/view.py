@@ -24,8 +24,8 @@ from connector_tax.read.stats.saturation import MAX_TTFT_GROWTH
 Key = tuple[str, str, str]
 HERE = Path(__file__).parent
 STYLE, SCRIPT, TEMPLATE = HERE / "drill.css", HERE / "drill.js", HERE / "drill.html.j2"
-# Beside the drawings: tables, words and marks of one cell.
-MARKS_BYTES = 2500
+# By which shares of the cells a page is tried that has no room for all.
+STEPS = 20
 CRITERIA = {
     "throughput": f"fewer completed than {100 * MIN_THROUGHPUT_RATIO:g} % of what was asked for",
     "waiting": f"the median of waiting requests was above {MAX_WAITING:g}",
@@ -106,11 +106,45 @@ def grouped(rows: Sequence[R], drills: DrillDowns) -> list[Group[R]]:
     ]
 
 
-def drill_downs(root: Path, order: Sequence[Cell], room: int) -> DrillDowns:
-    """Those of the cells whose raw results lie at ``root``, drawn as finely as ``room`` bytes allow.
+@dataclass(frozen=True, slots=True)
+class Drilling:
+    """The cells of a page whose raw results lie there, drawn in several ways.
+
+    Attributes:
+        cells: how many the page has.
+        failed: why nothing could be read; empty where it could.
+    """
+
+    drilled: tuple[tuple[Cell, Drilled], ...]
+    cells: int
+    failed: str = ""
+
+    @property
+    def choices(self) -> list[tuple[int, int]]:
+        """Parts of the time and number of cells: the finest of all first, then fewer and fewer of the coarsest."""
+        n = len(self.drilled)
+        parts = tuple(self.drilled[0][1].drawings) if n else PARTS[:1]
+        return [*((p, n) for p in parts), *((parts[-1], n * k // STEPS) for k in range(STEPS - 1, -1, -1))]
+
+    def drawn_bytes(self, parts: int, fitting: int) -> int:
+        return sum(len(d.drawings[parts].svg.encode()) for _, d in self.drilled[:fitting])
+
+    def at(self, parts: int, fitting: int) -> DrillDowns:
+        """So many cells, from the top of the page's table."""
+        shown = self.drilled[:fitting]
+        return DrillDowns(
+            of={key_of(c): _drill_down(c, d, parts, f"cell-{n}") for n, (c, d) in enumerate(shown, 1)},
+            launches=_launches(shown),
+            parts=parts,
+            missing=self.failed or _missing(self.cells, len(self.drilled), fitting),
+        )
+
+
+def read_drilling(root: Path, order: Sequence[Cell]) -> Drilling:
+    """Of the raw results at ``root``; a campaign that cannot be read is said, and no reason to have no page.
 
     Args:
-        order: of the page, by which cells go without where there is no room for all.
+        order: the page's cells, in its order.
     """
     try:
         with each_in(processes_for(root)) as each:
@@ -124,36 +158,12 @@ def drill_downs(root: Path, order: Sequence[Cell], room: int) -> DrillDowns:
             found = drill([raw[key_of(cell)] for cell in wanted], each)
     except ArtifactError as error:
         said = printable(str(error).replace(f"{root}/", ""))
-        return DrillDowns(
-            {}, {}, PARTS[0], f"The raw results cannot be read, so no cell can be opened: {said}"
-        )
-    drilled = list(zip(wanted, found, strict=True))
-    parts, fitting = fit(drilled, room)
-    return DrillDowns(
-        of={
-            key_of(c): _drill_down(c, d, parts, f"cell-{n}") for n, (c, d) in enumerate(drilled[:fitting], 1)
-        },
-        launches=_launches(drilled),
-        parts=parts,
-        missing=_missing(len(order), len(drilled), fitting),
-    )
+        return Drilling((), len(order), f"The raw results cannot be read, so no cell can be opened: {said}")
+    return Drilling(tuple(zip(wanted, found, strict=True)), len(order))
 
 
 def key_of(cell: Cell) -> Key:
     return cell.config, cell.phase, cell.cell_id
-
-
-def fit(drilled: Sequence[tuple[Cell, Drilled]], room: int) -> tuple[int, int]:
-    """The finest division of time at which all of them fit, and how many do at the coarsest."""
-    for parts in drilled[0][1].drawings if drilled else PARTS:
-        sizes = [MARKS_BYTES + len(d.drawings[parts].svg.encode()) for _, d in drilled]
-        if sum(sizes) <= room:
-            return parts, len(sizes)
-    fitting = 0
-    while room >= sizes[fitting]:
-        room -= sizes[fitting]
-        fitting += 1
-    return parts, fitting
 
 
 def _launches(drilled: Sequence[tuple[Cell, Drilled]]) -> dict[str, tuple[str, ...]]:
