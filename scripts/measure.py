@@ -7,8 +7,10 @@ from pathlib import Path
 from time import monotonic
 
 from connector_tax.base.door import log_to, run_door
+from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import is_phase
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
+from connector_tax.run.measure.batch_limit import batch_limit
 from connector_tax.run.measure.run import measure_run
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
@@ -22,7 +24,8 @@ def main() -> None:
     parser.add_argument(
         "--within-s",
         type=float,
-        help="begin no cell that would not be finished so many seconds from now; exit code 75 where cells are left",
+        help="begin no cell that would not be finished so many seconds from now; exit code 75 where cells are left. "
+        "In a SLURM job: what is left of its time",
     )
     parser.add_argument("--launch-s", type=float, help="what a launch takes here; with --within-s")
     parser.add_argument(
@@ -38,6 +41,8 @@ def main() -> None:
         end_with_parent()
     log_to(args.log)
     limit = None if args.within_s is None else TimeLimit(monotonic() + args.within_s, args.launch_s)
+    if limit is None:
+        limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
     try:
         measure_run(args.campaign_file, args.connector, args.phase, limit=limit)
     except OutOfTime as reason:

@@ -41,7 +41,16 @@ from page_statements import Statement, statements
 
 # What is said -> what it may become.
 WORDS: dict[str, tuple[str, ...]] = {
-    r"\bno tax found\b": ("tax", "gain"),
+    r"\bno tax found\b": ("tax", "gain", "not resolved here"),
+    r"\b[Nn]ot resolved here\b": ("no tax found", "undetermined"),
+    r"\bwider than 100 p": ("narrower than 100 p", "wider than 10 p"),
+    r"\bin phase A(?=: )": ("in phase B", ""),
+    r", each(?=: )": ("",),
+    r"\bDrawn(?=: plain_matched_)": ("Not drawn",),
+    r"\bdoes not count(?= \w)": ("counts",),
+    r"\bdearest of these is\b": ("cheapest of these is", "dearest is"),
+    r"\balso those between two steps\b": ("but none between two steps",),
+    r"\bhas no usable cell\b": ("has no decoding steps",),
     r"(?:(?<=; )|(?<=\| )|^)tax(?=$|,| ;)": ("gain", "no tax found"),
     r"(?:(?<=; )|(?<=\| )|^)gain(?=$|,| ;)": ("tax", "no tax found"),
     r"\ba tax for\b": ("a gain for",),

@@ -11,7 +11,11 @@ from claim_values import Value
 Entry = Mapping[str, Any]
 METRICS = {"TTFT p90": "ttft_p90", "TPOT p90": "tpot_p90", "TTFT p50": "ttft_p50", "TPOT p50": "tpot_p50", "median step": "step_p50_us",
            "of it in the connector's hooks": "callback_p50_us", "of it elsewhere": "unexplained_us",
-           "in the connector's hooks, per step (median)": "callback_p50_us", "elsewhere in a step": "unexplained_us"}  # fmt: skip
+           "in the connector's hooks, per step (median)": "callback_p50_us", "elsewhere in a step": "unexplained_us",
+           "in the connector's hooks, also those between two steps": "callback_p50_us",
+           "median step less these hooks": "unexplained_us"}  # fmt: skip
+# Called between two steps, so in none.
+BETWEEN_HOOKS = ("on_new_request", "has_pending_push_work", "reset_cache")
 PHASES = {"a": "A", "b": "B", "b_prime": "B'", "c": "C", "d": "D"}
 SOURCES = {
     "CPU time stolen": "steal_share",
@@ -118,6 +122,19 @@ def is_open(value: Entry) -> bool:
     return sign(value) == 0 and None in (value.get("low"), value.get("high"))
 
 
+def is_wide(value: Entry) -> bool:
+    """Whether the interval of a ratio holds zero and more than 100 points, so that it says neither of a tax nor of none."""
+    low, high = value.get("low"), value.get("high")
+    ratio = str(value.get("unit") or "ratio") == "ratio"
+    return ratio and None not in (low, high) and sign(value) == 0 and high - low > 1  # type: ignore[operator]
+
+
+def called_between(aggregate: Entry) -> bool:
+    """Whether some hook takes time between two steps."""
+    hooks = (h for e in aggregate["attribution"] for h in e["hooks"] if round(h.get("us_per_step") or 0))
+    return any(h["hook"].split("/")[-1] in BETWEEN_HOOKS for h in hooks)
+
+
 def launch_of(phase: str) -> str:
     """Whose launch, as a sentence names it."""
     name = phase_word(phase)
@@ -130,6 +147,8 @@ def verdict_of(value: Entry) -> str:
         return ""
     if is_open(value):
         return "undetermined"
+    if is_wide(value):
+        return "not resolved here"
     # A part of a step is neither a tax nor a gain by itself.
     part = value.get("metric") in ("callback_p50_us", "unexplained_us")
     words = (

@@ -6,13 +6,13 @@ All of it is worked out here from the aggregate; the room ``figures`` is not ask
 import re
 from collections.abc import Callable
 
-from claim_cells import Cell, Entry, is_open, launch_of, sign
+from claim_cells import Cell, Entry, is_open, is_wide, launch_of, sign
 from claim_left_out import PARTS, LeftOut
 from claim_lines import both_sides, sizes
 from claim_numbers import estimate, the
 from claim_phrases import phrases
 from claim_told import NAMES, listing, said
-from claim_values import PLAINS
+from claim_values import PLAINS, Value
 from page_statements import Statement
 
 REFERENCES = ("ref_safe", "ref_load")
@@ -146,9 +146,8 @@ class Figures(LeftOut):
             )
         if above:
             key = max(above, key=lambda k: above[k]["point"])
-            words = [
-                "above zero in", *(["and below it in"] if below else []), "the largest of these taxes is"
-            ]  # fmt: skip
+            which = "that tax is" if len(above) == 1 else "the largest of these taxes is"
+            words = ["above zero in", *(["and below it in"] if below else []), which]
             values = the(len(above)) + n + (the(len(below)) if below else [])
         else:
             key = min(below, key=lambda k: below[k]["point"])
@@ -181,7 +180,7 @@ class Figures(LeftOut):
         if several:
             words.append(f"at {listing([f'{i} x {o} tokens' for i, o in several], 3)} over as many blocks")
         words.append("of one launch each")
-        words += ["dotted where an end of it is not known"] if any(map(is_open, grid.values())) else []
+        words += ["dotted where an open end leaves it open which"] if any(map(is_open, grid.values())) else []
         told, counts = both_sides(list(grid.values()))
         words += told
         values += [*self.confidence, *counts]
@@ -244,6 +243,8 @@ class Figures(LeftOut):
                 *(["and a gain for"] if below else []),
             ]
             words += [f"not known for {listing(unknown)}"] if unknown else []
+            wide = [self.name(c) for c in totals if is_wide(totals[c])]
+            words += [f"not resolved here for {listing(wide)}"] if wide else []
             words += [f"no number for {listing([self.name(c) for c in without])}"] if without else []
             values += the(len(above)) + the(n) + (the(len(below)) + the(n) if below else [])
         return said(words, values)
@@ -257,8 +258,13 @@ class Figures(LeftOut):
         return [c for c in self.without_number(metric) if c != "noop_connector"]
 
     def nothing_to_split(self, stacks: dict[str, dict[str, Entry]]) -> Cell:
-        unknown = any(is_open(v) for own in stacks.values() for v in own.values())
-        words, values = [f"{'Whether there is a tax to split is not known' if unknown else 'No tax to split is found'}."], []  # fmt: skip
+        every = [v for own in stacks.values() for v in own.values()]
+        whether, values = "Whether there is a tax to split is", list[Value]()
+        words = ["No tax to split is found."]
+        if any(map(is_open, every)):
+            words = [f"{whether} not known."]
+        elif any(map(is_wide, every)):
+            words = [f"{whether} not resolved here."]
         for metric, own in stacks.items():
             told, numbers = self.told_apart(
                 own, anyone=True, without=self.no_total(metric), beside=self.beside()
@@ -273,15 +279,24 @@ class Figures(LeftOut):
         drawn = [t for m in stacks for c, t in self.main(m).items() if c in self.drawn(m)]
         split = {(m, c): self.parts(e) for m, own in stacks.items() for c, e in own.items()}
         whole = sorted({c for (_, c), (p, _) in split.items() if "flags" in p and p["flags"]["point"] == 0})
-        two = {c: why for (_, c), (p, why) in split.items() if p and "flags" not in p}
+        two = {
+            c if all(c in own for own in stacks.values()) else f"{c} ({NAMES[m]})": why
+            for (m, c), (p, why) in split.items()
+            if p and "flags" not in p
+        }
         torn = {c: why for (_, c), (p, why) in split.items() if not p}
         words = [
             f"At {self.at_rate('ref_safe', '')}:",
-            "framework = tax of the no-op connector;",
+            "framework = tax of the no-op connector less its own;",
             self.launches_behind(drawn),
             *self.held_queueing(drawn),
             *self.carried(),
-            *self.left_out("a", {"noop_connector", *(c for own in stacks.values() for c in own)}, drawn),
+            *self.left_out(
+                "a",
+                {"noop_connector", *(c for own in stacks.values() for c in own)},
+                drawn,
+                self.rates["ref_safe"],
+            ),
         ]
         for head, fewer in (("in fewer", True), ("over other", False)):
             if named := self.unlike(fewer=fewer):
@@ -374,4 +389,5 @@ class Figures(LeftOut):
             *self.carried(),
         ]
         told, counts = both_sides(own)
-        return said([*words, *told, *self.left_out("a", taxes=own)], [*self.confidence, *counts])
+        lost = self.left_out("a", taxes=own, at=self.rates["ref_safe"])
+        return said([*words, *told, *lost], [*self.confidence, *counts])

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from builders import ROOT
+from claim_cells import called_between
 from page_statements import Page, Statement
 
 TEMPLATE = (
@@ -27,6 +28,7 @@ COMMANDS = (
 TAX_COLUMNS = (
     "TTFT p90", "TPOT p90", "median step", "of it in the connector's hooks", "of it elsewhere",
     "in the connector's hooks, per step (median)", "elsewhere in a step",
+    "in the connector's hooks, also those between two steps", "median step less these hooks",
 )  # fmt: skip
 
 
@@ -67,7 +69,15 @@ def frame_faults(s: Statement, aggregate: Mapping[str, Any]) -> list[str] | None
     if s.section.startswith("Heads of Taxes / At "):
         heads = s.text.split(" | ")
         own = [name for name in TAX_COLUMNS if name in heads]
-        return [] if heads == ["Configuration", *own] else ["are not the heads of taxes at a reference rate"]
+        if heads != ["Configuration", *own]:
+            return ["are not the heads of taxes at a reference rate"]
+        apart = "median step" not in own
+        kinds = (
+            TAX_COLUMNS[5:7] if apart else TAX_COLUMNS[7:] if called_between(aggregate) else TAX_COLUMNS[3:5]
+        )
+        return [
+            f"{name!r} is another's head" for name in own if name in TAX_COLUMNS[3:] and name not in kinds
+        ]
     if s.section.startswith("Heads of "):
         return [] if any(p.fullmatch(s.text) for p in HEADS) else ["are heads of no table of the template"]
     known: Sequence[str] | None = {

@@ -2,7 +2,7 @@
 
 import re
 
-from claim_cells import Cell, Entry, behind, is_open, launch_of, no_number, sign, usable
+from claim_cells import Cell, Entry, behind, is_open, is_wide, launch_of, no_number, sign, usable
 from claim_numbers import estimate, the
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
@@ -115,6 +115,11 @@ class Head(Told):
             ends = "no bounds" if tax["low"] is tax["high"] is None else "an open end"
             words.append(f"The interval has {ends} and does not exclude zero: {why}")
             return said([*words, *around], beside)
+        if is_wide(tax):
+            words = [
+                f"{label}: whether it has a tax on TTFT p90 {where} is not resolved here; the estimate is"
+            ]
+            return said([*words, *around], beside)
         if sign(tax) == 0:
             words = [f"{label}: no tax on TTFT p90 is found {where}; the estimate is"]
             return said([*words, *around], beside)
@@ -147,7 +152,9 @@ class Head(Told):
         found: dict[str, list[str]] = {}
         for c in configs:
             found.setdefault(short(self.why_without(c), 160), []).append(self.name(c))
-        return {why if len(own) == 1 else re.sub("^it (was )?", "", why): own for why, own in found.items()}
+        return {
+            why if len(own) == 1 else re.sub("^it (was |has )?", "", why): own for why, own in found.items()
+        }
 
     def nobody(self) -> str:
         """Why there is no tax at all: plain's reason, else each connector's."""
@@ -156,7 +163,9 @@ class Head(Told):
             return short(self.absent("plain"), 400)
         found = self.by_reason(self.without_number("ttft_p90"))
         return (
-            "; ".join(f"{listing(own)}: {why}" for why, own in found.items())
+            "; ".join(
+                f"{listing(own)}{', each' if len(own) > 1 else ''}: {why}" for why, own in found.items()
+            )
             or "the campaign has no connector"
         )
 
@@ -205,7 +214,12 @@ class Head(Told):
         if s.text.startswith("The cells behind it are flagged"):
             return said([f"flagged {listing(self.flags_behind(tax), 9)};"], ())
         if s.text.startswith(("No connector is found", "No other connector", "Of the connectors that")):
-            return said([self.why_this_one(tax), self.absent("mooncake_both")], ())
+            usual = "mooncake_both"
+            why = self.why_without(usual)
+            lost = f"{usual} has no number ({short(why, 160)})."
+            # Without a reason of its tax's own, what became of it.
+            bare = usual not in self.configs or why == self.no_number(usual)
+            return said([self.why_this_one(tax), f"{self.absent(usual)}." if bare else lost], ())
         if s.text.startswith("The tax holds "):
             return said([f"The tax holds {tax['holds']}."], ())
         if s.text.startswith("Measured "):

@@ -10,6 +10,7 @@ STACKS = (
     ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
     ("multi_noop_example", ("noop_connector", "example_connector")),
 )
+UNKNOWN = "the engine settings of {} are not known"
 PARTS = {
     "flags": "engine settings that it switches",
     "framework": "vLLM's connector framework",
@@ -53,22 +54,47 @@ class LeftOut(Lines):
             if cell["rate_per_s"] == at and (((cell.get("step") or {}).get("by_kind") or {}).get("decode_only") or {}).get("n")
         }  # fmt: skip
         if "plain" not in with_steps:
-            return f"plain has no decoding steps {where}, so nobody's can be set beside them"
+            return f"{self.no_plain_steps(where)}, so nobody's decoding steps can be set beside plain's"
         if not any(not c.startswith(PLAINS) for c in with_steps):
             return f"no connector has decoding steps {where} to set beside plain's"
         return f"plain or each connector has too few decoding steps {where} for an interval"
+
+    def no_plain_steps(self, where: str) -> str:
+        if (self.a["configs"].get("plain") or {}).get("status") not in ("measured", "partial"):
+            return self.absent("plain")
+        there = any(c["rate_per_s"] == self.rates["ref_safe"] for c in self.sound("plain"))
+        return f"plain has no {'decoding steps' if there else 'usable cell'} {where}"
+
+    def of_one_kind(self, why: str, several: list[str]) -> str:
+        """Of taxes that are not combined with one and the same: once for all of them."""
+        noop, comma, rest = why.partition(", ")
+        kind = rest.partition("'s ")[2]
+        if not comma or not kind.endswith(": the two are not combined"):
+            return why
+        alike = [w.removeprefix(f"{noop}, ").removesuffix(f"'s {kind}") for w in several if w.startswith(f"{noop}, ") and w.endswith(f"'s {kind}")]  # fmt: skip
+        whose = "those" if len(alike) > 1 else "that"
+        kind = kind.removesuffix(": the two are not combined")
+        return f"{noop} and {whose} of {listing(sorted(alike))} {kind}: they are not combined"
 
     def no_parts(self, _: int) -> str:
         if (self.a["configs"].get("noop_connector") or {}).get("status") not in ("measured", "partial"):
             return f"there is no tax of the framework alone: {self.absent('noop_connector')}"
         reasons = {self.parts(e)[1] for own in self.stacks().values() for e in own.values()} - {""}
         if reasons:
-            several = dict.fromkeys(why for reason in sorted(reasons) for why in reason.split("; "))
+            several = list(dict.fromkeys(why for reason in sorted(reasons) for why in reason.split("; ")))
+            if silent := sorted(c for c in self.configs if UNKNOWN.format(c) in several):
+                several = [why for why in several if why not in map(UNKNOWN.format, silent)]
+                several.insert(0, UNKNOWN.format(listing(silent)))
+            several = list(dict.fromkeys(self.of_one_kind(why, several) for why in several))
             return f"no tax can be split: {'; '.join(several)}"
-        lost = dict.fromkeys(
-            str(e["total"]["reason"]) for e in self.a["decomposition"] if e["total"].get("reason")
-        )
-        why = f": {'; '.join(lost)}" if lost else ""
+        if not any("noop_connector" in self.main(m) for m in NAMES):
+            return f"there is no tax of the framework alone: noop_connector: {self.why_without('noop_connector')}"
+        lost: dict[str, dict[str, None]] = {}
+        for e in self.a["decomposition"]:
+            if reason := str(e["total"].get("reason") or ""):
+                lost.setdefault(reason, {})[e["config"]] = None
+        told = [f"{listing([*own])}{', each' if len(own) > 1 else ''}: {r}" for r, own in lost.items()]
+        why = f": {'; '.join(told)}" if told else ""
         return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
 
     def no_stack(self, _: int) -> str:

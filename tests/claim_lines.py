@@ -35,8 +35,16 @@ class Lines(Sentences):
 
     # What several figures say.
     def left_out(
-        self, phase: str, drawn: Collection[str] | None = None, taxes: Sequence[Entry] = ()
+        self,
+        phase: str,
+        drawn: Collection[str] | None = None,
+        taxes: Sequence[Entry] = (),
+        at: float | None = None,
     ) -> list[str]:
+        """
+        Args:
+            at: the rate of a figure that is of one alone.
+        """
         over = [of_shape(t) for t in taxes if t.get("blocks") is not None]
         absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
         lost = [
@@ -45,6 +53,7 @@ class Lines(Sentences):
             if (c["phase"] == phase or (of_shape(c) in over and re.fullmatch(r"a|b|r\d+", c["phase"])))
             and not usable(c)
             and not str(c["cell_id"]).endswith("_unrecorded")
+            and at in (None, c["rate_per_s"])
         ]
         found = [f"Not in the picture: {listing(absent)}."] if absent else []
         silent = [
@@ -164,12 +173,7 @@ class Lines(Sentences):
             for c, w in self.no_tax_of(s).items()
             if c in lines
         ]
-        words += [
-            f"The title does not count {c}, plain vLLM with a connector's settings."
-            for c in lines
-            if c.startswith("plain_matched_")
-        ]
-        words += self.carried()
+        words += [*self.uncounted(lines), *self.carried()]
         return said([*words, "of one launch each"], [*self.confidence, *sizes(counts)])
 
     def achieved(self) -> dict[str, list[tuple[Entry, Entry]]]:
@@ -206,13 +210,18 @@ class Lines(Sentences):
         if not connectors:
             return said(words, head)
         if limit == min(every):
-            return said(
-                [
-                    *words,
-                    "the lowest rate that was measured, so whether a connector saturates earlier is not known",
-                ],
-                head,
-            )
+            # Saturated there as well, or never measured: it may be so below.
+            alike = [c for c in connectors if not rates.get(c) or (c in knees and knees[c] <= limit)]
+            verb = "saturates" if len(alike) == 1 else "saturate"
+            words.append("the lowest rate that was measured")
+            if not alike:
+                words.append("and no connector saturates earlier")
+            elif len(alike) == len(connectors):
+                words.append("so whether a connector saturates earlier is not known")
+            else:
+                words.append(f"whether {listing([self.name(c) for c in alike])} {verb} earlier is not known")
+                words.append("and no other connector does")
+            return said(words, head)
         below = {r for r in every if (r <= tops["plain"] if limit is None else r < limit)}
         earlier = [c for c in connectors if c in knees and (limit is None or knees[c] < limit)]
         unknown = [c for c in connectors if c not in earlier and below - rates.get(c, set())]
@@ -316,7 +325,8 @@ class Lines(Sentences):
                 for t in untaxed
                 if "plain" in self.medians()
             ),
-            *self.left_out("a"),
+            *self.uncounted(steps),
+            *self.left_out("a", at=self.rates["ref_safe"]),
         ]
         without = [c for c in self.configs if self.a["configs"][c].get("status") in ("measured", "partial") and c not in steps]  # fmt: skip
         there = {
@@ -379,7 +389,7 @@ class Lines(Sentences):
                 *words,
                 "of one launch",
                 *self.not_drawn(self.every_split()),
-                *self.left_out("a", self.splits()),
+                *self.left_out("a", self.splits(), at=self.rates["ref_safe"]),
             ],
             sizes(counts) + self.confidence,
         )

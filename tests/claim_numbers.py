@@ -96,9 +96,20 @@ def _unclear(value: Value, said: Said) -> str:
         _float(t) == 0 and abs(v) > NOTHING for v, t in zip(numbers, texts, strict=True)
     ):
         return "it excludes zero and reads as zero"
+    scale = SCALES.get(said.unit or "", 0.001 if (value.unit, said.unit) == ("ms", "s") else 1.0)
+    if excludes_zero and any(
+        abs(_float(t) - v * scale) > 0.51 * _first_digit(v * scale)
+        for v, t in zip(numbers, texts, strict=True)
+    ):
+        return "it excludes zero and has lost its first digit"
     pairs = combinations(zip(numbers, texts, strict=True), 2)
     alike = any(t == u and abs(v - w) >= _third_digit(max(abs(v), abs(w))) for (v, t), (w, u) in pairs)
     return "its numbers differ and read alike" if alike else ""
+
+
+def _first_digit(value: float) -> float:
+    """What one of the first digit is worth."""
+    return 10.0 ** math.floor(math.log10(abs(value))) if abs(value) > NOTHING else 1.0
 
 
 def _third_digit(size: float) -> float:

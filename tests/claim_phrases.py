@@ -53,8 +53,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
         "After its cells", "a fixed set of prompts one by one", "The answers are compared, token by token, with those of plain's first launch"), (
          "other launch of", "other launches of", "repeatable the engine itself is.")),
     (r"^Taxes \| ", (), (
-        "the first token from the intended send", "after the first; p90 is", "Where the engine, with the connector or without,",
-        "What of the median step lies")),
+        "the first token from the intended send", "after the first; p90 is", "Where the engine, with the connector or without,")),
     (r"^Taxes / At [^|]*\| At", ("prompt and", "output tokens"), ("At ref_safe,", "At ref_load,")),
     (r"Where the microseconds go / [^|]*\| \d+ hooks", ("hooks that take less are in aggregate.json.",), ()),
     (r"Where the microseconds go / [^|]*\| Mean step", ("Mean step", "plain's", "n"), (

@@ -4,6 +4,7 @@ A row names its own entry of the aggregate: a configuration, a latency, a rate, 
 from that entry alone, so the number of another row, which may read alike, is not accepted. ``report`` is not asked.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,6 +54,20 @@ class TaxRows:
         found = (t for t in self.a.get("main_taxes", ()) if all(t.get(k) == v for k, v in keys.items()))
         chosen = next((t for t in found if t["point"] is None), None)
         return own if chosen is None or (own is not None and own["point"] is None) else chosen
+
+    def of_lost_shape(self, own: Entry | None, **place: object) -> Entry | None:
+        """A shape's cell that is lost empties no place: what stands there says why it has no number, unless it is lost as well."""
+        standing = self.lost(None, **place)
+        if own is None or self.there(own) or standing is None or not self.there(standing):
+            return self.lost(own, **place)
+        return standing
+
+    def there(self, tax: Entry) -> bool:
+        """Whether the cell of a tax counts; one over blocks has none of its own."""
+        at = (tax["config"], tax["phase"], tax["cell_id"])
+        return tax["phase"] is None or any(
+            (c["config"], c["phase"], c["cell_id"]) == at and usable(c) for c in self.a["cells"]
+        )
 
     def tax_cell(self, tax: Entry | None, told: Entry | None = None, *, main: bool = False) -> Cell:
         """
@@ -146,7 +161,7 @@ class TaxRows:
                 cells = []
                 for metric in ("ttft_p90", "tpot_p90"):
                     chosen = self.standing(metric=metric, **place) if metric in found else None
-                    own = chosen or self.lost(found.get(metric), metric=metric, **place)
+                    own = chosen or self.of_lost_shape(found.get(metric), metric=metric, **place)
                     cell = self.tax_cell(own, main=chosen is not None)
                     cells.append(self.in_place(cell, own, found.get(metric)))
                 yield [
@@ -159,9 +174,13 @@ class TaxRows:
 
     @staticmethod
     def in_place(cell: Cell, tax: Entry | None, own: Entry | None) -> Cell:
-        """Of a tax of another launch than that of the shape's own cell."""
-        if tax is None or own is None or tax["phase"] == own["phase"] or tax["point"] is None:
+        """Of a tax of another launch than that of the shape's own cell; a reason says the phase whose it is."""
+        if tax is None or own is None or tax["phase"] == own["phase"]:
             return cell
+        if tax["point"] is None:
+            head, reason = cell.words
+            named = tax["phase"] is None or re.search("phase|block", reason)
+            return cell if named else Cell((f"{head}", f"in phase {phase_word(tax['phase'])}: {reason}"))
         once = tax["phase"] == "a"
         note = f"in place of {launch_of(str(own['phase']))}"
         return Cell([*cell.words, *(["by phase A's launch"] if once else []), note], cell.values)
@@ -203,8 +222,11 @@ class TaxRows:
                 work = equal.get("work") or {}
                 told = estimate(work) if sign(work) else []
                 blocks = {phase_word(b): v for b, v in (t.get("by_block") or {}).items() if v is not None}
+                of = {"config": t["config"], **{k: e[k] for k in ("metric", "reference", "rate_per_s")}}
+                main = self.standing(**of) or {}
+                sizes = the(main.get("n")) + the(main.get("n_plain"))
                 cells = {
-                    "Tax": Cell(() if t["point"] is not None else ("–",), estimate(t)),
+                    "Tax": Cell(() if t["point"] is not None else ("–",), estimate(t) + sizes),
                     "": word(verdict_of(t)),
                     "Adjusted for drift": Cell((), estimate(t.get("adjusted"))),
                     "At equal speed of the host": Cell(
@@ -316,10 +338,12 @@ class TaxRows:
             cells = []
             for part in (e[p] for p in ("total", "flags", "framework", "implementation")):
                 cell = self._part(part)
+                if part["point"] is not None and part.get("n"):
+                    cell = Cell(cell.words, [*cell.values, *the(part["n"])])
                 fewer = part["point"] is not None and part.get("kind") not in (None, kind)
                 cells.append(Cell([*cell.words, str(part["kind"])], cell.values) if fewer else cell)
             if (unlike := self._unlike(e)) and e["implementation"]["point"] is not None:
-                cells[-1] = Cell([unlike], self._part(e["implementation"]).values)
+                cells[-1] = Cell([unlike], cells[-1].values)
             own, framework, rest = self._launches(e)
             if own == framework:
                 kinds = (kind, own) if kind and own else (kind,)

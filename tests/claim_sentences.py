@@ -8,13 +8,28 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from claim_cells import SOURCES, Cell, Entry, sign, usable
+from claim_cells import BETWEEN_HOOKS, SOURCES, Cell, Entry, called_between, is_wide, sign, usable
 from claim_head import Head
 from claim_numbers import estimate, the
 from claim_phrases import phrases
 from claim_told import NAMES, listing, said, short
 from claim_values import PLAINS, Value
 from page_statements import Statement
+
+ELSEWHERE = "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's"
+OUTSIDE = (
+    "The median step less these hooks is no tax by itself: below zero, hooks are called between steps, or other parts of the step take less "
+    "than plain's"
+)
+WIDE = (
+    "Not resolved here: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
+    "says, of a campaign with blocks of launches, how large a tax has to be for so many blocks to find it."
+)
+
+
+def place(tax: Entry) -> tuple[object, ...]:
+    """What was measured, whichever launch did."""
+    return tuple(tax[k] for k in ("config", "metric", "rate_per_s", "input_tokens", "output_tokens"))
 
 
 class Sentences(Head):
@@ -89,11 +104,9 @@ class Sentences(Head):
 
     def about(self, _: Statement) -> Cell:
         """What the columns of the tables hold, and no column that they do not have."""
-        there = {
-            t["metric"]
-            for t in self.a["main_taxes"]
-            if t["point"] is not None and t["reference"] != "neither"
-        }
+        main = [t for t in self.a["main_taxes"] if t["point"] is not None and t["reference"] != "neither"]
+        others = self.in_other_tables()
+        there = {t["metric"] for t in main} | ({"ttft_p90", "tpot_p90"} if others else set())
         steps, latencies = ("step_p50_us", "callback_p50_us", "unexplained_us"), ("ttft_p90", "tpot_p90")
         hooks = there == {"callback_p50_us"}
         words = [
@@ -112,8 +125,8 @@ class Sentences(Head):
                 "did not keep up with the rate, the tax holds queueing as well",
             ]
         safe = any(
-            t["metric"] == "step_p50_us" and t["reference"] == "ref_safe" and t["point"] is not None
-            for t in self.a["main_taxes"]
+            (t["metric"], t["reference"]) == ("step_p50_us", "ref_safe") and not t.get("overloaded")
+            for t in main
         )
         words += (
             [
@@ -123,12 +136,29 @@ class Sentences(Head):
             else []
         )
         words += ["read its column at ref_safe"] if safe else []
-        words += (
-            ["elsewhere is no tax by itself: below zero, other parts of the step take less than plain's"]
-            if "unexplained_us" in there
-            else []
-        )
+        if any(map(is_wide, (*main, *(t for t in others if self.is_judged(t))))):
+            words.append(WIDE)
+        between = "step_p50_us" in there and called_between(self.a)
+        words += [OUTSIDE if between else ELSEWHERE] if "unexplained_us" in there else []
         return said(words, values)
+
+    def in_other_tables(self) -> list[Entry]:
+        """Taxes of latencies with a number at shapes, of conversations, and of two launches that measured the same."""
+        own = [t for t in self.a["taxes"] if t["metric"] in NAMES]
+        stand = {place(t): t for t in self.a["main_taxes"]}
+        found = [stand.get(place(t), t) for t in own if t["phase"] in ("b", "b_prime")]
+        found += [t for t in own if t["phase"] == "c"]
+        both = [{place(t) for t in own if (t["phase"], t["reference"]) == (p, "ref_safe")} for p in "ab"]
+        # With blocks their table has both launches.
+        twice = set() if self.a["repeats"] else both[0] & both[1]
+        found += [t for t in own if t["phase"] in ("a", "b") and place(t) in twice]
+        return [t for t in found if t["point"] is not None]
+
+    def is_judged(self, tax: Entry) -> bool:
+        """Whether a tax stands where it was measured; else its row has no verdict."""
+        whose = ("config", "metric", "reference")
+        stand = [t["point"] for t in self.a["main_taxes"] if all(t[k] == tax[k] for k in whose)]
+        return not stand or any(p is not None for p in stand)
 
     def asked(self, _: Statement) -> Cell:
         """How many other launches of plain say whether the engine repeats itself."""
@@ -265,12 +295,7 @@ class Sentences(Head):
             *the(e["n_plain_steps"]),
         ]
         every = [h for h in e["hooks"] if h.get("us_per_step") is not None]
-        # Called between two steps, so in none.
-        hooks = [
-            h
-            for h in every
-            if h["hook"].split("/")[-1] not in ("on_new_request", "has_pending_push_work", "reset_cache")
-        ]
+        hooks = [h for h in every if h["hook"].split("/")[-1] not in BETWEEN_HOOKS]
         # Reading a thread's CPU time takes some itself, so it ends at the wall time.
         cpus = [
             min(h["cpu_us_per_step"], h["us_per_step"]) for h in hooks if h["cpu_us_per_step"] is not None
@@ -280,7 +305,7 @@ class Sentences(Head):
             wall = sum(h["us_per_step"] for h in hooks)
             dearest = max(hooks, key=lambda h: h["us_per_step"])
             own = dearest.get("cpu_us_per_step")
-            words += [f"the dearest is {dearest['hook']} with"]
+            words += [f"the dearest of these is {dearest['hook']} with"]
             words += ["at least"] if len(cpus) < len(hooks) and sum(cpus) < wall else []
             values += the(wall, "us") + (the(sum(cpus), "us") if sum(cpus) < wall else [])
             values += the(dearest["us_per_step"], "us")
@@ -388,20 +413,6 @@ class Sentences(Head):
         keys = ("config", "reference", "rate_per_s", "input_tokens", "output_tokens")
         own = [t for t in self.a["taxes"] if t["phase"] in ("b", "b_prime") and t["metric"] in NAMES]
         return said((), the(len({tuple(t[k] for k in keys) for t in own})))
-
-    def without_decoding_steps(self) -> list[str]:
-        """Whose are missing in Phase A at ref_safe."""
-        at, steps = self.rates["ref_safe"], dict.fromkeys(self.configs, 0)
-        for c in self.a["cells"]:
-            if (c["phase"], c.get("rate_per_s")) == ("a", at) and usable(c) and c["config"] in steps:
-                kinds = (c.get("step") or {}).get("by_kind") or {}
-                steps[c["config"]] += (kinds.get("decode_only") or {}).get("n") or 0
-        where = f"in phase A {self.at_rate('ref_safe')}"
-        if not steps.get("plain"):
-            return [f"plain has no decoding steps {where}, so nobody's can be set beside them"]
-        if not any(n for c, n in steps.items() if not c.startswith(PLAINS)):
-            return [f"no connector has decoding steps {where} to set beside plain's"]
-        return [f"plain or each connector has too few decoding steps {where} for an interval"]
 
     def cells(self, _: Statement) -> Cell:
         return said((), the(len(self.a["cells"])) + self.confidence)

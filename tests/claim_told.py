@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from claim_cells import PHASES, Cell, Entry, is_open, sign
+from claim_cells import PHASES, Cell, Entry, is_open, is_wide, sign
 from claim_numbers import estimate, the
 from claim_values import PLAINS, Value
 
@@ -66,8 +66,20 @@ class Told:
         return [c for c in configs if not c.startswith(PLAINS)] or list(configs)
 
     def not_drawn(self, configs: Collection[str]) -> list[str]:
+        if configs and all(c.startswith(PLAINS) for c in configs):
+            alone = "plain vLLM with a connector's settings, since no connector has a number."
+            return [f"Drawn: {listing(list(configs))}, {alone}"]
         left = [c for c in configs if c not in self.drawn_of(configs)]
         return [f"Not drawn: {listing(left)}, plain vLLM with a connector's settings."] if left else []
+
+    @staticmethod
+    def uncounted(configs: Collection[str]) -> list[str]:
+        """Of what is drawn beside connectors and is none."""
+        return [
+            f"The title does not count {c}, plain vLLM with a connector's settings."
+            for c in configs
+            if c.startswith("plain_matched_")
+        ]
 
     def named(
         self, own: Sequence[str], found: Mapping[str, Entry], unit: str, first: str = "largest"
@@ -112,8 +124,10 @@ class Told:
                 words += [f"{word} for", *of, *names]
                 values += the(len(own)) + the(n) + numbers
         unknown = sorted((c for c in found if is_open(found[c])), key=lambda c: -found[c]["point"])
-        neither = [c for c in found if sign(found[c]) == 0 and c not in unknown]
-        others, nothing = bool(unknown or without), "no difference is found for"
+        wide = [c for c in found if is_wide({**found[c], "unit": unit})]
+        wide = sorted(wide, key=lambda c: found[c]["low"] - found[c]["high"])
+        neither = [c for c in found if sign(found[c]) == 0 and c not in (*unknown, *wide)]
+        others, nothing = bool(wide or unknown or without), "no difference is found for"
         if neither and words:
             one = " one" if len(neither) == 1 else ""
             words.append(f"{nothing}{'' if others else ' the other'}{one}")
@@ -127,11 +141,15 @@ class Told:
         elif neither:
             names, values = self.named(neither, found, unit)
             words.append(f"{nothing} {names[0]}")
-        if unknown:
-            names, numbers = self.named(unknown, found, unit, "largest estimate")
-            words += ["not known, since the interval is open, for", *names]
-            values += [*(the(len(unknown)) + the(n) if len(unknown) > 2 else []), *numbers]
-            words += of if len(unknown) > 2 else []
+        for own, first, why in (
+            (wide, "widest interval", "not resolved here, since the interval is wider than 100 points, for"),
+            (unknown, "largest estimate", "not known, since the interval is open, for"),
+        ):
+            if own:
+                names, numbers = self.named(own, found, unit, first)
+                words += [why, *names]
+                values += [*(the(len(own)) + the(n) if len(own) > 2 else []), *numbers]
+                words += of if len(own) > 2 else []
         if without:
             words.append(f"without a number, {listing([self.name(c) for c in without])}")
             words[-1] = f"one {words[-1]}" if len(without) == 1 else words[-1]

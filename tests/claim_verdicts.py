@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from claim_cells import Entry, is_open, sign
+from claim_cells import Entry, behind, is_open, sign
 from scipy import stats
 
 REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
@@ -51,13 +51,37 @@ class Judged:
         )
 
     def counts(self) -> Iterator[str]:
-        """Requests behind a TTFT: those of its cells' windows."""
-        n = {(c["config"], c["phase"], c["cell_id"]): c.get("n_window") for c in self.a["cells"]}
+        """Requests behind a TTFT: those of its cells' windows, over blocks of all of them; and behind what is made of taxes."""
         for t in [*self.a["taxes"], *self.a["main_taxes"]]:
-            if t["metric"] == "ttft_p90" and t["point"] is not None and t.get("blocks") is None:
-                own, plain = (n.get((c, t["phase"], t["cell_id"])) for c in (t["config"], "plain"))
+            if t["metric"] == "ttft_p90" and t["point"] is not None:
+                cells = [(c["config"] == t["config"], c.get("n_window") or 0) for c in behind(self.a, t)]
+                own, plain = (sum(n for is_own, n in cells if is_own is side) for side in (True, False))
                 if (t["n"], t["n_plain"]) != (own, plain):
                     yield f"{t['n']} and {t['n_plain']} requests of {t['config']} are {own} and {plain}"
+        for e in self.a["decomposition"]:
+            own, noop = e["config"], "noop_connector"
+            flags, less = ([] if e["parts"] != 3 else [f"plain_matched_{c}"] for c in (own, noop))
+            of = {"total": [own], "flags": [f"plain_matched_{own}"], "framework": [noop, *less]}
+            of["implementation"] = [own, noop, *flags, *less]
+            yield from (f"{p}: {f}" for p, who in of.items() for f in self.fewest(e, e[p], who))
+        for e in self.a["two_parts"]:
+            of = {
+                "total": [e["config"]],
+                "framework": ["noop_connector"],
+                "rest": [e["config"], "noop_connector"],
+            }
+            yield from (f"{p}: {f}" for p, who in of.items() for f in self.fewest(e, e[p], who))
+        for e in self.a["amplification"]:
+            yield from self.fewest(e, e, [e["config"]], ("ref_load", "ref_safe"))
+
+    def fewest(
+        self, e: Entry, value: Entry, configs: Sequence[str], references: Sequence[str] = ("ref_safe",)
+    ) -> Iterator[str]:
+        """The n of a number that is made of these taxes: of those that are there the fewest requests, and 0 of none."""
+        main = [self.main.get((c, r, e["metric"])) for c in configs for r in references]
+        n = min((t["n"] for t in main if t is not None and t["point"] is not None), default=0)
+        if value["point"] is not None and value["n"] != n:
+            yield f"{value['n']} requests behind what {e['config']}'s {e['metric']} is made of are {n}"
 
     # H1 to H6.
     def verdict(self, h: Entry, told: Entry) -> Iterator[str]:
@@ -115,9 +139,8 @@ class Judged:
         }
         for key, config in named.items():
             tax = self.main.get((config, "ref_safe", "ttft_p90"), {})
-            if key in numbers and [numbers[key].get(k) for k in ("point", "low", "high")] != [
-                tax.get(k) for k in ("point", "low", "high")
-            ]:
+            keys = ("point", "low", "high", "n")
+            if key in numbers and [numbers[key].get(k) for k in keys] != [tax.get(k) for k in keys]:
                 yield f"{key} is not the tax of {config} that stands"
 
     def h1(self, h: Entry, n: Entry) -> tuple[str, Sequence[str] | None]:
@@ -264,6 +287,9 @@ class Judged:
             main = self.main.get((e["config"], "ref_safe", e["metric"]), {})
             if e["total"]["point"] != main.get("point"):
                 yield f"what {e['config']} is made of is not its tax of {e['metric']}"
+            noop = self.main.get(("noop_connector", "ref_safe", e["metric"]), {})
+            if e["parts"] != 3 and e["framework"]["point"] != noop.get("point"):
+                yield f"the framework's part of {e['config']} is not the no-op connector's whole tax"
         for e in self.a["two_parts"]:
             yield from self._adds_up(
                 e, e["total"], [e["framework"], e["rest"]] if e["rest"]["point"] is not None else []

@@ -360,6 +360,11 @@ MUTATIONS: dict[str, Mutation] = {
     "few requests over blocks": Mutation({**FEW, **BLOCKS}),
     "saturated everywhere": Mutation(plain=replace(PLAIN, capacity_per_s=1.2)),
     "saturated everywhere over blocks": Mutation(BLOCKS, plain=replace(PLAIN, capacity_per_s=1.2)),
+    "plain saturated at the lowest rate": Mutation(
+        plain=replace(PLAIN, capacity_per_s=1.2),
+        behaviours={c: replace(PLAIN.taxed(0.1), capacity_per_s=1e9) for c in ("noop_connector", "nixl_both", STACK)},
+    ),
+    "one launch of the no-op connector beside blocks": Mutation({"repeats": 3}, then=lost("noop_connector", "r1", "r2", "r3")),
     "one connector saturated": Mutation(behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}),
     "one connector saturated over blocks": Mutation(
         BLOCKS, behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}

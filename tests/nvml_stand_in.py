@@ -15,13 +15,15 @@ def kind(name: str) -> type[NVMLError]:
 
 @dataclass
 class Card:
-    """``instances``: MIG devices by UUID; ``used_mib``: what each question after memory in use is told, the last one for ever."""
+    """``instances``: MIG devices by UUID; ``used_mib``: what each question after memory in use is told, the last one for ever;
+    ``bus``: its place there, as NVML spells it, None for a card that does not tell."""
 
     uuid: str
     name: str = "NVIDIA H20"
     memory_mib: int = 97_871
     used_mib: list[int] = field(default_factory=lambda: [10])
     instances: dict[str, int] = field(default_factory=dict)
+    bus: str | None = None
 
 
 class Nvml:
@@ -60,6 +62,11 @@ class Nvml:
 
     def nvmlDeviceGetName(self, handle: Card) -> str:
         return handle.name
+
+    def nvmlDeviceGetPciInfo(self, handle: Card) -> Any:
+        if handle.bus is None:
+            raise self.NVMLError_NotSupported("Not Supported")
+        return SimpleNamespace(busId=handle.bus)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Card) -> Any:
         self.memory_asked_of.append(handle.uuid)

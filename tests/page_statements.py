@@ -45,13 +45,19 @@ def statements(page: str) -> list[Statement]:
 
 def taken_apart(page: str) -> Page:
     found = _Page()
-    # The page's own script says nothing; any other one is a mark that a page does not have.
-    found.feed(page.partition("<body>")[2].replace(f"<script>{SCRIPT}</script>", ""))
+    # The page's own script says nothing; any other one is a mark that a page does not have. Drill-downs are of the raw results, and
+    # held against those where they are tested.
+    body = page.partition("<body>")[2].replace(f"<script>{SCRIPT}</script>", "")
+    found.feed(re.sub(DRILL_DOWNS, "", body, flags=re.DOTALL))
     found.close()
     return Page(found.found, found.outside)
 
 
-SCRIPT = (ROOT / "src" / "connector_tax" / "read" / "report" / "report.js").read_text(encoding="utf-8")
+SCRIPT = "".join(
+    (ROOT / "src" / "connector_tax" / "read" / "report" / name).read_text(encoding="utf-8")
+    for name in ("report.js", "drill/drill.js")
+)
+DRILL_DOWNS = r'<section id="drill-downs">.*?</section>|<th>Drill-down</th>|<td class="drill">(?:<a [^>]*>open</a>)?</td>'
 # What a page is made of. Text stands in the first alone: anything else is read by nobody.
 BLOCKS = ("p", "dt", "dd", "figcaption", "summary", "h1", "h2", "h3", "h4", "td", "th", "pre", "a", "footer")
 AROUND = (

@@ -31,9 +31,11 @@ from connector_tax.base.plan import (
     campaign_document,
     config_of,
     launch_spec,
+    phases_before,
     read_campaign_file,
     run_order,
     run_spec_hash,
+    slot_of,
 )
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
@@ -193,6 +195,11 @@ class Study:
         wanted = self.measuring or self.folder.reference_rates.exists()
         return [str(self.folder.reference_rates)] if wanted else []
 
+    def put_in_to_read(self) -> list[str]:
+        """``put_in.json`` of a campaign on the embedded engine; one that was measured without it can be read without."""
+        wanted = self.config.engine.kind == "emulator" and self.measuring
+        return [str(self.folder.put_in)] if wanted or self.folder.put_in.exists() else []
+
     def spec_hash(self, phase: Phase | None) -> Callable[[Any], str]:
         """For ``params``: a changed parameter reruns the runs it touches. None: the phase is a wildcard."""
         return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)
@@ -202,20 +209,49 @@ class Study:
         return hash_of(msgspec.to_builtins(launches))
 
     def receipts_before(self, phase: Phase) -> list[str]:
-        """What must have ended before Phase D or a block of repeats begins: the block before it, or all earlier phases."""
-        earlier = self.config.phases[: self.config.phases.index(phase)]
-        return (
-            self.receipts(earlier[-1])
-            if is_repeat(earlier[-1])
-            else self.receipts(*(p for p in earlier if p != "a"))
-        )
+        """What must have ended before a phase begins that is measured at the reference rates."""
+        return self.receipts(*phases_before(self.config, phase)) if phase in self.config.phases else []
+
+    def card(self, phase: Phase | None) -> dict[str, Callable[[Any], int]]:
+        """For ``resources`` of a campaign of several cards whose phases stay on one: which one a job takes. None: the phase is a wildcard."""
+
+        def taken(slot: int) -> Callable[[Any], int]:
+            return lambda wildcards: int(slot_of(self.config, phase or wildcards.phase) == slot)
+
+        slots = self.config.engine.slots
+        # Any phase will do: it is one and the same for all of them whether they stay.
+        if len(slots) == 1 or slot_of(self.config, "a") is None:
+            return {}
+        return {f"card{k}": taken(k) for k in range(len(slots))}
+
+    def limits(self, wanted: int | None) -> dict[str, int]:
+        """What all jobs together may take of a resource: as many engines as there are cards, and of each card one.
+
+        Snakemake only counts; which card a job has is settled by a lock when it starts.
+
+        Args:
+            wanted: engines side by side, of the command line; None: not given.
+        """
+        slots = len(self.config.engine.slots)
+        if wanted is not None and wanted > slots and self.measuring:
+            print(
+                f"--resources gpu={wanted}: campaign {self.config.campaign} may use {slots} (engine.gpus: "
+                f"{', '.join(map(str, self.config.engine.slots))}). Name more cards there to have more engines side by side.",
+                file=sys.stderr,
+            )
+        return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.card("a"), 1)}
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
-        """For ``priority``: earlier in the phase's seeded random order is started earlier. None: it is a wildcard."""
+        """For ``priority``: earlier in the phase's seeded random order is started earlier. None: it is a wildcard.
+
+        On several cards earlier phases come before all later ones.
+        """
 
         def place(wildcards: Any) -> int:
-            order = run_order(self.config, phase or wildcards.phase)
-            return len(order) - order.index(wildcards.connector)
+            own = phase or wildcards.phase
+            order, phases = run_order(self.config, own), self.config.phases
+            later = len(phases) - phases.index(own) if len(self.config.engine.slots) > 1 else 0
+            return len(order) * later + len(order) - order.index(wildcards.connector)
 
         return place
 

@@ -136,6 +136,8 @@ def config_with(way: Way, value: Any) -> dict[str, Any]:
     if way[:2] == ("engine", "virtual_gpu"):
         config["engine"] |= {"kind": "virtual_gpu", "python": sys.executable, "virtual_gpu": deepcopy(GPU)}
         del config["engine"]["model_file"]
+    if way[:2] == ("engine", "gpus"):
+        config["engine"]["gpus"] = [5, 7]
     for other, wanted in BESIDE.get(place(way), {}).items():
         put(config, tuple(other.split(".")), wanted)
     put(config, way, value)

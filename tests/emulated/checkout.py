@@ -69,8 +69,8 @@ class Project:
         change(config)
         (self.root / "config" / "test.yaml").write_text(yaml.safe_dump(config))
 
-    def command(self, *targets: str, config: str = "config/test.yaml") -> list[str]:
-        snakemake = [sys.executable, "-m", "snakemake", *targets, "--cores", "1"]
+    def command(self, *targets: str, config: str = "config/test.yaml", cores: int = 1) -> list[str]:
+        snakemake = [sys.executable, "-m", "snakemake", *targets, "--cores", str(cores)]
         return [*snakemake, "--configfile", config]
 
     def snakemake(self, *targets: str, **options: Any) -> "subprocess.CompletedProcess[str]":
@@ -82,10 +82,10 @@ class Project:
             text=True,
         )
 
-    def start(self, *targets: str) -> "subprocess.Popen[bytes]":
+    def start(self, *targets: str, cores: int = 1) -> "subprocess.Popen[bytes]":
         log = open(self.root / "snakemake.log", "ab")  # noqa: SIM115 - open for the life of the process
         return subprocess.Popen(
-            self.command(*targets),
+            self.command(*targets, cores=cores),
             cwd=self.root,
             env=self.environment,
             stdout=log,

@@ -10,6 +10,12 @@ CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/con
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs
 
+# Where a batch system hands out the cards, it also counts them.
+if workflow.local_exec:
+    GIVEN = workflow.global_resources.get("gpu")
+    for resource, most in STUDY.limits(getattr(GIVEN, "value", GIVEN)).items():
+        workflow.register_resource(resource, most)
+
 # `python` in a rule is the interpreter that Snakemake runs on. Not by the prefix, which bash and Snakemake's formatter
 # would read: a checkout's path may hold blanks, quotes and braces.
 put_own_python_first(os.environ)

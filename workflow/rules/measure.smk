@@ -25,6 +25,7 @@ rule measure_a:
         LOGS / "measure_a_{connector}.log",
     priority: STUDY.position("a")
     resources:
+        **STUDY.card("a"),
         gpu=1,
     params:
         campaign=FOLDER.campaign_file,
@@ -53,6 +54,20 @@ rule reference_rates:
         "python scripts/select_reference_rates.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
+# Of the embedded engine alone: the taxes of its cost model, to be set beside those that are found.
+rule put_in:
+    input:
+        FOLDER.reference_rates,
+    output:
+        FOLDER.put_in,
+    log:
+        LOGS / "put_in.log",
+    params:
+        root=FOLDER.root,
+    shell:
+        "python scripts/put_in.py --root {params.root:q} 2>&1 | tee {log:q}"
+
+
 use rule measure_a as measure_b with:
     input:
         FOLDER.preflight_status,
@@ -62,6 +77,9 @@ use rule measure_a as measure_b with:
     log:
         LOGS / "measure_b_{connector}.log",
     priority: STUDY.position("b")
+    resources:
+        **STUDY.card("b"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="b",
@@ -72,12 +90,15 @@ use rule measure_a as measure_b_prime with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        STUDY.receipts("b"),
+        STUDY.receipts_before("b_prime"),
     output:
         STUDY.receipt("b_prime"),
     log:
         LOGS / "measure_b_prime_{connector}.log",
     priority: STUDY.position("b_prime")
+    resources:
+        **STUDY.card("b_prime"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="b_prime",
@@ -93,12 +114,15 @@ use rule measure_a as measure_c with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        STUDY.receipts("b_prime"),
+        STUDY.receipts_before("c"),
     output:
         STUDY.receipt("c"),
     log:
         LOGS / "measure_c_{connector}.log",
     priority: STUDY.position("c")
+    resources:
+        **STUDY.card("c"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="c",
@@ -114,12 +138,15 @@ use rule measure_a as measure_d with:
     input:
         FOLDER.preflight_status,
         FOLDER.reference_rates,
-        lambda w: STUDY.receipts_before("d"),
+        STUDY.receipts_before("d"),
     output:
         STUDY.receipt("d"),
     log:
         LOGS / "measure_d_{connector}.log",
     priority: STUDY.position("d")
+    resources:
+        **STUDY.card("d"),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase="d",
@@ -131,7 +158,7 @@ rule phase_d:
         STUDY.receipts("d") if "d" in STUDY.config.phases else [],
 
 
-# One block of repeats: every configuration once, plain twice, in an order of its own; one block after the other.
+# One block of repeats: every configuration once, plain twice, in an order of its own; on one card one block after the other.
 use rule measure_a as measure_repeat with:
     input:
         FOLDER.preflight_status,
@@ -144,6 +171,9 @@ use rule measure_a as measure_repeat with:
     wildcard_constraints:
         phase="r[0-9]+",
     priority: STUDY.position(None)
+    resources:
+        **STUDY.card(None),
+        gpu=1,
     params:
         campaign=FOLDER.campaign_file,
         phase=lambda w: w.phase,

@@ -9,6 +9,7 @@ rule aggregate:
     input:
         receipts=lambda w: STUDY.receipts_to_read(),
         rates=STUDY.rates_to_read(),
+        put_in=STUDY.put_in_to_read(),
         code=code("scripts/analyze.py"),
     output:
         FOLDER.aggregate,

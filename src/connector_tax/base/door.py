@@ -130,6 +130,9 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
+        # Nothing is left that another one could end.
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, signal.SIG_IGN)
         print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict

@@ -223,9 +223,17 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def is_folder(path: Path) -> bool:
+    """No name too long is an error, as it is to ``Path.is_dir``: there is no such folder."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write, with the free space, which is the usual reason."""
-    folder = next((p for p in [path, *path.parents] if p.is_dir()), Path("/"))
+    folder = next((p for p in [path, *path.parents] if is_folder(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20
     return ArtifactError(
         f"{path}: cannot write ({error.strerror or error}); {free_mib} MiB free on its disk. "

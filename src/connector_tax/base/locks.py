@@ -31,14 +31,17 @@ def open_lock(path: Path, what: str) -> TextIO:
         raise _no_lock(path, what, error) from error
 
 
-def take_lock(lock: TextIO, what: str) -> bool:
+def take_lock(lock: TextIO, what: str, *, shared: bool = False) -> bool:
     """Lock it for this process; False where somebody else holds it.
+
+    Args:
+        shared: others may hold it meanwhile who share it, too.
 
     Raises:
         EngineError: its file system does not lock files.
     """
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -47,9 +50,9 @@ def take_lock(lock: TextIO, what: str) -> bool:
 
 
 def holder_of(lock: TextIO) -> str:
-    """What its holder wrote into it."""
+    """What its holder wrote into it, or several who share it at the same instant."""
     lock.seek(0)
-    return lock.read().strip() or "unknown"
+    return " and process ".join(lock.read().splitlines()) or "unknown"
 
 
 def name_holder(lock: TextIO, what: str, holder: str) -> None:

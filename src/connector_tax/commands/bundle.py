@@ -1,6 +1,7 @@
 """One archive of a campaign for a reviewer: raw results, what is made of them, the code, checksums and a description."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from connector_tax.base.command import Command
@@ -17,6 +18,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     done = bundle(args.root, args.to, partial=args.partial, license=args.license, published=args.published)
+    for name in done.left_out:
+        print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     print(f"{args.to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")
     return 0
 

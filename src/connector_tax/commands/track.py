@@ -4,9 +4,13 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from connector_tax.base.command import Command
 from connector_tax.base.errors import EngineError
+
+if TYPE_CHECKING:
+    from connector_tax.base.documents.history import History
 
 EPILOG = """\
 examples:
@@ -45,28 +49,47 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=_limit,
         default=0.0,
         metavar="RATIO",
-        help="a confirmed rise by no more than this is no regression; default %(default)s",
+        help="a tax that is up by no more than this since a confirmed rise is no regression; default %(default)s",
     )
     parser.add_argument(
         "--confirm",
         type=Path,
         metavar="CONFIGFILE",
-        help="where a rise is suspected, measure this campaign once more, under a name of its own, before anything is said",
+        help="where a rise is suspected of the newest campaign, measure this campaign once more, under a name of its own, before anything is said",
     )
 
 
 # It imports what it needs when it is called, so that help comes at once.
 def _run(args: argparse.Namespace) -> int:
-    from connector_tax.read.track.history import history, suspicions
+    from connector_tax.read.track.history import history, worth_measuring
+
+    if args.confirm is not None:
+        from connector_tax.base.config import load_campaign
+
+        load_campaign(args.confirm)  # a mistake in it should not wait for the night of an alarm
+    found = history(args.folders, args.fail_above)
+    if args.confirm is None or not worth_measuring(found):
+        return _told(found, args.to)
+    # Before the second measurement, which takes long and may fail.
+    known = _told(found, args.to)
+    try:
+        again = measured_again(args.confirm)
+    except EngineError as error:
+        if not known:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return known
+    return _told(history([*args.folders, again], args.fail_above), args.to)
+
+
+def _told(found: "History", to: Path) -> int:
+    """Files, what was left out and the verdict; the exit code."""
+    from connector_tax.base.opening import printable
     from connector_tax.read.track.write import write_history
 
-    found = history(args.folders, args.fail_above)
-    if args.confirm is not None and suspicions(found.series):
-        print(found.sentence)
-        found = history([*args.folders, measured_again(args.confirm)], args.fail_above)
     for left_out in found.left_out:
-        print(f"left out: {left_out.path}: {left_out.reason}", file=sys.stderr)
-    for path in write_history(found, args.to):
+        print(f"left out: {printable(left_out.path)}: {printable(left_out.reason)}", file=sys.stderr)
+    for path in write_history(found, to):
         print(f"wrote {path}")
     print(found.sentence)
     return found.exit_code

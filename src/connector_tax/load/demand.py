@@ -14,6 +14,9 @@ from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
+# Requests by which it is told how long answers are, where the first tenth of a cell has fewer.
+FEW = 24
+
 
 def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
     """None for loads without a rate."""
@@ -36,10 +39,12 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
 
 def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | UnsetType:
     """The longest answer to a request of the cell's first tenth, in which no queue had much time to grow; unset where that was over by
-    the window's middle.
+    the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the first quarter.
     """
     done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
-    early_ns = window.t0_ns + (window.t_stop_ns - window.t0_ns) // 10
+    whole_ns = window.t_stop_ns - window.t0_ns
+    few_ns = max((r.t_sched_ns for r in requests[:FEW]), default=window.t0_ns) - window.t0_ns
+    early_ns = window.t0_ns + max(whole_ns // 10, min(few_ns + 1, whole_ns // 4))
     longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < early_ns), default=0)
     full_ns = window.t0_ns + longest_ns
     return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from connector_tax.base.documents.load import LoadCell, Summary
+from connector_tax.base.documents.load import LATENCIES, LoadCell, Summary
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign_result import PERCENTILES, Document, ForeignResult
 from connector_tax.load.table import open_reasons, unavailable_lines
@@ -59,10 +59,14 @@ def _window(path: Path, cell: LoadCell) -> int:
     """Requests of the window.
 
     Raises:
-        ConfigError: the cell does not say.
+        ConfigError: the cell does not say, or its counts or latencies are not all there.
     """
+    where = f"{path}: cell {cell.cell_id[:40]!r}"
     if "window" not in cell.requests:
-        raise ConfigError(
-            f"{path}: cell {cell.cell_id[:40]!r} does not say how many requests its window has; is the file whole?"
-        )
-    return cell.requests["window"]
+        raise ConfigError(f"{where} does not say how many requests its window has; is the file whole?")
+    window, ok = cell.requests["window"], cell.requests.get("ok", 0)
+    if not 0 <= ok <= window:
+        raise ConfigError(f"{where} says that {ok} of {window} requests ended well; is the file whole?")
+    if missing := [name for name in LATENCIES if name not in cell.latencies]:
+        raise ConfigError(f"{where} has no {', '.join(missing)}; is the file whole?")
+    return window

@@ -37,6 +37,16 @@ class SingleRequests(msgspec.Struct, frozen=True):
     itl_ms: tuple[tuple[float, ...], ...] = ()
 
 
+def agree(latencies: Latencies, requests: SingleRequests) -> bool:
+    """Whether every percentile lies among the values of the single requests, to one part in a hundred: another unit lies elsewhere."""
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        values: tuple[float, ...] = getattr(requests, name)
+        points = [p for p in latencies.get(name, {}).values() if p is not None]
+        if values and any(not 0.99 * min(values) <= p <= 1.01 * max(values) for p in points):
+            return False
+    return True
+
+
 class ForeignResult(msgspec.Struct, frozen=True):
     """One load, as another tool measured it.
 

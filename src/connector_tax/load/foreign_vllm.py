@@ -15,6 +15,7 @@ from connector_tax.load.foreign_result import (
     Number,
     SingleRequests,
     Stamp,
+    agree,
     milliseconds,
 )
 
@@ -54,6 +55,8 @@ def _result(document: Document) -> ForeignResult:
         # Of no value at all it writes 0: nothing completed, or the answers were not streamed.
         latencies[ours] = {p: document.number(name) or None for p, name in names.items()}
     requests = _requests(document, found)
+    if requests is not None and not agree(latencies, requests):
+        requests = None
     load = None if found.request_rate is None else f"{found.request_rate} req/s"
     notes = [
         "vllm bench serve counts TTFT and E2E from when it begins to send a request, not from when the request was due.",
@@ -68,9 +71,9 @@ def _result(document: Document) -> ForeignResult:
         notes.append(
             f"Its TTFT and E2E leave out how long a request waits while --max-concurrency are in flight{waits}."
         )
-    if requests is None and found.ttfts is not None:
+    if requests is None and (found.ttfts is not None or found.latencies):
         notes.append(
-            "Values of single requests do not agree with the number of completed ones and are left out."
+            "Values of single requests do not agree with the numbers of the summary and are left out."
         )
     return ForeignResult(
         tool="vllm bench serve",
@@ -108,6 +111,8 @@ def _requests(document: Document, found: _Vllm) -> SingleRequests | None:
             raise ConfigError(f"{document.place}: {name} has {len(column)} values, ttfts has {n}.")
     done = [k for k in range(n) if not errors[k] and latencies[k] > 0]
     if len(done) != found.completed:
+        return None
+    if any(ttfts[k] > latencies[k] for k in done):
         return None
     done.sort(key=lambda k: starts[k])
     return SingleRequests(

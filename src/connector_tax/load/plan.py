@@ -13,9 +13,10 @@ from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.records.target import RequestForm
 from connector_tax.base.seeds import derive_seed
+from connector_tax.load.prompts import write_prompts
 from connector_tax.load.server import Access
 from connector_tax.load.slo import CellLimit
-from connector_tax.load.sources import write_prompts, write_trace
+from connector_tax.load.traces import write_trace
 from connector_tax.run.loadgen.descriptors import in_flight
 from connector_tax.run.loadgen.placement import Core, Placement, place
 from connector_tax.run.workload.arrivals import OPEN_LOOP

@@ -170,6 +170,13 @@ def _models(target: Target, said: str) -> list[str]:
                 f"--base-url {said}: it ended the handshake of TLS ({error}). If it wants a certificate of the client, name one as "
                 "--client-cert; otherwise it takes no cipher of this host."
             ) from error
+        # Python's servers refuse a certificate by closing, without the alert that TLS has for it.
+        if target.tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+            whose = "another one" if target.client_cert is not None else "one"
+            raise ConfigError(
+                f"--base-url {said}: it closed the connection of TLS without an answer ({error or type(error).__name__}). If it wants a "
+                f"certificate of the client, name {whose} as --client-cert; otherwise it may be no HTTP server."
+            ) from error
         raise ConfigError(
             f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "
             f"({printable(str(error), 400) or type(error).__name__}). Start it first, or give its http://host:port."

@@ -36,10 +36,15 @@ def analyse(root: Path, processes: int | None = None) -> Analysed:
         ArtifactError: there is no campaign, or its files cannot be written.
     """
     folder = CampaignFolder(root)
-    large = sum(p.lstat().st_size for p in root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
-    with each_in(processes or (cores() if large else 1)) as each:
+    with each_in(processes or processes_for(root)) as each:
         data = read_campaign(root, each=each)
         value = aggregate(data, each)
     write_text_if_changed(folder.aggregate, to_json(written(value)))
     write_text_if_changed(folder.aggregate_csv, aggregate_csv(value))
     return Analysed(value, data.tables_not_kept())
+
+
+def processes_for(root: Path) -> int:
+    """In how many to read the raw results of the campaign at ``root``: one per core for a large one, else one."""
+    large = sum(p.lstat().st_size for p in root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
+    return cores() if large else 1

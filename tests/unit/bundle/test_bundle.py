@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from connector_tax.base.files import sha256_of
 from connector_tax.cli import command
 from connector_tax.read.bundle import packing, reproducing
 from connector_tax.read.bundle.archive import _COMMENT, _END, Archive
-from connector_tax.read.bundle.code import CODE, code_files
+from connector_tax.read.bundle.code import CODE, SUFFIXES, code_files
 from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_manifest
 from connector_tax.read.bundle.packing import bundle
 from connector_tax.read.bundle.reproducing import difference, reproduce
@@ -383,3 +384,61 @@ def test_the_published_campaign_is_made_again(tmp_path: Path) -> None:
     done = reproduce(tmp_path / "b.zip", verified)
     assert done.findings == [] and done.other_code is None and done.compared > 20
     assert any(name.startswith(CODE) for name in verified.sha256)
+
+
+def test_the_code_is_python_and_package_data_and_nothing_that_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "connector_tax"
+    (package / "read").mkdir(parents=True)
+    kept = ("__init__.py", "read/report.css", "read/track.html.j2", "read/report.js")
+    for name in (*kept, "notes.txt", "cli.py~", "cli.py.orig", "read/secret"):
+        (package / name).write_text("x")
+    monkeypatch.setattr("connector_tax.__file__", str(package / "__init__.py"))
+    found = {n.removeprefix(CODE) for n in code_files()}
+    assert {n for n in found if not n.startswith("project/")} == set(kept)
+    data = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "package-data"
+    ]
+    assert {Path(pattern).suffix for pattern in data["connector_tax"]} <= SUFFIXES
+
+
+def test_an_empty_license_and_a_place_beneath_a_file_are_one_message(
+    campaign: Campaign, tmp_path: Path
+) -> None:
+    with pytest.raises(ArtifactError, match="--license is empty"):
+        bundle(campaign.root, tmp_path / "b.zip", license="")
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path / "file" / "b.zip", tmp_path / ("x" * 260)):
+        with pytest.raises(ArtifactError, match="cannot write"):
+            bundle(campaign.root, target)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_no_bundle_can_hold_is_said(
+    campaign: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "mine"
+    shutil.copytree(campaign.root, root)
+    os.mkfifo(root / "preflight" / "pipe")
+    (root / "preflight" / os.fsdecode(b"\xff.log")).write_text("x")
+    (root / "preflight" / "a\nb").mkdir()
+    (root / ".start.lock").write_text("")
+    assert command("bundle").call(["--root", str(root), "--to", str(tmp_path / "b.zip")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        ascii(f"preflight/{name}") for name in ("a\nb", "pipe", "\udcff.log")
+    ]
+
+
+def test_a_name_that_cannot_be_shown_is_named_all_the_same(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / os.fsdecode(b"\xff")).write_text("")
+    assert command("verify").call([str(copy)]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == "'\\udcff': was added"
+
+
+def test_a_name_too_long_to_verify_is_one_message() -> None:
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        verify(Path("x" * 300))

@@ -95,6 +95,18 @@ def test_below_the_lowest_rate_nothing_is_known(aggregate: dict[str, Any]) -> No
     )
 
 
+def test_who_keeps_up_at_the_lowest_rate_does_not_saturate_earlier(aggregate: dict[str, Any]) -> None:
+    lowest = "Plain saturates at 2 req/s, the lowest rate that was measured"
+    swept(aggregate, {"plain": 2.0, CONNECTORS[0]: 2.0})
+    first = aggregate["configs"][CONNECTORS[0]]["label"]
+    assert (
+        title("fig3", aggregate)
+        == f"{lowest}; whether {first} saturates earlier is not known, and no other connector does"
+    )
+    swept(aggregate, {"plain": 2.0})
+    assert title("fig3", aggregate) == f"{lowest}, and no connector saturates earlier"
+
+
 def test_plains_own_gap_is_said(aggregate: dict[str, Any]) -> None:
     swept(aggregate, {}, lost=(("plain", 4.0),))
     assert title("fig3", aggregate).startswith("Plain saturates at 8 req/s, as far as measured, and no ")
@@ -172,7 +184,7 @@ def test_figure_6_tells_a_lost_cell_from_one_without_records(aggregate: dict[str
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        (("plain",), "plain has no decoding steps in phase A at ref_safe (2 req/s), so nobody's can be set beside them"),
+        (("plain",), "plain has no decoding steps in phase A at ref_safe (2 req/s), so nobody's decoding steps can be set beside plain's"),
         (
             tuple(c for c in EXAMPLE["configs"] if c != "plain"),
             "no connector has decoding steps in phase A at ref_safe (2 req/s) to set beside plain's",
@@ -191,6 +203,44 @@ def test_figure_9_says_whose_steps_are_missing(
         elif (cell.get("step") or {}).get("available"):
             cell["step"]["by_kind"]["decode_only"]["n"] = 9
     assert reason("fig9", aggregate) == words
+
+
+def test_figure_9_says_what_became_of_plain(aggregate: dict[str, Any]) -> None:
+    """Its cell there is lost, or all of it."""
+    aggregate["attribution"] = []
+    aggregate["cells"] = [c for c in aggregate["cells"] if (c["config"], c["rate_per_s"]) != ("plain", 2.0)]
+    alone = "so nobody's decoding steps can be set beside plain's"
+    assert reason("fig9", aggregate) == f"plain has no usable cell in phase A at ref_safe (2 req/s), {alone}"
+    aggregate["configs"]["plain"] |= {"status": "failed", "reason": "the engine died at start"}
+    assert reason("fig9", aggregate) == f"plain failed: the engine died at start, {alone}"
+
+
+@pytest.mark.parametrize("name", ["fig6", "fig7", "fig8", "fig9"])
+def test_a_figure_of_one_rate_excludes_cells_of_that_rate_alone(name: str, aggregate: dict[str, Any]) -> None:
+    lost = {"usable": False, "verdict": "invalid", "reasons": ["the engine died"]}
+    one = next(
+        c for c in aggregate["cells"] if (c["config"], c["phase"], c["rate_per_s"]) == ("plain", "a", 2.0)
+    )
+    aggregate["cells"].append({**one, **lost, "config": "nixl_both", "rate_per_s": 64.0, "cell_id": "r64"})
+    assert "Excluded cells: none." in caption(name, aggregate)
+    aggregate["cells"].append({**one, **lost, "config": "nixl_both", "cell_id": "r2"})
+    assert "Excluded cells: nixl_both r2 (the engine died)." in caption(name, aggregate)
+
+
+def test_figure_6_says_whom_its_title_does_not_count(aggregate: dict[str, Any]) -> None:
+    one = next(
+        c for c in aggregate["cells"] if (c["config"], c["phase"], c["rate_per_s"]) == ("plain", "a", 2.0)
+    )
+    aggregate["configs"]["plain_matched_nixl_both"] = {
+        "label": "plain, NIXL's",
+        "status": "measured",
+        "reason": None,
+    }
+    aggregate["cells"].append({**one, "config": "plain_matched_nixl_both"})
+    assert (
+        "The title does not count plain_matched_nixl_both, plain vLLM with a connector's settings."
+        in caption("fig6", aggregate)
+    )
 
 
 # What qualifies their numbers.

@@ -130,7 +130,8 @@ def test_taxes_without_a_number_are_not_said_to_be_none(example: dict[str, Any])
     result = drawn("fig7_decomposition", aggregate)
     assert isinstance(result, Omitted)
     assert result.reason == (
-        "the tax of no connector beside the no-op one is known at ref_safe: requests failed"
+        "the tax of no connector beside the no-op one is known at ref_safe: mooncake_producer, mooncake_both, nixl_both, lmcache_only and "
+        "multi_mooncake_lmcache, each: requests failed"
     )
 
 

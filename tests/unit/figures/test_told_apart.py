@@ -55,6 +55,25 @@ def test_of_open_intervals_the_largest_has_its_number() -> None:
     )
 
 
+WIDE = Interval(0.4, -0.2, 0.9)
+
+
+def test_of_an_interval_that_is_too_wide_no_difference_is_not_claimed() -> None:
+    """More than 100 points about zero; of latencies alone, since microseconds have no such width."""
+    why = "not resolved here, since the interval is wider than 100 points, for"
+    assert said(TAX, NEITHER, WIDE) == (
+        f"a tax for 1 of 3 connectors, No-op with +30 % [+20 %, +40 %]; no difference is found for one; {why} N with +40 % [−20 %, +90 %]"
+    )
+    assert said(NEITHER, WIDE).startswith(f"no difference is found for 1 of 2 connectors; {why} M with")
+    assert said(WIDE) == f"{why} No-op with +40 % [−20 %, +90 %]"
+    assert said(WIDE, Interval(0.1, -0.9, 1.5), WIDE) == (
+        f"{why} 3 of 3 connectors: the widest interval M, +10 % [−90 %, +150 %]; also No-op and N"
+    )
+    assert said(Interval(0.4, -0.2, 0.8)).startswith("no difference is found for No-op")
+    found = {"nixl_both": Interval(4, -20, 90)}
+    assert told_apart(AGGREGATE, found, unit="us").startswith("no difference is found for N with +4.0 µs")
+
+
 def test_everyone_without_a_number_is_named() -> None:
     assert said(TAX, without=("mooncake_both", "nixl_both", "lmcache_only", "multi")).endswith(
         "; 4 without a number, M, N, L and M + L"

@@ -31,6 +31,14 @@ def test_what_is_not_zero_may_be_kept_from_reading_so() -> None:
     assert digits_apart([-0.00002], no_zero=True) == ["-0.00002"]
 
 
+def test_what_is_small_has_its_first_digit() -> None:
+    """0.075 as 0.1 would be a third too large."""
+    assert digits_apart([0.0752], lambda _: 1, no_zero=True) == ["0.08"]
+    assert digits_apart([0.0752], lambda _: 1) == ["0.1"]
+    assert digits_apart([0.09, 0.03, 0.14], lambda _: 1, no_zero=True) == ["0.09", "0.03", "0.14"]
+    assert digits_apart([0.0962, 0.4, 1.2], lambda _: 1, no_zero=True) == ["0.10", "0.4", "1.2"]
+
+
 def test_more_decimals_may_be_asked_for() -> None:
     """They may be more digits than three."""
     assert digits_apart([12.34, 12.1, 14.0], lambda _: 1) == ["12.3", "12.1", "14.0"]

@@ -139,6 +139,22 @@ def test_requests_that_are_not_plain_are_left_out(tmp_path: Path) -> None:
     assert any("do not agree" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v.update(ttfts=[1000 * t for t in v["ttfts"]]),
+        lambda v: v.update(latencies=[1000 * t for t in v["latencies"]]),
+        lambda v: v.update(p50_ttft_ms=10 * v["p50_ttft_ms"]),
+        lambda v: v["ttfts"].__setitem__(0, v["latencies"][0] + 1),
+    ],
+    ids=["TTFT in ms", "E2E in ms", "another median", "TTFT beyond E2E"],
+)
+def test_single_requests_of_another_unit_than_the_summary_are_left_out(change: Any, tmp_path: Path) -> None:
+    found = read_result(altered(VLLM, tmp_path / "r", change))
+    assert found.requests is None
+    assert any("do not agree" in note for note in found.notes)
+
+
 def test_guidellm_is_what_its_own_requests_say() -> None:
     raw, found = loaded(GUIDELLM), read_result(GUIDELLM)
     requests = raw["benchmarks"][0]["requests"]["successful"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.sessions import Session, Turn, read_sessions
-from connector_tax.load.sources import write_prompts, write_trace
+from connector_tax.load.prompts import write_prompts
+from connector_tax.load.traces import write_trace
 from connector_tax.run.workload.datasets import Prompt, read_prompts
 from connector_tax.run.workload.lengths import parse_lengths
 

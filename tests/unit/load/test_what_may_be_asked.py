@@ -15,7 +15,7 @@ from connector_tax.cli import command
 from connector_tax.load.arguments import add_arguments
 from connector_tax.load.choices import load_of
 from connector_tax.load.plan import Load, cells_of, contents_of
-from connector_tax.load.sources import write_trace
+from connector_tax.load.traces import write_trace
 from connector_tax.run.workload.schedulers import Due, Share
 from connector_tax.run.workload.sessions import SessionScheduler
 

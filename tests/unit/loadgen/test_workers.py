@@ -19,7 +19,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import self_signed
-from truth_server import Reply, answer_well, truth_server, whole_answer
+from truth_server import Reply, answer_well, token_event, truth_server, usage_event, whole_answer
 
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.cell import CellSpec
@@ -343,6 +343,35 @@ def test_answers_that_came_too_late_while_the_client_was_away_are_time_outs(
             outcome = measure_cell(spec, target, pool=pool, observe=NOTHING)
     assert Counter(r.status for r in outcome.requests) == {"timeout": 10}
     assert outcome.health.client_stalled
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_an_answer_that_ends_by_closing_just_after_its_time_is_a_time_out(tls: bool, tmp_path: Path) -> None:
+    """TLS has no socket left to ask by then. Nobody is stopped; the limit is looked for every 50 ms."""
+
+    async def until_close(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.38)
+        reply.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        reply.raw(token_event() * 4)
+        await asyncio.sleep(0.05)
+        reply.raw(usage_event(len(request["prompt"]), 4))
+        reply.writer.close()
+
+    number = {"num_requests": 40, "warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0}
+    form = RequestForm(timeout_s=0.4)
+    spec = replace(SPEC, workers=1, **number, rate_per_s=200.0, max_cell_s=10.0, form=form)
+    cert = self_signed.certificate(tmp_path, "IP:127.0.0.1") if tls else None
+    with (
+        worker_pool(1) as pool,
+        truth_server(until_close, tls=self_signed.serving(*cert) if cert else None) as url,
+    ):
+        outcome = measure_cell(
+            spec, target_of(url, "m", ca_file=str(cert[0]) if cert else None), pool=pool, observe=NOTHING
+        )
+    assert outcome.session.aborted is None and not outcome.session.deaths
+    # Without [DONE] it is broken off, whenever it is.
+    assert {r.status for r in outcome.requests} <= {"timeout", "truncated"}
+    assert len(outcome.requests) == 40
 
 
 def test_a_closed_loop_over_two_workers_keeps_its_number() -> None:

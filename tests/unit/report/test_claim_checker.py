@@ -137,7 +137,7 @@ OPEN = {
         ("not known, since the interval is open, for", "no difference is found for"),
         ("of 20 it is not known", "of 19 it is not known"),
         ("Whether there is a tax to split is not known", "No tax to split is found"),
-        (", dotted where an end of it is not known", ""),
+        (", dotted where an open end leaves it open which", ""),
     ),
     "requests of a stack's block failed": (
         ("Mooncake + LMCache has no number", "LMCache has no number"),
@@ -164,7 +164,43 @@ OPEN = {
         ("No other launch of plain answered them", "1 other launch of plain shows how repeatable the engine is"),
     ),
     "connector that fakes hits": (("The title does not count decode_bench", "The title counts decode_bench"),),
-    "noise": (("interval, of one launch)", "interval)"),),
+    "noise": (
+        ("interval, of one launch)", "interval)"),
+        ("is not resolved here; the estimate is", "is not known; the estimate is"),
+        (": whether it has a tax on TTFT p90 at ref_safe (4\xa0req/s) is not resolved here; the", ": no tax on TTFT p90 is found at ref_safe (4\xa0req/s); the"),
+        ("not resolved here, of one launch", "no tax found, of one launch"),
+        ("no tax found, of one launch", "not resolved here, of one launch"),
+        ("not resolved here, since the interval is wider than 100 points, for", "no difference is found for"),
+        ("Not resolved here: the interval holds zero", "Not resolved here: the interval excludes zero"),
+        ("Whether there is a tax to split is not resolved here", "No tax to split is found"),
+    ),
+    "hooks between steps": (
+        ("in the connector&#39;s hooks, also those between two steps", "of it in the connector&#39;s hooks"),
+        ("median step less these hooks</", "of it elsewhere</"),
+        ("hooks are called between steps, or other", "other"),
+        ("the dearest of these is", "the dearest is"),
+    ),
+    "plain's requests failed": ((", and no connector saturates earlier", ", so whether a connector saturates earlier is not known"),),
+    "matched baseline alone": (
+        (", each: its cell", ": its cell"),
+        ("Drawn: plain_matched_mooncake_both, plain", "Not drawn: plain_matched_mooncake_both, plain"),
+        ("there is no tax of the framework alone: noop_connector: its cell", "no tax can be split: noop_connector: its cell"),
+    ),
+    "lost cell of plain": (
+        ("plain has no usable cell in phase A", "plain has no decoding steps in phase A"),
+        ("so nobody&#39;s decoding steps", "so nobody&#39;s steps"),
+    ),
+    "requests failed in phase A alone": (
+        ("in phase A: p90 falls", "p90 falls"),
+        ("in phase A: p90 falls", "in phase B: p90 falls"),
+        ("mooncake_both has no number (p90 falls", "mooncake_both was skipped (p90 falls"),
+    ),
+    "plain saturated at the lowest rate": (
+        ("; whether Mooncake (both) and LMCache saturate earlier is not known, and no", "; whether LMCache saturates earlier is not known, and no"),
+        (" is not known, and no other connector does", " is not known"),
+    ),
+    "no taxes over blocks": (("; that tax is ", "; the largest of these taxes is "),),
+    "no plain": (("Plain has no number here.", ""),),
     "settings": ((">not known<", ">none<"),),
     "observer": ((", unrecorded</td>", "</td>"),),
 }  # fmt: skip
@@ -179,12 +215,39 @@ def test_what_a_page_says_of_open_ends_and_lost_numbers_is_read(name: str, tmp_p
         assert faults(changed(page, old, new), aggregate), old
 
 
+def test_every_n_of_taxes_over_blocks_and_of_their_parts_is_read(made: dict[str, Any]) -> None:
+    """Requests of all blocks, beside each tax and beside each part."""
+    reader, tables = PageReader(made), ("/ Repeated launches / ", "/ What a tax is made of")
+    altered = [
+        a
+        for a in alterations(made, page_of(made))
+        if a.kind in ("count", "number")
+        and a.statement.cells
+        and any(t in a.statement.section for t in tables)
+    ]
+    sizes = [sum(a.kind == "count" and t in a.statement.section for a in altered) for t in tables]
+    assert sizes[0] >= 10 and sizes[1] >= 40
+    assert [a for a in altered if not reader.of(a.statement)] == []
+
+
+def test_every_word_on_wide_intervals_is_read(tmp_path: Path) -> None:
+    """An interval that resolves nothing is not called ``no tax found``, and the other way round."""
+    aggregate = MUTATIONS["noise"].made(tmp_path / "campaign")
+    reader, words = PageReader(aggregate), ("not resolved here", "no tax found", "wider than 100 p")
+    altered = [a for a in alterations(aggregate, page_of(aggregate)) if a.old.lower() in words]
+    assert {a.old for a in altered} == {*words, "Not resolved here"} and len(altered) > 40
+    assert [a for a in altered if not reader.of(a.statement)] == []
+
+
 def test_digits_that_hide_what_the_aggregate_tells_apart_are_found() -> None:
     """A sign of zero, a tax that reads as zero, and an end that reads as its point."""
     (value,) = estimate({"point": 0.00101, "low": 0.00098, "high": 0.00104})
     assert list(misread("+0.101 % [+0.098 %, +0.104 %]", [value])) == []
     for text in ("+0.1 % [+0.1 %, +0.1 %]", "0 % [0 %, 0 %]", "+0.101 % [+0.1 %, +0.1 %]"):
         assert list(misread(text, [value])), text
+    (value,) = estimate({"point": 0.000752, "low": 0.0004, "high": 0.0012})
+    assert list(misread("+0.08 % [+0.04 %, +0.12 %]", [value])) == []
+    assert list(misread("+0.1 % [+0.04 %, +0.12 %]", [value]))
     (value,) = estimate({"point": -0.0001, "low": -0.02, "high": 0.01})
     assert list(misread("0 % [−2.0 %, +1.0 %]", [value])) == []
     assert list(misread("−0 % [−2.0 %, +1.0 %]", [value]))
@@ -328,6 +391,37 @@ def _two_parts(a: dict[str, Any]) -> None:
     a["two_parts"][0]["rest"]["point"] += 0.001
 
 
+def _requests_of_parts(a: dict[str, Any]) -> None:
+    a["decomposition"][0]["framework"]["n"] -= 1
+
+
+def _requests_over_blocks(a: dict[str, Any]) -> None:
+    for t in a["main_taxes"]:
+        if t["config"] == "lmcache_only":
+            t["n_plain"] += 1
+
+
+def _blocks_in_place_of_requests(a: dict[str, Any]) -> None:
+    verdict_of(a, "H1")["numbers"]["tax_ttft_p90"]["n"] = 4
+
+
+def _part_of_a_framework(a: dict[str, Any]) -> None:
+    """Of a tax that is not split."""
+    row = next(e for e in a["decomposition"] if e["parts"] == 2)
+    row |= {
+        "parts": 0,
+        "implementation": {
+            **row["implementation"],
+            "point": None,
+            "low": None,
+            "high": None,
+            "kind": None,
+            "reason": "not known",
+        },
+    }
+    row["framework"]["point"] /= 2
+
+
 def _amplification(a: dict[str, Any]) -> None:
     tax = next(t for t in a["main_taxes"] if (t["reference"], t["metric"]) == ("ref_safe", "ttft_p90"))
     own = {"config": tax["config"], "metric": "ttft_p90", "available": True, "kind": tax["kind"]}
@@ -348,7 +442,8 @@ def _four_of_five(a: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "alter", [_h1, _h2, _h3, _h4, _p, _holm, _decomposition, _two_parts, _amplification, _drift, _blocks, _four_of_five]
+    "alter", [_h1, _h2, _h3, _h4, _p, _holm, _decomposition, _two_parts, _requests_of_parts, _requests_over_blocks, _blocks_in_place_of_requests, _part_of_a_framework,
+     _amplification, _drift, _blocks, _four_of_five]
 )  # fmt: skip
 def test_an_aggregate_that_does_not_agree_with_itself_is_found(
     made: dict[str, Any], alter: Callable[[dict[str, Any]], None]

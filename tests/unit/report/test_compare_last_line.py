@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from two_campaigns import Aggregate, compared, over_blocks, rows, set_tax, two_days
 
-from connector_tax.read.compare.comparison import InNeither
+from connector_tax.read.compare.changes import InNeither
 from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
 
 

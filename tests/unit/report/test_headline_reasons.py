@@ -86,6 +86,21 @@ def test_who_has_no_number_is_said_in_a_sentence(aggregate: dict[str, Any]) -> N
     assert first(aggregate).endswith(" NIXL (both) and LMCache have no number: not measured yet.")
 
 
+def test_why_the_usual_connector_is_not_the_subject_is_its_taxs_own_reason(aggregate: dict[str, Any]) -> None:
+    """Its configuration says less: it was measured."""
+    for tax in aggregate["main_taxes"]:
+        if tax["config"] == "mooncake_both":
+            tax |= NOTHING | {"reason": "requests failed in block R1"}
+    details = headline(aggregate_of(aggregate)).details
+    assert any(d.endswith("; mooncake_both has no number (requests failed in block R1).") for d in details)
+    aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != "mooncake_both"]
+    aggregate["configs"]["mooncake_both"] |= {"status": "skipped", "reason": "skipped: no module"}
+    assert any(
+        d.endswith("; mooncake_both was skipped: no module.")
+        for d in headline(aggregate_of(aggregate)).details
+    )
+
+
 def test_where_nobody_has_a_number_each_has_its_reason(aggregate: dict[str, Any]) -> None:
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] == "lmcache_only"]
     for tax in aggregate["main_taxes"]:
@@ -95,7 +110,7 @@ def test_where_nobody_has_a_number_each_has_its_reason(aggregate: dict[str, Any]
             value |= {"status": "skipped", "reason": "skipped: its module cannot be imported"}
     assert first(aggregate) == (
         "No connector's tax on TTFT p90 could be measured at ref_safe (no-op connector, Mooncake (producer), Mooncake (consumer), "
-        "Mooncake (both), NIXL (both) and Mooncake + LMCache: skipped: its module cannot be imported; LMCache: its cell of phase A "
+        "Mooncake (both), NIXL (both) and Mooncake + LMCache, each: skipped: its module cannot be imported; LMCache: its cell of phase A "
         "is lost: gone)."
     )
 

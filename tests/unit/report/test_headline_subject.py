@@ -63,7 +63,9 @@ def test_a_tax_that_is_told_apart_from_zero_counts_before_a_larger_one_that_is_n
     for config in ("nixl_both", "mooncake_producer", "noop_connector"):
         set_tax(aggregate, config, 0.01, -0.02, 0.04)
     found = headline(aggregate_of(aggregate))
-    assert found.sentence.startswith("LMCache: no tax on TTFT p90 is found")
+    assert found.sentence.startswith(
+        "LMCache: whether it has a tax on TTFT p90 at ref_safe (2\xa0req/s) is not resolved here;"
+    )
     assert found.details[-1].startswith(
         "No connector is found to have a tax, and of the estimates this is the largest;"
     )

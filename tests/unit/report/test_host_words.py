@@ -35,6 +35,25 @@ def cells(*hosts: dict[str, Any] | None) -> dict[str, Any]:
     return {**EXAMPLE, "cells": [{**cell, "host": host} for host in hosts]}
 
 
+def beside(aggregate: dict[str, Any], gpu: list[str], mixed: list[str]) -> str:
+    cards = {name: ["a", "b"] for name in gpu or ["engine.gpu 0", "engine.gpu 1"]}
+    about = {**aggregate["provenance"], "gpu": gpu[:1], "cards": cards, "mixed_cards": mixed}
+    return host_view(aggregate_of({**aggregate, "provenance": about}))[-1]
+
+
+def test_engines_side_by_side_are_said_and_whether_comparisons_cross_cards(aggregate: dict[str, Any]) -> None:
+    two = ["GPU 0: NVIDIA H20 (UUID: GPU-1)", "GPU 1: NVIDIA H20 (UUID: GPU-2)"]
+    engines = "Up to 2 engines ran side by side on this host and shared its memory and buses."
+    assert beside(aggregate, [], ["a"]) == engines
+    assert (
+        beside(aggregate, two, []) == f"{engines} Cells that are compared with one another ran on one card."
+    )
+    assert beside(aggregate, two, ["a", "b_prime"]).startswith(
+        f"{engines} In phase A and phase B', cells that are compared with one another ran on different cards: a tax there holds"
+    )
+    assert "side by side" not in " ".join(host_view(aggregate_of(aggregate)))
+
+
 def host(steal: float | None, mhz: float | None, **gpu: Any) -> dict[str, Any]:
     nothing = dict.fromkeys(("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean"))
     known = {**nothing, "utilisation_mean": None, "clock_reasons": None, "n_failed": 0, "errors": [], **gpu}

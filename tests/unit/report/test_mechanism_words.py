@@ -41,7 +41,7 @@ def aggregate() -> dict[str, Any]:
 def test_hooks_are_split_into_what_ran_and_what_waited(aggregate: dict[str, Any]) -> None:
     first = mechanism(aggregate_of(aggregate), entry())[0]
     assert first == (
-        "Its hooks take 754 µs of a step, 71 µs of that on the CPU; the dearest is worker/get_finished with 742 µs, 60 µs on the CPU."
+        "Its hooks take 754 µs of a step, 71 µs of that on the CPU; the dearest of these is worker/get_finished with 742 µs, 60 µs on the CPU."
     )
 
 
@@ -49,7 +49,7 @@ def test_a_hook_whose_cpu_time_is_not_known_still_takes_its_wall_time(aggregate:
     rare = hook("scheduler/request_finished", 3.0, None)
     first = mechanism(aggregate_of(aggregate), entry([*HOOKS, rare]))[0]
     assert first.startswith(
-        "Its hooks take 757 µs of a step, at least 71 µs of that on the CPU; the dearest is worker/get_finished"
+        "Its hooks take 757 µs of a step, at least 71 µs of that on the CPU; the dearest of these is worker/get_finished"
     )
 
 
@@ -57,7 +57,7 @@ def test_a_short_hook_is_not_said_to_take_more_cpu_than_it_lasts(aggregate: dict
     """The reading of the CPU's clock is in its CPU time."""
     short = [hook("worker/get_finished", 3.0, 4.3)]
     assert mechanism(aggregate_of(aggregate), entry(short))[0] == (
-        "Its hooks take 3 µs of a step, all of it on the CPU; the dearest is worker/get_finished with 3 µs, all of it on the CPU."
+        "Its hooks take 3 µs of a step, all of it on the CPU; the dearest of these is worker/get_finished with 3 µs, all of it on the CPU."
     )
 
 

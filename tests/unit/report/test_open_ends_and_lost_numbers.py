@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.aggregate import Interval, MainTaxRow, aggregate_of
-from connector_tax.read.compare.comparison import Change, Number
+from connector_tax.read.compare.changes import Change, Number
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 from connector_tax.read.report.headline import headline
@@ -193,7 +193,7 @@ def test_where_nobody_has_a_number_the_reason_is_the_taxs(aggregate: dict[str, A
     assert first(aggregate).startswith(
         "No connector's tax on TTFT p90 could be measured at ref_safe (no-op connector, "
     )
-    assert f"Mooncake (both), NIXL (both), LMCache and Mooncake + LMCache: {LOST}; " in first(aggregate)
+    assert f"Mooncake (both), NIXL (both), LMCache and Mooncake + LMCache, each: {LOST}; " in first(aggregate)
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,7 @@ def test_a_tax_stands_in_two_parts_and_in_three(aggregate: dict[str, Any]) -> No
     """Three with their settings apart; two as published; none where the no-op connector has no tax."""
     text = words(page(aggregate))
     assert (
-        "LMCache TTFT p90 of one launch +9.0 % [+4.5 %, +14 %] +3.0 % [+1.0 %, +5.0 %] +2.0 % [0 %, +4.0 %] +4.0 %"
+        "LMCache TTFT p90 of one launch +9.0 % [+4.5 %, +14 %] n 200 +3.0 % [+1.0 %, +5.0 %] n 200 +2.0 % [0 %, +4.0 %] n 200 +4.0 %"
         in text
     )
     assert "The published experiment's two parts" not in words(page(aggregate))
@@ -434,7 +434,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
         "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h, on a line through the blocks"
         in text
     )
-    assert "Mooncake (both) +27 % [+15 %, +41 %] tax – R1 +20 %, R2 +30 %" in text
+    assert "Mooncake (both) +27 % [+15 %, +41 %] n 800 and 1,600 tax – R1 +20 %, R2 +30 %" in text
     aggregate["provenance"]["confidence"] = 0.995
     assert "Plain does not visibly drift: +2.0 %" in words(page(aggregate))
 

@@ -25,7 +25,7 @@ from connector_tax.read.report.tax_text import shape_text, tax_text
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
 from made_pages import text_of, view_of
-from whole_aggregate import attribution_of, device_clock, typed
+from whole_aggregate import attribution_of, device_clock, hook, typed
 
 EXAMPLE = json.loads((ROOT / "tests" / "data" / "aggregate_example.json").read_text())
 NOTHING = {"point": None, "low": None, "high": None}
@@ -90,11 +90,39 @@ def test_the_words_above_the_tables_are_about_columns_that_they_have(aggregate: 
 
 def test_a_part_without_its_whole_names_the_step(aggregate: dict[str, Any]) -> None:
     """Without plain nothing but the hooks has a number."""
-    aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["metric"] == "callback_p50_us"]
+    for rows in ("taxes", "main_taxes"):
+        aggregate[rows] = [t for t in aggregate[rows] if t["metric"] == "callback_p50_us"]
     (table, *_) = view_of(aggregate).taxes
     assert table.columns == ["in the connector's hooks, per step (median)"]
     assert "A connector's own hooks, with 95 % intervals in brackets; n counts steps. Plain has no number here." in words(aggregate)  # fmt: skip
     assert "n counts requests" not in words(aggregate) and "TTFT is the time" not in words(aggregate)
+
+
+def test_a_column_where_nobody_kept_up_is_not_recommended(aggregate: dict[str, Any]) -> None:
+    for tax in aggregate["main_taxes"]:
+        if tax["metric"] == "step_p50_us" and tax["reference"] == "ref_safe":
+            tax |= {"overloaded": ["plain"], "holds": None}
+    first = next(
+        t for t in aggregate["main_taxes"] if (t["metric"], t["reference"]) == ("step_p50_us", "ref_safe")
+    )
+    assert "Near saturation the median step" in words(aggregate) and "read its column" not in words(aggregate)
+    # What else qualifies a number says nothing of that.
+    first |= {"overloaded": [], "holds": "the copy of each prompt's KV to its own store"}
+    assert "read its column at ref_safe." in words(aggregate)
+
+
+def test_hooks_between_two_steps_are_no_part_of_the_step(aggregate: dict[str, Any]) -> None:
+    names = {"of it in the connector's hooks", "of it elsewhere"}
+    apart = {"in the connector's hooks, also those between two steps", "median step less these hooks"}
+    assert names <= {*view_of(aggregate).taxes[0].columns}
+    assert "What of the median step lies elsewhere is no tax by itself" in words(aggregate)
+    aggregate["attribution"][0]["hooks"].append(hook("scheduler/on_new_request", 0.4, None))
+    assert names <= {*view_of(aggregate).taxes[0].columns}
+    aggregate["attribution"][0]["hooks"].append(hook("scheduler/on_new_request", 80.0, None))
+    columns = {*view_of(aggregate).taxes[0].columns}
+    assert apart <= columns and not names & columns
+    assert "The median step less these hooks is no tax by itself: below zero, hooks are called between steps" in words(aggregate)  # fmt: skip
+    assert "lies elsewhere" not in words(aggregate)
 
 
 @pytest.mark.parametrize(

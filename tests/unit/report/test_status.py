@@ -2,6 +2,8 @@
 
 import json
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -65,6 +67,21 @@ def test_cells_of_an_earlier_plan_do_not_count(tmp_path: Path) -> None:
     assert "4 of 4" in said(found, tmp_path)["plain"]
     rates(found, 4.0, 4.0)
     assert "of 4" not in said(found, tmp_path)["plain"]
+
+
+def test_engines_side_by_side_are_named_with_their_places(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    found.config = replace(found.config, engine=replace(found.config.engine, gpus=(0, 3)))
+    with ExitStack() as stack:
+        for connector, slot in (("plain", 3), ("mooncake_both", 0)):
+            run, engine = found.run(connector, "a"), replace(found.config.engine, gpu=slot)
+            run.path.mkdir(parents=True)
+            request = LaunchRequest(engine, found.config.connector(connector), run.path)
+            stack.enter_context(running_engine(request))
+        text = said(found, tmp_path)
+        assert "running," in text["plain"] and "running," in text["mooncake_both"]
+        assert "on gpu0: mooncake_both in phase A\non gpu3: plain in phase A" in text["all"]
+    assert "go on with: .venv/bin/snakemake --cores 2" in said(found, tmp_path)["all"]
 
 
 def test_the_run_whose_engine_is_up_is_shown_as_running(tmp_path: Path) -> None:

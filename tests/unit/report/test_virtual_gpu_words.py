@@ -11,7 +11,8 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.read.compare.comparison import Comparison, Side, compare
+from connector_tax.read.compare.changes import Comparison, Side
+from connector_tax.read.compare.comparison import compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.fig4_tax_bars import Drawn

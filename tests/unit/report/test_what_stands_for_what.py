@@ -65,10 +65,20 @@ def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str,
     several = at_phase_as_shape(aggregate, phase=None, blocks=4, kind="over 4 blocks")
     assert several.n.endswith(", over 4 blocks of launches, in place of phase B's launch")
     lost = at_phase_as_shape(aggregate, point=None, low=None, high=None, reason="lost")
-    assert (lost.text, lost.range, lost.n) == ("not available", "lost", "")
+    assert (lost.text, lost.range, lost.n) == ("not available", "in phase A: lost", "")
     aggregate["taxes"][0]["phase"] = "b_prime"
     shown = view_of(aggregate).shape_taxes[0].taxes[0]
-    assert shown.range == "lost"
+    assert shown.range == "in phase A: lost"
+    # Where both have none the cell's own reason stays, but a cell that is lost has none that matters.
+    nothing = {"point": None, "low": None, "high": None}
+    aggregate["taxes"][0] |= nothing | {"reason": "requests failed", "phase": "b"}
+    cell = next(
+        c for c in aggregate["cells"] if (c["config"], c["phase"]) == (aggregate["taxes"][0]["config"], "a")
+    )
+    aggregate["cells"] = [{**cell, "phase": "b", "cell_id": aggregate["taxes"][0]["cell_id"]}]
+    assert view_of(aggregate).shape_taxes[0].taxes[0].range == "requests failed"
+    aggregate["cells"] = []
+    assert view_of(aggregate).shape_taxes[0].taxes[0].range == "in phase A: lost"
     assert at_phase_as_shape(aggregate, point=0.1).n.endswith("in place of phase B's launch")
     aggregate["taxes"][0]["phase"] = "b_prime"
     shown = view_of(aggregate).shape_taxes[0].taxes[0]

@@ -16,7 +16,8 @@ import pytest
 
 from connector_tax.base.documents.aggregate import Outputs, aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.read.compare.comparison import Side, compare
+from connector_tax.read.compare.changes import Side
+from connector_tax.read.compare.comparison import compare
 from connector_tax.read.compare.context import notes
 from connector_tax.read.figures import fig5_shape_heatmaps
 from connector_tax.read.figures.style import Drawn
@@ -161,7 +162,7 @@ def test_what_is_excluded_is_beyond_the_interval(high: float) -> None:
 @pytest.mark.parametrize(
     ("ends", "said"),
     [
-        ((0.00066, 0.00039, 0.00189), "by 0.1 % [0.04 %, 0.2 %] (standard"),
+        ((0.00066, 0.00039, 0.00189), "by 0.07 % [0.04 %, 0.2 %] (standard"),
         ((0.012, 0.0, 0.03), "by 1.2 % [0 %, 3.0 %] (standard"),
         (
             (0.0, 0.0, 0.01),

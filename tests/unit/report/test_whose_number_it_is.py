@@ -16,7 +16,8 @@ from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.read.compare.comparison import Side, compare
+from connector_tax.read.compare.changes import Side
+from connector_tax.read.compare.comparison import compare
 from connector_tax.read.compare.context import on_device
 from connector_tax.read.figures import fig8_additivity
 from connector_tax.read.figures.style import Drawn

@@ -21,6 +21,7 @@ def table(
     us = np.array([[us for us, _ in hooks.values()]] * N).reshape(N, len(names))
     calls = np.array([[n for _, n in hooks.values()]] * N).reshape(N, len(names))
     values: dict[str, Any] = {
+        "began_s": np.arange(N) * step / 1e6,
         "step_duration_us": ones * step,
         "schedule_us": ones * schedule,
         "update_us": ones * update,

@@ -79,6 +79,7 @@ def steps_of(durations: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Ste
         "start_load_kv_us",
     )
     return StepTable(
+        began_s=np.cumsum(durations) / 1e6,
         step_duration_us=durations,
         connector_total_us=ones,
         tokens=ones,

@@ -41,7 +41,7 @@ def _main(config: str, point: float | None) -> MainTax:
 
 
 def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() -> None:
-    """The connector's tax is over five blocks; the no-op connector's cell died, or its tax is of one launch."""
+    """The connector's tax is over five blocks; the no-op connector's cell died, or its tax is of one launch, and then stands whole."""
     whole = replace(_main("x", OWN), blocks=5)
     for noop, why in ((None, "its cell died"), (NOOP, "of one launch, x's over 5 blocks: the two are not")):
         chosen = [whole, _main("noop_connector", noop)]
@@ -49,30 +49,33 @@ def test_a_part_that_is_missing_says_why_and_not_that_it_is_of_another_kind() ->
             r for r in decompose(chosen, {"x": {}, "noop_connector": {}}, 0.95) if r.metric == "ttft_p90"
         ]
         assert (row.kind, row.parts) == ("over 5 blocks", 0)
-        assert why in row.framework.reason and why in row.implementation.reason
-        assert row.framework.kind is row.implementation.kind is None
+        assert why in row.implementation.reason and row.implementation.kind is None
+        if noop is None:
+            assert row.framework.reason == "noop_connector: its cell died" and row.framework.kind is None
+        else:
+            assert (row.framework.point, row.framework.kind) == (NOOP, "of one launch")
 
 
 def over(config: str, point: float, blocks: int) -> MainTax:
-    """Over blocks, with a standard error of 0.01 of the log ratio."""
+    """Over blocks of 200 requests, with a standard error of 0.01 of the log ratio."""
     main = _main(config, point)
     mean = LogMean(math.log1p(point), 0.01, blocks - 1)
     return replace(
         main,
         blocks=blocks,
-        tax=replace(main.tax, estimate=replace(main.estimate, n=blocks, over_blocks=mean)),
+        tax=replace(main.tax, n=200 * blocks, estimate=replace(main.estimate, over_blocks=mean)),
     )
 
 
 def test_each_part_has_the_blocks_that_entered_it() -> None:
-    """The no-op connector lost one block of five, matched plain two."""
+    """The no-op connector lost one block of five, matched plain two; n counts requests."""
     chosen = [over("x", OWN, 5), over("noop_connector", NOOP, 4), over("plain_matched_x", MATCHED, 3)]
     (row,) = decompose(chosen, {"x": CHANGED, "noop_connector": {}}, 0.95)
     assert {p: (getattr(row, p).kind, getattr(row, p).n) for p in points_of(row)} == {
-        "total": ("over 5 blocks", 5),
-        "flags": ("over 3 blocks", 3),
-        "framework": ("over 4 blocks", 4),
-        "implementation": ("over 3 blocks", 3),
+        "total": ("over 5 blocks", 1000),
+        "flags": ("over 3 blocks", 600),
+        "framework": ("over 4 blocks", 800),
+        "implementation": ("over 3 blocks", 600),
     }
     (row,) = decompose(chosen[:2], {"x": CHANGED, "noop_connector": {}}, 0.95)
     assert {p: getattr(row, p).kind for p in points_of(row)} == {
@@ -86,6 +89,7 @@ def test_each_part_has_the_blocks_that_entered_it() -> None:
         "over 5 blocks",
         [False, False, True, True],
     )
+    assert [p.n for p in page.parts] == ["n 1,000", "", "n 800", "n 800"]
 
 
 def test_a_framework_without_flags_is_the_no_op_connectors_tax_to_the_last_digit() -> None:
@@ -130,7 +134,7 @@ def test_another_number_of_kv_blocks_is_no_changed_setting() -> None:
     ("diff", "reason"),
     [
         ({"x": CHANGED, "noop_connector": {}}, "plain_matched_x was not measured"),
-        ({"noop_connector": {}}, "settings are not known"),
+        ({"noop_connector": {}}, "the engine settings of x are not known"),
         ({"x": {}, "noop_connector": CHANGED}, None),
     ],
 )

@@ -90,6 +90,15 @@ def test_a_failure_in_phase_a_is_named_wherever_a_number_is_missed(campaign: Cam
     assert "1 failed and says why" in criterion["evidence"]
 
 
+@pytest.mark.parametrize("name", ["preflight_status", "reference_rates"])
+def test_a_campaign_that_lacks_a_file_of_its_own_has_not_all_artifacts(name: str, campaign: Campaign) -> None:
+    path = getattr(campaign.folder, name)
+    assert path.is_file()
+    path.unlink()
+    criterion = next(c for c in analysed(campaign)["criteria"] if c["number"] == 6)
+    assert criterion["outcome"] == "fail" and f"{name}.json is not there" in criterion["evidence"]
+
+
 def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:
     """The headline stands, trends over length say why they cannot be asked, and finished cells count."""
     fail_run(campaign, "mooncake_both", "b", keep=1)

@@ -79,7 +79,8 @@ def test_no_verdict_rests_on_both_kinds(once: dict[str, Any], lose: Lose) -> Non
     )
     assert one(once["hypotheses"], id="H3")["kind"] == "over blocks"
     lost_one = one(lose("nixl_both", ("r1",))["hypotheses"], id="H2")
-    assert (lost_one["kind"], lost_one["numbers"]["gap"]["n"]) == ("over blocks", 3)
+    # Three blocks of 80 requests.
+    assert (lost_one["kind"], lost_one["numbers"]["gap"]["n"]) == ("over blocks", 240)
 
 
 def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]) -> None:

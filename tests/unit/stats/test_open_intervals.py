@@ -9,9 +9,10 @@ import pytest
 from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import against, grows, inside, told
-from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.labels import dominated, interval_text, prior_words
 from connector_tax.read.stats.taxes import Tax, relative, verdict
+from connector_tax.read.stats.verdicts import Evidence
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from specs import spec_of

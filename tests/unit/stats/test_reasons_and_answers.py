@@ -22,11 +22,11 @@ from connector_tax.read.stats.aggregate import _holds
 from connector_tax.read.stats.attribution import _share
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import decompose
-from connector_tax.read.stats.hypotheses import Verdict
 from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.time_spent import TimeSpent
+from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json

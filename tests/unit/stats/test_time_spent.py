@@ -13,7 +13,7 @@ from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.base.units import exact_duration
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.criteria import judge_criteria
-from connector_tax.read.stats.hypotheses import Verdict
+from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

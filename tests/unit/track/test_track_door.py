@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import Aggregate, lose, nights, noisy
+from histories import Aggregate, lose, nights, noisy, set_tax
 
-from connector_tax.base.errors import EngineError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.cli import command
 from connector_tax.commands import track
 
 HOSTILE = '</script><img src=x onerror=alert(1)>\u202e$x_{1}$&"'
+
+
+CONFIG = Path(__file__).parents[3] / "config" / "demo.yaml"
 
 
 def tracked(root: Path, to: Path, *more: str) -> int:
@@ -42,6 +45,25 @@ def test_the_same_campaigns_give_the_same_bytes(tmp_path: Path) -> None:
         tracked(root, tmp_path / name)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_names_of_folders_send_nothing_to_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = nights(tmp_path / "n", noisy(3))
+    (root / "night-02").rename(root / "night\x1b[2J")
+    (root / "night\x1b[2J" / "aggregate.json").write_text("[]")
+    assert tracked(root, tmp_path / "to") == 0
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_two_kinds_of_cards_are_counted_together(tmp_path: Path) -> None:
+    def cards(_: int, value: Aggregate) -> None:
+        value["provenance"]["gpu"] = ["GPU 0: NVIDIA H20 (UUID: a)", "GPU 1: NVIDIA L4 (UUID: b)"]
+
+    tracked(nights(tmp_path / "n", noisy(2), cards), tmp_path / "to")
+    runner = json.loads((tmp_path / "to" / "pytorch-benchmark.json").read_text())[0]["runners"][0]
+    assert (runner["gpu_info"], runner["gpu_count"]) == ("NVIDIA H20, NVIDIA L4", 2)
 
 
 def test_what_is_left_out_is_said_and_is_no_verdict(
@@ -154,14 +176,56 @@ def test_a_suspicion_is_measured_once_more_before_it_is_an_alarm(
             return again
 
         monkeypatch.setattr(track, "measured_again", second)
-        assert tracked(root, tmp_path / "to", "--confirm", "mine.yaml") == code
-    assert asked == [Path("mine.yaml")] * 2
+        assert tracked(root, tmp_path / "to", "--confirm", str(CONFIG)) == code
+    assert asked == [CONFIG] * 2
     assert tracked(root, tmp_path / "to") == 0, "without it the suspicion is no alarm"
 
 
 def test_without_a_suspicion_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(track, "measured_again", lambda config: pytest.fail("measured"))
-    assert tracked(nights(tmp_path / "n", noisy(14)), tmp_path / "to", "--confirm", "mine.yaml") == 0
+    assert tracked(nights(tmp_path / "n", noisy(14)), tmp_path / "to", "--confirm", str(CONFIG)) == 0
+
+
+def test_a_mistake_in_the_config_file_is_said_before_it_is_needed(tmp_path: Path) -> None:
+    root = nights(tmp_path / "n", noisy(6))
+    with pytest.raises(ConfigError, match="no such file"):
+        tracked(root, tmp_path / "to", "--confirm", str(tmp_path / "none.yaml"))
+
+
+def test_what_no_new_campaign_can_confirm_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A suspicion of a host that is measured no more."""
+
+    def new_host(k: int, value: Aggregate) -> None:
+        if k >= 14:
+            value["provenance"]["host"]["cpu"] = "the new host"
+
+    monkeypatch.setattr(track, "measured_again", lambda config: pytest.fail("measured"))
+    taxes = [*noisy(14, s13=0.05), *noisy(6, seed=5)]
+    assert tracked(nights(tmp_path / "n", taxes, new_host), tmp_path / "to", "--confirm", str(CONFIG)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "Suspected from the last campaign alone" in last and "--confirm" not in last
+    assert last.endswith("another one would tell nothing of that.")
+
+
+def test_a_second_measurement_that_fails_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A regression that is known is said, and files are written before."""
+
+    def fails(config: Path) -> Path:
+        assert (tmp_path / "to" / "index.html").is_file()
+        raise EngineError("it did not come to its end")
+
+    def two(k: int, value: Aggregate) -> None:
+        set_tax(value, 0.05 + (0.06 if k >= 8 else 0) + (0.001, -0.001, 0.0005)[k % 3], metric="ttft_p90")
+
+    monkeypatch.setattr(track, "measured_again", fails)
+    known = nights(tmp_path / "known", noisy(20, s19=0.05), two)
+    assert tracked(known, tmp_path / "to", "--confirm", str(CONFIG)) == 1
+    with pytest.raises(EngineError):
+        tracked(nights(tmp_path / "none", noisy(20, s19=0.05)), tmp_path / "to", "--confirm", str(CONFIG))
 
 
 def test_the_second_measurement_is_a_campaign_of_its_own(
@@ -179,9 +243,8 @@ def test_the_second_measurement_is_a_campaign_of_its_own(
     monkeypatch.setattr("connector_tax.commands.run.PROJECT_ROOT", tmp_path)
     (tmp_path / "Snakefile").touch()
     monkeypatch.setattr(track.subprocess, "run", run)
-    config = Path(__file__).parents[3] / "config" / "demo.yaml"
     with pytest.raises(EngineError, match="demo-again-2: the second measurement did not come to its end"):
-        track.measured_again(config)
+        track.measured_again(CONFIG)
     assert started[0][1:] == [
         "-m",
         "snakemake",
@@ -190,5 +253,5 @@ def test_the_second_measurement_is_a_campaign_of_its_own(
         "--config",
         "campaign=demo-again-2",
         "--configfile",
-        str(config),
+        str(CONFIG),
     ]

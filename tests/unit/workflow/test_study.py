@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,3 +182,57 @@ def test_phase_d_waits_for_every_phase_before_it_and_blocks_wait_for_phase_d(her
         "phase_d",
     }
     assert any(r.endswith("phase_d/receipt.json") for r in found.last_receipts())
+
+
+def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **engine: Any) -> Study:
+    monkeypatch.chdir(tmp_path)
+    config = {**demo(engine={"gpus": [0, 2], **engine}), "repeats": 2}
+    return open_study(config, "demo.yaml", measuring=True, environment={})
+
+
+def test_one_engine_at_a_time_is_the_limit_of_one_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = study(True)
+    assert found.limits(None) == found.limits(1) == found.limits(4) == {"gpu": 1}
+    assert found.card("a") == found.card(None) == {}
+
+
+def test_jobs_take_a_card_each_and_no_more_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = several(tmp_path, monkeypatch)
+    assert (found.limits(None), found.limits(1)) == ({"gpu": 2}, {"gpu": 1})
+    assert capsys.readouterr().err == ""
+    assert found.limits(4) == {"gpu": 2}
+    assert "--resources gpu=4: campaign demo may use 2 (engine.gpus: 0, 2)." in capsys.readouterr().err
+
+
+def test_a_phase_that_stays_on_a_card_takes_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = several(tmp_path, monkeypatch, mix_cards=False)
+    assert found.limits(None) == {"gpu": 2, "card0": 1, "card1": 1}
+
+    def taken(phase: str | None, /, **wildcards: str) -> dict[str, int]:
+        return {name: of(SimpleNamespace(**wildcards)) for name, of in found.card(phase).items()}
+
+    assert taken("a") == taken("b_prime") == {"card0": 1, "card1": 0}
+    assert taken("b") == taken(None, phase="r1") == {"card0": 0, "card1": 1}
+    waits = {p: sorted({Path(r).parent.name for r in found.receipts_before(p)}) for p in found.config.phases}
+    assert waits == {"a": [], "b": [], "b_prime": [], "r1": ["phase_b"], "r2": ["phase_b_prime"]}
+
+
+def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may be ready at once, so that no card idles at the end of the earlier one."""
+    found = several(tmp_path, monkeypatch)
+    first, second = (
+        [found.position(None)(SimpleNamespace(phase=p, connector=c)) for c in found.config.members(p)]
+        for p in ("r1", "r2")
+    )
+    assert min(first) > max(second)
+    monkeypatch.chdir(tmp_path)
+    assert sorted(
+        study(True).position("a")(SimpleNamespace(connector=c)) for c in study(True).config.connector_ids
+    ) == list(range(1, len(study(True).config.connector_ids) + 1))

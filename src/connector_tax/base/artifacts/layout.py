@@ -42,8 +42,27 @@ class CampaignFolder:
         return self.root / ".start.lock"
 
     @property
+    def lock(self) -> Path:
+        """Held by whoever measures; shared where several engines may run."""
+        return self.root / ".lock"
+
+    def run_lock(self, run: "RunFolder") -> Path:
+        """Held by who measures ``run``, where several engines may run."""
+        return self.root / ".locks" / f"{run.path.parent.name}_{run.path.name}.lock"
+
+    @property
+    def clearing_lock(self) -> Path:
+        """Held by who ends what killed measurements left, where several engines may run."""
+        return self.root / ".locks" / "clearing.lock"
+
+    @property
     def reference_rates(self) -> Path:
         return self.root / "reference_rates.json"
+
+    @property
+    def put_in(self) -> Path:
+        """What the model of the embedded engine gives; of campaigns on that engine alone."""
+        return self.root / "put_in.json"
 
     @property
     def aggregate(self) -> Path:

@@ -24,12 +24,14 @@ class Supervisor:
     Attributes:
         start_ticks: None if it had ended before it was recorded.
         mark: what the environment of everything that it launched holds; see ``run/engine/marks.py``.
+        cards: what it was launched on, by the names of their locks.
     """
 
     pid: int
     start_ticks: int | None
     boot: str
     mark: str
+    cards: tuple[str, ...] = ()
 
     @property
     def of_this_boot(self) -> bool:
@@ -42,7 +44,7 @@ class Supervisor:
         )
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``engine.pid.json``.
 
     Attributes:
@@ -54,13 +56,19 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     boot: str
     mark: str
     folder: tuple[int, int]
+    cards: tuple[str, ...] = ()
 
 
-def record_supervisor(folder: Path, pid: int, mark: str) -> None:
+def record_supervisor(folder: Path, pid: int, mark: str, cards: tuple[str, ...] = ()) -> None:
     """Note in the run's folder which process looks after its engine."""
     folder.mkdir(parents=True, exist_ok=True)
     process = _Record(
-        pid=pid, start_ticks=start_ticks(pid), boot=_boot_id(), mark=mark, folder=_identity(folder)
+        pid=pid,
+        start_ticks=start_ticks(pid),
+        boot=_boot_id(),
+        mark=mark,
+        folder=_identity(folder),
+        cards=cards,
     )
     write_json(folder / RECORD, process)
 
@@ -73,7 +81,7 @@ def recorded_supervisor(folder: Path) -> Supervisor | None:
         return None
     if found.folder != _identity(folder):
         return None
-    return Supervisor(found.pid, found.start_ticks, found.boot, found.mark)
+    return Supervisor(found.pid, found.start_ticks, found.boot, found.mark, found.cards)
 
 
 def start_ticks(pid: int) -> int | None:

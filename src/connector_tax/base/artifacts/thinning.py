@@ -55,7 +55,7 @@ def thin(source: Path, target: Path) -> int:
     thinned = Thinned(rule=RULE, source=_checksum(campaign))
     write_json(new.campaign_file, msgspec.structs.replace(document, thinned=thinned))
     _without_home(new.campaign_file)
-    for path in (campaign.reference_rates, campaign.engine_diff):
+    for path in (campaign.reference_rates, campaign.engine_diff, campaign.put_in):
         if path.is_file():
             _copy(path, target / path.name)
             _without_home(target / path.name)

@@ -148,6 +148,7 @@ def _engine(value: Foreign, where: str) -> EngineConfig:
             "model": _expand(value["model"], f"{where}: engine.model"),
             "extra_args": tuple(value["extra_args"]),
             "virtual_gpu": None if gpu is None else virtual_gpu(gpu, where),
+            "gpus": None if value["gpus"] is None else tuple(value["gpus"]),
         }
     )
 

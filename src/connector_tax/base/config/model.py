@@ -10,6 +10,8 @@ from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
 from connector_tax.base.records.gpu import VirtualGpu
 
+ONLY_WHERE_SET = ("virtual_gpu", "gpus", "mix_cards", "wait_for_card_s")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -25,6 +27,9 @@ class EngineConfig:
         model_file: the emulator's cost model (YAML); None for vLLM.
         gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already; see ``run/engine/gpus.py``.
         virtual_gpu: the device of kind ``virtual_gpu``; None for every other.
+        gpus: first cards of as many engines as may run side by side; None: one engine, on ``gpu``.
+        mix_cards: whether launches that are compared with one another may run on different cards; None: where there are no cards.
+        wait_for_card_s: how long a card that somebody else holds is waited for; None: see ``run/measure/locks.py``.
     """
 
     kind: Literal["vllm", "virtual_gpu", "emulator"]
@@ -43,8 +48,21 @@ class EngineConfig:
     release_tolerance_mib: int
     step_timing: bool
     pin_cpus: bool
-    # With a default, since campaigns of the version before have none.
+    # With defaults, since campaigns of versions before have none of these.
     virtual_gpu: VirtualGpu | None = None
+    gpus: tuple[int, ...] | None = None
+    mix_cards: bool | None = None
+    wait_for_card_s: float | int | None = None
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The first card of each engine that may run at the same time."""
+        return self.gpus or (self.gpu,)
+
+    @property
+    def mixes_cards(self) -> bool:
+        """Whether launches that are compared with one another may run on different cards."""
+        return self.kind != "vllm" if self.mix_cards is None else self.mix_cards
 
     @property
     def is_vllm(self) -> bool:
@@ -179,10 +197,11 @@ class CampaignConfig:
     phase_a_stop_after_overloaded: int | None = None
 
     def to_json(self) -> Any:
-        """As ``campaign.json`` has it. Without the virtual GPU of a campaign that has none: its hash is what it was before there were any."""
+        """As ``campaign.json`` has it. Without what a campaign has not of ``ONLY_WHERE_SET``: its hash is what it was before there was any."""
         value = msgspec.to_builtins(self)
-        if self.engine.virtual_gpu is None:
-            del value["engine"]["virtual_gpu"]
+        for name in ONLY_WHERE_SET:
+            if value["engine"][name] is None:
+                del value["engine"][name]
         return value
 
     def connector(self, connector_id: str) -> ConnectorSpec:

@@ -45,6 +45,17 @@ class _AskedEngine(Record, frozen=True, kw_only=True):
     kind: str
     model: str
     args: Foreign
+    gpus: tuple[int, ...] | None = None
+    mix_cards: bool | None = None
+
+    @property
+    def several(self) -> bool:
+        return len(self.gpus or ()) > 1
+
+    @property
+    def mixes_cards(self) -> bool:
+        """As ``EngineConfig`` has it; where it says nothing, a campaign of one card had no other."""
+        return self.several and self.kind != "vllm" if self.mix_cards is None else self.mix_cards
 
 
 class _AskedConnector(Record, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ KindClass = Literal["launch", "blocks"]
 Standing = Literal["stands", "taken back"]
 Status = Literal["confirmed", "suspected"]
 NoiseSource = Literal["noise floor over blocks", "pairs of launches of plain", "spread of the series itself"]
-Verdict = Literal["no regression", "suspected", "regression"]
+Verdict = Literal["not judged", "no regression", "suspected", "regression"]
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +99,11 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
         kind: of the points that it was found in.
         point, low, high: of the latency over plain's, as a ratio less one, with its interval.
         before, after: mean taxes on either side, up to the change before and to the one behind.
+        by_now: how far the level at the end of the series is from ``before``, as a ratio of latencies less one; a suspected last campaign is no
+            part of that end, except for its own change.
         status: confirmed by a second campaign; else suspected, and ``to_confirm`` says what would tell.
         standing: whether the level is still that far up, or down, at the end of the series.
-        regression: a confirmed rise of a connector's tax that stands and is larger than ``fail_above``.
+        regression: a confirmed rise of a connector's tax that stands, and ``by_now`` is larger than ``fail_above``.
     """
 
     first: Count
@@ -113,6 +115,7 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     before: float
     after: float
+    by_now: float
     standing: Standing
     regression: bool
     to_confirm: str | None
@@ -151,6 +154,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         confidence: of a change's interval and of the thresholds.
         fail_above: a confirmed rise by more than this ratio is a regression.
+        verdict: ``not judged`` where no series of a connector's tax has the campaigns that it takes.
         exit_code: 1 for a regression, else 0.
         sentence: what is printed last.
     """

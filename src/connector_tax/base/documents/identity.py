@@ -1,12 +1,23 @@
 """What was measured, and by what: part of cells, receipts, preflight's status and ``config.json``."""
 
+import re
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.records.bounds import Bytes, Fact
+from connector_tax.base.records.bounds import Bytes, Fact, Whole
 from connector_tax.base.records.gpu import HostCosts, StepCosts
 from connector_tax.base.records.record import Record
+
+# What tells one card from another of its kind, as nvidia-smi lists them.
+_CARD = re.compile(r"^GPU [0-9]+:|\(UUID: [^)]*\)$")
+
+
+def kinds_of(cards: Iterable[str]) -> list[str]:
+    """Names of ``EngineIdentity.gpu``, without what is one card's own."""
+    return [_CARD.sub("", card).strip() for card in cards]
+
 
 # Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
 Versions = dict[str, Fact]
@@ -59,6 +70,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     Attributes:
         packages: of the engine's interpreter, ``name==version``.
         gpu: the cards, in words.
+        slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
         transports, side_channels: what connectors logged of them, by connector; None where no line tells.
     """
@@ -68,10 +80,21 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     packages: tuple[str, ...] | UnsetType = UNSET
     cuda: str | UnsetType | None = UNSET
     gpu: tuple[str, ...]
+    slot: Whole | UnsetType = UNSET
     virtual_gpu: DeviceIdentity | UnsetType = UNSET
     host: dict[str, Fact]
     transports: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
     side_channels: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether several engines could run side by side."""
+        return self.slot is not UNSET
+
+    @property
+    def place(self) -> str:
+        """Where it ran, in words."""
+        return " and ".join(self.gpu) or f"engine.gpu {self.slot if self.has_slot else 0}"
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """The campaign as a list of what to do: a pure function of the config."""
 
+from connector_tax.base.plan.beside import phases_before, side_by_side_s, slot_of
 from connector_tax.base.plan.campaign import campaign_document, config_of, document_hash, read_campaign_file
 from connector_tax.base.plan.cells import (
     cells_of,
@@ -21,8 +22,11 @@ __all__ = [
     "launch_spec",
     "run_order",
     "outputs_hash",
+    "phases_before",
     "read_campaign_file",
     "run_spec_hash",
+    "side_by_side_s",
+    "slot_of",
     "spec_hash",
     "until_overload",
 ]

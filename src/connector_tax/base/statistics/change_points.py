@@ -5,13 +5,19 @@ have as large a one, and goes on inside each part. It asks nothing of the noise 
 points behind a change: of n points there are n (n - 1) / 2 choices of two. So the last points are asked by themselves whether each of
 them lies outside of what the points before predict; one that does is suspected, and two are a change.
 
+A single bad value hides nothing: distances are cut at many times the spread, and levels and noise are made without values that lie far
+outside of their part. The triangular kernel is positive definite, so distances that are cut still make an energy distance, and shuffles of
+the same values still test it.
+
 Source: Matteson & James 2014, JASA 109, 334-345. In use on performance series: Daly et al. 2020, ICPE, 67-75.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from connector_tax.base.statistics.resampling import Floats
@@ -25,6 +31,12 @@ MOST_LAST = 6
 # A split is kept if at most so many of the shuffles are as good; a last point lies outside at the same level, two-sided.
 LEVEL = 0.01
 SHUFFLES = 999
+# Distances are cut at so many standard deviations, by the median absolute deviation of a part.
+MOST_APART = 5.0
+# A value lies outside of its part at this level, two-sided, by Student's t of the median absolute deviation.
+FAR = 1e-4
+# That estimator has so much of the efficiency of the standard deviation, and 1 / 0.6745 of its size.
+MAD_EFFICIENCY, MAD_TO_SD = 0.37, 1.4826
 # Shuffles are drawn together, as far as memory goes; few, since most series are done with after some ten.
 MOST_AT_ONCE = 37
 NUMBERS_AT_ONCE = 2_000_000
@@ -50,43 +62,122 @@ class Shift:
     confirmed: bool
 
 
-def shifts(values: Floats, threshold: float, confidence: float, rng: np.random.Generator) -> list[Shift]:
+def search(values: Floats, draws: Callable[[], np.random.Generator]) -> list[int]:
+    """Where the level may change; a last value that lies outside alone has no say in it.
+
+    Args:
+        draws: a generator, the same one each time.
+    """
+    cuts = change_points(values, draws())
+    return change_points(values[:-1], draws()) if _last_points(values, cuts, 0.0) == 1 else cuts
+
+
+def shifts(values: Floats, cuts: list[int], threshold: float, confidence: float) -> list[Shift]:
     """Every change that is larger than ``threshold`` and told from zero; the last one may be suspected only.
+
+    A last value that lies outside alone has no say in those before it.
 
     Args:
         values: in order of time, finite; shape (n,).
+        cuts: of them, as ``search`` gives them.
         threshold: what is no change, in the unit of the values.
         confidence: of the intervals.
     """
-    cuts = change_points(values, rng)
+    cuts = list(cuts)
+    body = values[:-1] if _last_points(values, cuts, 0.0) == 1 else values
     while cuts:
-        found = [_shift(values, cuts, k, confidence) for k in range(len(cuts))]
+        found = [_shift(body, cuts, k, confidence) for k in range(len(cuts))]
         margin = [abs(s.point) - max(threshold, s.point - s.low) for s in found]
         weakest = int(np.argmin(margin))
         if margin[weakest] > 0:
             break
         del cuts[weakest]
-    last = _last_points(values, cuts, threshold)
-    cuts += [values.size - last] if last else []
+    cuts = _with_last(values, cuts, threshold)
     return [_shift(values, cuts, k, confidence) for k in range(len(cuts))]
 
 
 def noise(values: Floats, at: list[int]) -> tuple[float, int]:
-    """Standard deviation inside the parts that begin at ``at``, and its degrees of freedom."""
-    parts = np.split(values, at)
-    freedom = values.size - len(parts)
+    """Standard deviation inside the parts that begin at ``at``, and its degrees of freedom; without values far outside of their part."""
+    keep = _inside(values, at)
+    parts = [part[own] for part, own in zip(np.split(values, at), np.split(keep, at), strict=True)]
+    freedom = int(keep.sum()) - len(parts)
     squares = sum(float(((part - part.mean()) ** 2).sum()) for part in parts)
     return (math.sqrt(squares / freedom) if freedom > 0 else math.nan), freedom
 
 
-def noise_limit(pairs: Floats, confidence: float) -> float:
+def level_of(values: Floats) -> float:
+    """Mean of one part, without values far outside of it."""
+    return float(values[_inside(values, [])].mean())
+
+
+def noise_limit(pairs: Floats, confidence: float) -> tuple[float, int]:
     """Within this of zero lie so many of the differences that are none, going by some of them: Student's t of their root mean square.
 
     Args:
-        pairs: differences of a thing from itself; shape (n,), n > 0.
+        pairs: differences of a thing from itself; shape (n,), n > 0. Those far outside of the others are left out.
+
+    Returns:
+        The limit, and how many differences it is of.
     """
-    spread = math.sqrt(float((pairs**2).mean()))
-    return spread * float(stats.t.ppf((1 + confidence) / 2, pairs.size))
+    far = _far(float(np.median(np.abs(pairs))), pairs.size)
+    kept = pairs[np.abs(pairs) <= far]
+    return math.sqrt(float((kept**2).mean())) * _t(confidence, kept.size), kept.size
+
+
+def spread_limit(values: Floats, cuts: list[int], confidence: float) -> tuple[float, int] | None:
+    """The same of the values themselves, by their spread inside the parts; the last points are a part where they lie outside.
+
+    Returns:
+        None from too few values.
+    """
+    if values.size <= LEAST_BEFORE:
+        return None
+    spread, freedom = noise(values, _with_last(values, cuts, 0.0))
+    return (spread * _t(confidence, freedom), freedom) if freedom > 0 else None
+
+
+def pooled_limit(errors: Floats, freedoms: Floats, confidence: float) -> tuple[float, int]:
+    """The same of means, going by the standard errors of some: Student's t of the pooled one.
+
+    Args:
+        errors: shape (n,), n > 0. Those far above the others are left out.
+        freedoms: of each; shape (n,).
+    """
+    squares = errors**2
+    middle = float(np.median(squares * freedoms / stats.chi2.ppf(0.5, freedoms)))
+    kept = squares <= middle * stats.f.ppf(1 - FAR, freedoms, max(1.0, MAD_EFFICIENCY * freedoms.sum()))
+    freedom = float(freedoms[kept].sum())
+    pooled = float((squares * freedoms)[kept].sum()) / freedom
+    return math.sqrt(pooled) * _t(confidence, freedom), int(kept.sum())
+
+
+def _t(confidence: float, freedom: float) -> float:
+    return float(stats.t.ppf((1 + confidence) / 2, freedom))
+
+
+def _far(deviation: float, freedom: float) -> float:
+    """How far from the middle no value of normal noise lies.
+
+    Args:
+        deviation: median absolute deviation.
+    """
+    return MAD_TO_SD * deviation * _t(1 - FAR, max(1.0, MAD_EFFICIENCY * freedom))
+
+
+def _inside(values: Floats, at: list[int]) -> npt.NDArray[np.bool_]:
+    """Which values do not lie far outside of their part; of two values none can."""
+    parts = np.split(values, at)
+    apart = [
+        np.abs(part - np.median(part)) if part.size > LEAST_POINTS else np.zeros(part.size) for part in parts
+    ]
+    long = [own for own in apart if own.size > LEAST_POINTS]
+    if not long:
+        return np.ones(values.size, dtype=bool)
+    pooled = np.concatenate(long)
+    freedom = pooled.size - len(long)
+    far = _far(float(np.median(pooled)) * math.sqrt(pooled.size / freedom), freedom)
+    inside: npt.NDArray[np.bool_] = np.concatenate(apart) <= far
+    return inside
 
 
 def change_points(
@@ -109,6 +200,9 @@ def _significant_cut(values: Floats, rng: np.random.Generator, level: float, shu
     if n < 2 * LEAST_POINTS:
         return None
     distances = np.abs(values[:, None] - values[None, :])
+    deviation = float(np.median(np.abs(values - np.median(values))))
+    if deviation > 0:
+        distances = np.minimum(distances, MOST_APART * MAD_TO_SD * deviation)
     divergence = _divergence(distances[None])[0]
     best = float(divergence.max())
     # So many may be as good; one more and the rest of them need not be drawn.
@@ -152,14 +246,26 @@ def _divergence(distances: Floats) -> Floats:
     return found
 
 
+def _with_last(values: Floats, cuts: list[int], threshold: float) -> list[int]:
+    """``cuts``, and where the last points begin. Two or more that lay outside still do when one alone comes after them that does not."""
+    last = _last_points(values, cuts, threshold)
+    earlier = _last_points(values[:-1], cuts, threshold) if last < 2 else 0
+    if earlier < 2:
+        return [*cuts, values.size - last] if last else cuts
+    begin, end = values.size - 1 - earlier, values.size - 1
+    old, new = level_of(values[cuts[-1] if cuts else 0 : begin]), level_of(values[begin:end])
+    back = abs(values[end] - old) < abs(values[end] - new)
+    return [*cuts, begin, end] if back else [*cuts, begin]
+
+
 def _last_points(values: Floats, cuts: list[int], threshold: float) -> int:
     """How many of the last values lie, each of them, to one side of what those before predict; 0 if the last one does not."""
     begin = cuts[-1] if cuts else 0
     for count in range(min(MOST_LAST, values.size - begin - LEAST_BEFORE), 0, -1):
         before, last = values[begin : values.size - count], values[values.size - count :]
         spread, freedom = noise(values[: values.size - count], cuts)
-        reach = spread * math.sqrt(1 + 1 / before.size) * float(stats.t.ppf(1 - LEVEL / 2, freedom))
-        away = last - before.mean()
+        reach = spread * math.sqrt(1 + 1 / before.size) * _t(1 - LEVEL, freedom)
+        away = last - level_of(before)
         limit = max(reach, threshold)
         if (away > limit).all() or (away < -limit).all():
             return count
@@ -172,7 +278,7 @@ def _shift(values: Floats, cuts: list[int], k: int, confidence: float) -> Shift:
     before, after = values[begin : cuts[k]], values[cuts[k] : end]
     spread, freedom = noise(values, cuts)
     error = spread * math.sqrt(1 / before.size + 1 / after.size)
-    reach = error * float(stats.t.ppf((1 + confidence) / 2, freedom))
-    first, second = float(before.mean()), float(after.mean())
+    reach = error * _t(confidence, freedom)
+    first, second = level_of(before), level_of(after)
     point = second - first
     return Shift(cuts[k], point, point - reach, point + reach, first, second, after.size > 1)

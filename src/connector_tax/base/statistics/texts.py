@@ -46,12 +46,16 @@ def digits_apart_each(
     Args:
         significant: digits that a number has at most, where ``decimals`` has no more.
     """
-    texts: list[list[str]] = []
+    more = 0
     for more in range(MOST_MORE):
+        # 0.09 beside 0.14 as 0.1 is not told apart: both read 0.1 at as many decimals.
         texts = [[_text(v, decimals(abs(v)), more, no_zero, significant) for v in group] for group in groups]
         if not any(map(_alike, groups, texts)):
             break
-    return texts
+    return [
+        [_text(v, decimals(abs(v)), more, no_zero, significant, whole_digit=no_zero) for v in group]
+        for group in groups
+    ]
 
 
 def _alike(values: Sequence[float], texts: Sequence[str]) -> bool:
@@ -62,14 +66,19 @@ def _alike(values: Sequence[float], texts: Sequence[str]) -> bool:
     )
 
 
-def _text(value: float, least: int, more: int, no_zero: bool, significant: int) -> str:
+def _text(
+    value: float, least: int, more: int, no_zero: bool, significant: int, *, whole_digit: bool = False
+) -> str:
+    """
+    Args:
+        whole_digit: its first digit is kept also where it would not read as zero: 0.075 as 0.1 is a third too large.
+    """
     size = abs(value)
     if size < NOTHING:
         return "0"
     first = -math.floor(math.log10(size))
     shown = min(least + more, max(least, first + significant - 1))
-    if no_zero and first > shown:
-        # Also of what would not read as zero: 0.075 as 0.1 is a third too large.
+    if first > shown and (whole_digit or (no_zero and round(size, shown) == 0)):
         shown = first
     text = f"{size:,.{shown}f}"
     return "0" if not text.strip("0.,") else f"-{text}" if value < 0 else text

@@ -45,7 +45,8 @@ class Finding:
     what: str
 
     def __str__(self) -> str:
-        return f"{printable(self.name, 300)}: {printable(self.what, 500)}"
+        name = self.name if self.name.isprintable() else ascii(self.name)
+        return f"{printable(name, 300)}: {printable(self.what, 500)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def write_archive(target: Path, files: dict[str, Path]) -> None:
         raise ArtifactError(
             f"{target}: {len(files)} files, a bundle holds {MOST_MEMBERS}. Thin the campaign first."
         )
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    temporary = target.with_name(f".bundle.{os.getpid()}.partial")
     try:
         with open(temporary, "wb") as out, zipfile.ZipFile(out, "w", allowZip64=False) as archive:
             archive.comment = _COMMENT + b"0" * 64

@@ -14,6 +14,9 @@ CODE = "code/connector_tax/"
 # Where the package of a wheel has what it needs of a checkout.
 _OF_CHECKOUT = f"{CODE}project/"
 
+# Of Python and of what the package has beside it; what an editor or a merge left there is none of it.
+SUFFIXES = {".py", ".j2", ".css", ".js"}
+
 
 def code_files() -> dict[str, Path]:
     """Name in the bundle -> file: what is installed, and the schemas that a checkout has beside it."""
@@ -22,7 +25,7 @@ def code_files() -> dict[str, Path]:
     for path in sorted(package.rglob("*")):
         parts = path.relative_to(package).parts
         unwanted = "__pycache__" in parts or parts[0] == "project" or not all(map(is_bare, parts))
-        if path.is_file() and not path.is_symlink() and not unwanted:
+        if path.is_file() and not path.is_symlink() and not unwanted and path.suffix in SUFFIXES:
             found[CODE + "/".join(parts)] = path
     for path in sorted(SCHEMAS.glob("*.*")):
         found[f"{_OF_CHECKOUT}workflow/schemas/{path.name}"] = path

@@ -13,7 +13,7 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.thinning import unfinished
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of, write_json, write_text
+from connector_tax.base.files import sha256_of, write_json, write_text, writing_failed
 from connector_tax.base.opening import is_bare, is_date
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.read.analysis import analyse
@@ -37,33 +37,52 @@ class Bundled:
     Attributes:
         size: of the archive, bytes.
         sha256: of the archive, to be published beside it: whoever changes a bundle can write its checksums anew.
+        left_out: names of files and folders that no bundle can hold.
     """
 
     files: int
     size: int
     sha256: str
+    left_out: tuple[str, ...]
 
 
 def raw_files(root: Path) -> list[Path]:
     """Files of the campaign at ``root`` that nothing makes again, in order of name.
 
     Left out: what is made of them, names with a dot in front (locks, files under way), links, and raw step logs and samples of
-    launches, of which each cell has its share.
+    launches, of which each cell has its share; and what ``unfit`` has.
     """
+    return sorted(_walked(root)[0])
+
+
+def unfit(root: Path) -> list[str]:
+    """Names of what lies among the raw files and can be in no bundle: they cannot be shown, or it is no regular file."""
+    return sorted(_walked(root)[1])
+
+
+def _walked(root: Path) -> tuple[list[Path], list[str]]:
     folder = CampaignFolder(root)
     folder.links()
     under_way = {run.path / "steps" for run in folder.runs()}
-    found = []
+    found: list[Path] = []
+    not_taken: list[str] = []
     for where, folders, files in os.walk(root):
         here = Path(where)
-        top = here == root
+        top, named = here == root, tuple(folders)
         kept = [
             n for n in folders if is_bare(n) and here / n not in under_way and not (here / n).is_symlink()
         ]
         folders[:] = [n for n in kept if not (top and n in _DERIVED)]
-        names = [n for n in files if is_bare(n) and not (top and n in _DERIVED)]
-        found += [here / n for n in names if (here / n).is_file() and not (here / n).is_symlink()]
-    return sorted(found)
+        own = [n for n in files if not (top and n in _DERIVED) and not (here / n).is_symlink()]
+        taken = [n for n in own if is_bare(n) and (here / n).is_file()]
+        found += [here / n for n in taken]
+        odd = [
+            n
+            for n in (*own, *named)
+            if not n.startswith(".") and n not in taken and (n in own or not is_bare(n))
+        ]
+        not_taken += [(here / n).relative_to(root).as_posix() for n in odd]
+    return found, not_taken
 
 
 def made_files(root: Path) -> list[Path]:
@@ -106,7 +125,12 @@ def bundle(
             f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it first, or bundle it as it is with --partial."
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if license is not None and not license.strip():
+        raise ArtifactError("--license is empty. Leave it out to name none.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise writing_failed(target, error) from error
     with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
         beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
         copy = beside / campaign
@@ -144,7 +168,7 @@ def bundle(
     if findings := verify(target).findings:
         target.unlink()
         raise ArtifactError(f"{target}: was not kept, its own check says: {findings[0]}")
-    return Bundled(len(files), target.stat().st_size, sha256_of(target))
+    return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)))
 
 
 def remake(root: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of, writing_failed
+from connector_tax.base.files import is_folder, sha256_of, writing_failed
 from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular, read_whole
 from connector_tax.read.bundle.archive import Archive, Finding
 from connector_tax.read.bundle.listing import MANIFEST, clashes, read_manifest, why_no_name
@@ -32,7 +32,7 @@ def verify(bundle: Path) -> Verified:
     Raises:
         ArtifactError: there is nothing, or neither a folder nor a regular file.
     """
-    if bundle.is_dir():
+    if is_folder(bundle):
         return _folder(bundle)
     try:
         with Archive(bundle) as archive:

@@ -1,12 +1,12 @@
 """What else differs between two campaigns, and what must be known before their taxes are compared."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.rates import REFERENCES
-from connector_tax.read.compare.comparison import Comparison, Side
+from connector_tax.read.compare.changes import Comparison, Side
 from connector_tax.read.figures.questions import (
     on_embedded_engine,
     phase_a_shape,
@@ -19,10 +19,20 @@ from connector_tax.read.figures.words import clean
 from connector_tax.read.report.headline import FLAGS
 
 CONFIG_HASH = "config hash"
+# Of the settings those that change the load or what a launch is like.
+_ALIKE = (
+    "setting cell.gamma_shape",
+    "setting cell.duration_s",
+    "setting cell.warmup_s",
+    "setting cell.inflight_cap",
+    "setting engine.extra_args",
+    "setting engine.model_file",
+    "setting engine.pin_cpus",
+    "setting engine.step_timing",
+)
+_ALIKE_BENEATH = "setting engine.env."
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
-# What tells one card from another of its kind, as nvidia-smi lists them.
-_CARD = re.compile(r"^GPU [0-9]+:|\(UUID: [^)]*\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +82,11 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
     provenance = side.aggregate.provenance
     facts = _facts(side, ())
     shape = phase_a_shape(side.aggregate)
-    # Beside ``engine_args``; an aggregate that does not tell them is taken for one of a campaign without.
+    # What is null or empty is as good as not said.
     more = {
         name: text
         for name, text in _named(_settings(side), ()).items()
-        if name in ("setting engine.extra_args", "setting engine.model_file") and text not in ("-", "none")
+        if (name in _ALIKE or name.startswith(_ALIKE_BENEATH)) and text not in ("-", "none")
     }
     return {
         "engine": facts["engine"],
@@ -87,7 +97,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
         "confidence of the intervals": f"{provenance.confidence:g}",
         "host CPU": facts.get("host cpu", "-"),
         "host cores": facts.get("host cores", "-"),
-        **{name: text for name, text in facts.items() if name.startswith("engine argument ")},
+        **{name: text for name, text in facts.items() if name.startswith("engine argument ") and text != "-"},
         **more,
     }
 
@@ -98,7 +108,7 @@ def _device_of_series(side: Side) -> str:
         return "the embedded engine"
     if (clock := side.aggregate.provenance.clock) is not None:
         return f"virtual {virtual_name(clock)}"
-    cards = Counter(_CARD.sub("", card).strip() for card in side.aggregate.provenance.gpu)
+    cards = Counter(kinds_of(side.aggregate.provenance.gpu))
     return ", ".join(f"{n} x {card}" for card, n in sorted(cards.items())) or "no GPU"
 
 
@@ -117,6 +127,9 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
         "seed": _text(provenance.seed),
         "resamples": _text(provenance.bootstrap_draws),
     }
+    if provenance.cards:
+        found["engines side by side"] = f"up to {len(provenance.cards)}"
+        found["phases whose comparisons cross cards"] = _text(provenance.mixed_cards or "none")
     if (gpu := provenance.clock) is not None:
         found["virtual GPU"] = virtual_name(gpu)
     nested: dict[str, Mapping[str, object]] = {
@@ -161,7 +174,8 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     return "-" if value is None else str(value)
 
 
@@ -233,6 +247,22 @@ def embedded(side: Side) -> bool:
 
 
 def identity(side: Side) -> tuple[object, ...]:
-    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches."""
-    provenance = side.aggregate.provenance
-    return side.aggregate.campaign, provenance.config_hash, provenance.created_utc, provenance.seed
+    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches.
+
+    Two hosts may start a campaign of one name in the same second, and not every campaign says when it started.
+    """
+    aggregate, provenance = side.aggregate, side.aggregate.provenance
+    host = {f"host {name}": value for name, value in provenance.host.items()}
+    return (
+        aggregate.campaign,
+        aggregate.date,
+        provenance.config_hash,
+        provenance.created_utc,
+        provenance.seed,
+        provenance.engine_kind,
+        provenance.gpu,
+        *(
+            tuple(sorted((n, _text(v)) for n, v in own.items() if n not in PASSING))
+            for own in (host, provenance.versions)
+        ),
+    )

@@ -6,7 +6,7 @@ import msgspec
 
 from connector_tax.base.documents.aggregate import Interval, Metric, Unit
 from connector_tax.base.documents.aggregate.words import Scalar
-from connector_tax.read.compare.comparison import InNeither
+from connector_tax.read.compare.changes import InNeither
 from connector_tax.read.compare.context import Difference
 
 SCHEMA = 1

@@ -6,7 +6,7 @@ from connector_tax.base.documents.aggregate import Metric, Unit
 from connector_tax.base.files import to_json
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.compare.comparison import Change, Comparison, Number, Side
+from connector_tax.read.compare.changes import Change, Comparison, Number, Side
 from connector_tax.read.compare.context import differences, notes, on_device, qualifiers
 from connector_tax.read.compare.document import (
     ChangeOfTax,

@@ -365,7 +365,7 @@ def _launch_of(tax: Tax) -> str:
 
 def _dotted(found: list[Tax]) -> str:
     is_open = any(tax.known and tax.told == UNDETERMINED for tax in found)
-    return ", dotted where an end of it is not known" if is_open else ""
+    return ", dotted where an open end leaves it open which" if is_open else ""
 
 
 def _launches(grids: dict[str, Grid]) -> str:

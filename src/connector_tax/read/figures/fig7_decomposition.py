@@ -5,7 +5,7 @@ tax, and what the connector adds to it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED
+from connector_tax.base.statistics.outcomes import unresolved
 from connector_tax.read.figures.claims import above_zero, below_zero, not_known, told_apart, without_number
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
@@ -54,6 +55,9 @@ from connector_tax.read.figures.words import (
 )
 
 NOOP = "noop_connector"
+# As ``stats.decomposition`` and ``stats.main_taxes`` say it of one connector.
+SETTINGS_NOT_KNOWN = re.compile(r"the engine settings of (\S+) are not known")
+NOT_COMBINED = re.compile(r"(\S+'s tax is [^,]+), (\S+)'s ([^:]+): the two are not combined")
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 PARTS = {
     "flags": "engine settings that it switches",
@@ -166,17 +170,46 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     reasons = {s.why_not for found in stacks.values() for s in found.values() if s.why_not}
     if reasons:
         each = dict.fromkeys(why for several in sorted(reasons) for why in several.split("; "))
-        return f"no tax can be split: {'; '.join(each)}"
+        return f"no tax can be split: {'; '.join(_together(each))}"
     if not any(NOOP in main_taxes(aggregate, metric=m, reference="ref_safe") for m in METRICS):
         why = without_number(aggregate, metric="ttft_p90", reference="ref_safe")[NOOP]
         return f"there is no tax of the framework alone: {NOOP}: {why}"
-    lost = "; ".join(
-        dict.fromkeys(
-            f"{row.config}: {row.total.reason}" for row in aggregate.decomposition if row.total.reason
-        )
-    )
-    why = f": {lost}" if lost else ""
+    lost: dict[str, list[str]] = {}
+    for row in aggregate.decomposition:
+        if row.total.reason and row.config not in lost.setdefault(row.total.reason, []):
+            lost[row.total.reason].append(row.config)
+    whose = [
+        f"{listing(own, len(own))}{', each' if len(own) > 1 else ''}: {why}" for why, own in lost.items()
+    ]
+    why = f": {'; '.join(whose)}" if whose else ""
     return f"the tax of no connector beside the no-op one is known at ref_safe{why}"
+
+
+def _together(reasons: Iterable[str]) -> list[str]:
+    """Whose engine settings are not known is one reason, and whose taxes are of another kind, however many they are."""
+    settings: list[str] = []
+    unlike: dict[tuple[str, str], list[str]] = {}
+    others = []
+    for why in reasons:
+        if match := SETTINGS_NOT_KNOWN.fullmatch(why):
+            settings.append(match[1])
+        elif match := NOT_COMBINED.fullmatch(why):
+            unlike.setdefault((match[1], match[3]), []).append(match[2])
+        else:
+            others.append(why)
+    first = (
+        [f"the engine settings of {listing(sorted(settings), len(settings))} are not known"]
+        if settings
+        else []
+    )
+    return (
+        first
+        + [
+            f"{noop} and {'that' if len(names) == 1 else 'those'} of {listing(sorted(names), len(names))} {kind}: they are not combined"
+            for (noop, kind), names in unlike.items()
+        ]
+        + others
+    )
 
 
 def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, _Stack], order: list[str]) -> None:
@@ -249,9 +282,7 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
             f"{METRICS[m]}: {told_apart(aggregate, totals, without=_without(aggregate, m), beside=_beside(aggregate))}"
             for m, totals in totals_of.items()
         ]
-        is_open = any(not_known(totals) for totals in totals_of.values())
-        head = "Whether there is a tax to split is not known" if is_open else "No tax to split is found"
-        return f"{head}. {'. '.join(claims)}"
+        return f"{_nothing_to_split(totals_of)}. {'. '.join(claims)}"
     found, totals, what = stacks[metric], totals_of[metric], METRICS[metric]
     taxed = above_zero(totals)
     stack, name = found[taxed[0]], clean(aggregate.label_of(taxed[0]), 40)
@@ -274,6 +305,15 @@ def _title(aggregate: Aggregate, stacks: Stacks) -> str:
     return f"{name} adds {with_interval(stack.total)} to {what}: {parts}{unclear}{others}"
 
 
+def _nothing_to_split(totals: Mapping[LatencyMetric, Mapping[str, Interval]]) -> str:
+    """Where no tax lies above zero."""
+    if any(not_known(found) for found in totals.values()):
+        return "Whether there is a tax to split is not known"
+    if any(unresolved(value) for found in totals.values() for value in found.values()):
+        return "Whether there is a tax to split is not resolved here"
+    return "No tax to split is found"
+
+
 def _without(aggregate: Aggregate, metric: LatencyMetric) -> list[str]:
     """The no-op connector's tax is a part."""
     return [c for c in without_number(aggregate, metric=metric, reference="ref_safe") if c != NOOP]
@@ -285,11 +325,12 @@ def _others(aggregate: Aggregate, totals: Mapping[str, Interval], without: list[
         return ""
     gains, unknown = len(below_zero(totals)), not_known(totals)
     gain = f" and a gain for {gains} of {n}" if gains else ""
-    names = [[clean(aggregate.label_of(c), 40) for c in them] for them in (unknown, without)]
-    open_ends = f"; not known for {listing(names[0], n)}" if unknown else ""
-    lacking = f"; no number for {listing(names[1], n)}" if without else ""
+    wide = [c for c, value in totals.items() if unresolved(value)]
+    heads = {"not known": unknown, "not resolved here": wide, "no number": without}
+    names = {head: [clean(aggregate.label_of(c), 40) for c in them] for head, them in heads.items() if them}
+    others = "".join(f"; {head} for {listing(own, n)}" for head, own in names.items())
     of = f"{n} connectors{_beside(aggregate)}"
-    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{open_ends}{lacking}"
+    return f"; a tax is found for {len(above_zero(totals))} of {of}{gain}{others}"
 
 
 def _beside(aggregate: Aggregate) -> str:
@@ -298,7 +339,7 @@ def _beside(aggregate: Aggregate) -> str:
 
 
 def _counted(aggregate: Aggregate, stacks: Stacks) -> str:
-    """Requests behind the taxes that are split; a part over blocks has blocks as its n."""
+    """Requests behind the taxes that are split."""
     return counted(
         [
             tax.n
@@ -324,15 +365,15 @@ def _caption(aggregate: Aggregate, stacks: Stacks) -> str:
         }
     )
     two = {
-        c: s.why_not
-        for found in stacks.values()
+        c if all(c in own for own in stacks.values()) else f"{c} ({METRICS[metric]})": s.why_not
+        for metric, found in stacks.items()
         for c, s in found.items()
         if s.parts and "flags" not in s.parts
     }
     torn = {c: s.why_not for found in stacks.values() for c, s in found.items() if not s.parts}
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
-        "plain; framework = tax of the no-op connector; implementation = the rest. Each part begins where the one before "
+        "plain; framework = tax of the no-op connector less its own; implementation = the rest. Each part begins where the one before "
         f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
         launches_behind(drawn := _drawn(aggregate, stacks)),
         f"{behind} did not keep up: those taxes hold queueing."

@@ -160,10 +160,17 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
 
 def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
     """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
-    that has a reason in place of a number. A cell that is lost empties no place in which another launch could stand."""
+    that has a reason in place of a number. A cell that is lost empties no place in which another one stands."""
     chosen = next((tax for tax in aggregate.chosen_taxes if tax.place == row.place), row)
-    lost = all(cell.cell_id != row.cell_id for cell in aggregate.measured(row.phase, row.config))
-    return chosen if chosen.known or row.known or lost else row
+    instead = not _is_there(aggregate, row) and _is_there(aggregate, chosen)
+    return chosen if chosen.known or row.known or instead else row
+
+
+def _is_there(aggregate: Aggregate, tax: Tax) -> bool:
+    """Whether its cell counts; one over blocks has no single cell."""
+    if tax.phase is None:
+        return True
+    return any(cell.cell_id == tax.cell_id for cell in aggregate.measured(tax.phase, tax.config))
 
 
 def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:

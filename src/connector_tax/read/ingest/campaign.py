@@ -14,8 +14,10 @@ from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
+from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
@@ -67,6 +69,7 @@ class CampaignData:
     preflight: PreflightStatus | None
     reference_rates: ReferenceRatesFile | None
     engine_diff: EngineDiff | None
+    put_in: PutInFile | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
 
@@ -119,7 +122,7 @@ def read_campaign(
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
-    asked_of(document, str(folder.campaign_file))
+    engine = asked_of(document, str(folder.campaign_file)).engine
     problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
@@ -138,14 +141,15 @@ def read_campaign(
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
     runs = [_read_run(run, checked, campaign, problems) for run in opened]
-    problems += _mixed(runs)
-    runs = _only_comparable(runs, problems)
+    problems += _mixed(runs, several=engine.several)
+    runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)
     return CampaignData(
         root=root,
         document=document,
         preflight=_optional(folder.preflight_status, _preflight, problems),
         reference_rates=_optional(folder.reference_rates, _rates, problems),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
+        put_in=_optional(folder.put_in, _put_in, problems),
         runs=tuple(runs),
         problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
     )
@@ -249,13 +253,17 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
     return None
 
 
-def _mixed(runs: list[RunData]) -> list[Problem]:
-    """What a campaign should have one of and has several: engine, host, load generator."""
+def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
+    """What a campaign should have one of and has several: engine, host, load generator.
+
+    Args:
+        several: it was to have several cards, of one kind.
+    """
     problems = []
     cells = [cell for run in runs for cell in run.cells]
     for what, values in (
-        ("engine versions", [_engine(c)["versions"] for c in cells]),
-        ("hosts or GPUs", [{k: v for k, v in _engine(c).items() if k != "versions"} for c in cells]),
+        ("engine versions", [_engine(c, several)["versions"] for c in cells]),
+        ("hosts or GPUs", [{k: v for k, v in _engine(c, several).items() if k != "versions"} for c in cells]),
         ("versions of the load generator", [c.document.code.loadgen_sha256 for c in cells]),
     ):
         kinds: dict[str, list[str]] = {}
@@ -267,8 +275,12 @@ def _mixed(runs: list[RunData]) -> list[Problem]:
     return problems
 
 
-def _only_comparable(runs: list[RunData], problems: list[Problem]) -> list[RunData]:
-    """Keep out what ran on another engine, host or GPU than the cell of plain it is compared with."""
+def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: bool) -> list[RunData]:
+    """Keep out what ran on another engine, host or GPU than the cell of plain it is compared with.
+
+    Args:
+        may_mix: another GPU of the same kind is none: the campaign was to mix them.
+    """
     baseline = {
         (c.phase, c.cell_id): c for run in runs for c in run.cells if c.config == "plain" and c.usable
     }
@@ -277,7 +289,7 @@ def _only_comparable(runs: list[RunData], problems: list[Problem]) -> list[RunDa
         cells = []
         for cell in run.cells:
             plain = baseline.get((cell.phase, cell.cell_id))
-            differing = _differing(cell, plain) if plain is not None else []
+            differing = _differing(cell, plain, may_mix) if plain is not None else []
             if differing:
                 fault = f"not comparable: {', '.join(differing)} not as in plain's cell"
                 problems.append(
@@ -289,8 +301,8 @@ def _only_comparable(runs: list[RunData], problems: list[Problem]) -> list[RunDa
     return found
 
 
-def _differing(cell: CellData, plain: CellData) -> list[str]:
-    own, other = _engine(cell), _engine(plain)
+def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:
+    own, other = _engine(cell, may_mix), _engine(plain, may_mix)
     return [
         f"{name} {own[part].get(name)} / {other[part].get(name)}"
         for part in ("versions", "host", "gpu")
@@ -299,15 +311,21 @@ def _differing(cell: CellData, plain: CellData) -> list[str]:
     ]
 
 
-def _engine(cell: CellData) -> dict[str, dict[str, object]]:
+def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
     """What must be equal for two cells to be compared.
 
     Memory size is left out: the same host reports a few MiB more or less after a reboot.
+
+    Args:
+        any_of_kind: one card is as good as another of the same name.
     """
     engine = cell.document.engine
     host: dict[str, object] = {k: v for k, v in engine.host.items() if k != "memory_mib"}
     clock = engine.virtual_gpu.sha256 if engine.virtual_gpu else None
-    gpu: dict[str, object] = {"GPU": list(engine.gpu), "virtual GPU": clock}
+    cards = kinds_of(engine.gpu) if any_of_kind else list(engine.gpu)
+    gpu: dict[str, object] = {"GPU": cards, "virtual GPU": clock}
+    if engine.has_slot and not engine.gpu and not any_of_kind:
+        gpu["engine.gpu"] = engine.slot
     return {"versions": {**engine.versions}, "host": host, "gpu": gpu}
 
 
@@ -327,6 +345,10 @@ def _preflight(value: Any, where: str) -> PreflightStatus:
 
 def _rates(value: Any, where: str) -> ReferenceRatesFile:
     return document_of(value, ReferenceRatesFile, where)
+
+
+def _put_in(value: Any, where: str) -> PutInFile:
+    return document_of(value, PutInFile, where)
 
 
 def _of_file(error: ArtifactError, path: Path) -> str:

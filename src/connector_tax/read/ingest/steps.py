@@ -11,6 +11,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns, words
 from connector_tax.base.steptime.heard import NO_ROWS
+from connector_tax.base.units import NS_PER_S
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,9 +46,10 @@ class Hooks:
 class StepTable:
     """Steps of one cell's window with at least one token, in time order.
 
-    Every column has shape (n,), times in microseconds.
+    Every column has shape (n,), durations in microseconds.
 
     Attributes:
+        began_s: when ``schedule()`` began, in seconds from the window's beginning.
         connector_total_us: the hooks of both sides summed; NaN where the worker's row is missing.
         tokens: prefill and decode tokens together.
         kind: DECODE_ONLY, MIXED or PREFILL_ONLY.
@@ -58,6 +60,7 @@ class StepTable:
         unheard: why hook times are not known though there was a connector; NaN then. None where they are.
     """
 
+    began_s: Floats
     step_duration_us: Floats
     schedule_us: Floats
     update_us: Floats
@@ -152,6 +155,7 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         load, finished = (nothing, nothing) if "worker" in silent else (load, finished)
         all_us = nothing
     return StepTable(
+        began_s=(ints["t_ns"][rows] - window.window_start_ns) / NS_PER_S,
         step_duration_us=floats["step_duration_us"][rows],
         schedule_us=floats["schedule_us"][rows],
         update_us=floats["update_us"][rows],

@@ -25,11 +25,12 @@ from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
 
-SCHEMA = 3
+SCHEMA = 4
 KEY = b"connector_tax"
 # What deflate makes of a byte at most.
 MOST_UNPACKED_PER_BYTE = 1032
 COLUMNS = (
+    "began_s",
     *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
     *("start_load_kv_us", "connector_total_us", "tokens", "kind"),
 )

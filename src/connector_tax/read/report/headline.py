@@ -19,6 +19,7 @@ from connector_tax.read.figures.questions import (
     on_embedded_engine,
     reference_rate,
     why_absent,
+    why_no_number,
 )
 from connector_tax.read.figures.words import (
     MEASURED,
@@ -155,12 +156,14 @@ def _the_others(chosen: Chosen) -> Iterator[str]:
         behind = launches_behind([chosen.taxes[c] for c in values])
         yield f"TTFT p90 {chosen.where}: {claim}. {behind}"
     if chosen.subject != SUBJECT:
-        why = (
-            f"{SUBJECT} has no number ({clean(lacking[SUBJECT], 160)})"
-            if SUBJECT in lacking
-            else why_absent(aggregate, SUBJECT)
-        )
-        yield f"{_why_this_one(chosen.taxes, chosen.subject)}; {why}."
+        yield f"{_why_this_one(chosen.taxes, chosen.subject)}; {_why_not_usual(aggregate, lacking.get(SUBJECT))}."
+
+
+def _why_not_usual(aggregate: Aggregate, reason: str | None) -> str:
+    """Its tax's own reason; of one that has none, what became of the configuration."""
+    if reason is None or reason == why_no_number(aggregate, SUBJECT):
+        return why_absent(aggregate, SUBJECT)
+    return f"{SUBJECT} has no number ({clean(reason, 160)})"
 
 
 def _sentence(chosen: Chosen) -> str:
@@ -207,7 +210,9 @@ def _by_reason(aggregate: Aggregate, lacking: Mapping[str, str]) -> dict[str, li
     found: dict[str, list[str]] = {}
     for config, why in lacking.items():
         found.setdefault(clean(why, 160), []).append(clean(aggregate.label_of(config), 40))
-    return {why if len(names) == 1 else re.sub("^it (was )?", "", why): names for why, names in found.items()}
+    return {
+        why if len(names) == 1 else re.sub("^it (was |has )?", "", why): names for why, names in found.items()
+    }
 
 
 def _why_nobody(aggregate: Aggregate, lacking: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from connector_tax.base.documents.aggregate import (
     Interval,
 )
 from connector_tax.read.figures.words import MINUS, listing, rate, with_interval
+from connector_tax.read.report.tax_text import phase_name
 from connector_tax.read.stats.host import HARMLESS_REASONS
 
 METRIC_WORDS = {"ttft_p90": "plain's TTFT p90", "tpot_p90": "plain's TPOT p90"}
@@ -60,7 +61,25 @@ def host_view(aggregate: Aggregate) -> list[str]:
     found = [] if len(hosts) == len(cells) else [f"{len(hosts)} of {len(cells)} cells say what the host did."]
     found.append(_cpu(hosts))
     found.append(_gpu(gpus) if gpus else "GPU: none that could be asked.")
+    found += _side_by_side(aggregate)
     return found
+
+
+def _side_by_side(aggregate: Aggregate) -> list[str]:
+    """Of a campaign of several cards: that neighbours were at work, and whether what is compared was measured on one card."""
+    provenance = aggregate.provenance
+    if not provenance.cards:
+        return []
+    engines = f"Up to {len(provenance.cards)} engines ran side by side on this host and shared its memory and buses."
+    if not provenance.gpu:
+        return [engines]
+    if not provenance.mixed_cards:
+        return [f"{engines} Cells that are compared with one another ran on one card."]
+    phases = listing([f"phase {phase_name(p)}" for p in provenance.mixed_cards], len(provenance.mixed_cards))
+    return [
+        f"{engines} In {phases}, cells that are compared with one another ran on different cards: a tax there holds what these cards "
+        "differ by, and an interval of one launch of each does not."
+    ]
 
 
 def _cpu(hosts: Sequence[Host]) -> str:

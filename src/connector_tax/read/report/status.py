@@ -13,7 +13,7 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
-from connector_tax.base.plan import cells_of, read_campaign_file
+from connector_tax.base.plan import cells_of, read_campaign_file, side_by_side_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import is_repeat, phase_label
 from connector_tax.base.records.rates import ReferenceRates
@@ -25,7 +25,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     folder = CampaignFolder(results / config.campaign)
     folder.links()
     if not folder.campaign_file.exists():
-        return f"{folder.root}: not started. Start it with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
+        return f"{folder.root}: not started. Start it with: {_command(config, config_file)}"
     date = read_campaign_file(folder.campaign_file).date
     width = max(len(c) for c in config.connector_ids)
     lines = [f"campaign {config.campaign}, started {date}", ""]
@@ -33,7 +33,6 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     blocks = [p for p in config.phases if is_repeat(p)]
     heads = [f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)
     lines.append(" " * width + "  " + "".join(f"{h:<24}" for h in heads))
-    left_s = 0.0
     rates, unreadable = _rates(folder, config, date)
     for connector_id in config.connector_ids:
         row = f"{connector_id:<{width}}  "
@@ -41,25 +40,29 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
         ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
         row += f"{ended} of {len(blocks)} blocks" if blocks else ""
         lines.append(row.rstrip())
+    left = dict.fromkeys(config.phases, 0.0)
     for phase in config.phases:
         for connector_id in config.members(phase):
             if not folder.run(date, connector_id, phase).receipt.exists():
-                left_s += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
-    lines += ["", *unreadable, *_skips(folder), *_failures(folder)]
+                left[phase] += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
+    left_s = side_by_side_s(config, left)
+    lines += ["", *unreadable, *_skips(folder), *_failures(folder), *_engines(folder, config)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
     worker = _worker(folder)
     if worker is not None:
         lines.append(f"process {worker} works on it")
     elif left_s:
-        lines.append(
-            f"nobody works on it; go on with: .venv/bin/snakemake --cores 1 --configfile {config_file}"
-        )
+        lines.append(f"nobody works on it; go on with: {_command(config, config_file)}")
     if folder.report.exists():
         older = ", made before the rest was measured" if left_s else ""
         lines.append(f"report: {folder.report}{older}")
     if folder.progress_log.exists():
         lines.append("last: " + "".join(lines_of(read_whole(folder.progress_log))[-1:]))
     return "\n".join(map(printable, lines))
+
+
+def _command(config: CampaignConfig, config_file: Path) -> str:
+    return f".venv/bin/snakemake --cores {len(config.engine.slots)} --configfile {config_file}"
 
 
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
@@ -81,6 +84,19 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
     if supervisor is not None and supervisor.lives:
         return f"running, {len(own)} of {len(plan)}"
     return f"{len(own)} of {len(plan)}" if own else "-"
+
+
+def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
+    """Of a campaign of several cards: who is at work on which; a launch that died with its job is nobody."""
+    if len(config.engine.slots) == 1:
+        return []
+    found = []
+    for run in folder.runs():
+        supervisor = recorded_supervisor(run.path)
+        if supervisor is not None and supervisor.lives:
+            where = " and ".join(supervisor.cards) or "a card that is not recorded"
+            found.append(f"on {where}: {run.connector_id} in phase {phase_label(run.phase)}")
+    return [*sorted(found), ""] if found else []
 
 
 def _worker(folder: CampaignFolder) -> int | None:

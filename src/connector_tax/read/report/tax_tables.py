@@ -15,6 +15,7 @@ from connector_tax.read.figures.questions import (
     standing_tax,
 )
 from connector_tax.read.figures.words import rate, with_interval
+from connector_tax.read.report.put_in import put_in_text
 from connector_tax.read.report.qualifiers import flagged
 from connector_tax.read.report.tax_text import (
     LATENCY_METRICS,
@@ -202,13 +203,8 @@ def about_taxes(
             "Where the engine, with the connector or without, did not keep up with the rate, the tax holds queueing as well."
         ]
     if "step_p50_us" in metrics:
-        safe = any(
-            t.reference == "ref_safe"
-            and m == "step_p50_us"
-            and any(not row.taxes[k].overloaded for row in t.rows)
-            for t in tables
-            for k, m in enumerate(t.metrics)
-        )
+        at_safe = main_taxes(aggregate, metric="step_p50_us", reference="ref_safe")
+        safe = any(not tax.overloaded for tax in at_safe.values())
         found.append(
             "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
             + (": read its column at ref_safe." if safe else ".")
@@ -219,11 +215,15 @@ def about_taxes(
     ):
         found.append(
             f"{NOT_RESOLVED.capitalize()}: the interval holds zero and is wider than 100 percentage points. connector-tax rehearse --earlier "
-            "with this campaign says how many blocks of launches find a tax of what size."
+            "says, of a campaign with blocks of launches, how large a tax has to be for so many blocks to find it."
         )
     if "unexplained_us" in metrics:
+        between = "step_p50_us" in metrics and called_between(aggregate)
         found.append(
-            "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's."
+            "The median step less these hooks is no tax by itself: below zero, hooks are called between steps, or other parts of the step "
+            "take less than plain's."
+            if between
+            else "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's."
         )
     return found
 
@@ -233,7 +233,9 @@ def _main_tax(aggregate: Aggregate, tax: Tax | None, told: Tax | None = None) ->
     if tax is None:
         return tax_text(told)
     text = tax_text(tax, flagged(aggregate, tax))
-    return replace(text, n=", ".join(filter(None, (text.n, stands_in(tax)))))
+    return replace(
+        text, n=", ".join(filter(None, (text.n, stands_in(tax)))), put_in=put_in_text(aggregate, tax)
+    )
 
 
 def repeats_by_phase(aggregate: Aggregate) -> list[TaxesOfConfig]:

@@ -28,6 +28,7 @@ class TaxText:
     Attributes:
         range: the interval; without a number why there is none.
         overloaded: what a reader must know of it.
+        put_in: the model's tax, and whether the interval holds it.
     """
 
     text: str
@@ -36,6 +37,7 @@ class TaxText:
     verdict: str = ""
     mood: str = "none"
     overloaded: str = ""
+    put_in: str = ""
 
 
 def without_tax(reason: str | None) -> TaxText:

@@ -39,6 +39,7 @@ from connector_tax.read.report.parts import (
 from connector_tax.read.report.prior import prior_sentences
 from connector_tax.read.report.processes import Processes, processes_view
 from connector_tax.read.report.provenance import provenance_view
+from connector_tax.read.report.put_in import about_put_in
 from connector_tax.read.report.qualifiers import (
     PHASE_NAMES,
     FlagRow,
@@ -98,6 +99,9 @@ class LatencyText:
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
+    """``key``: configuration, phase and cell id."""
+
+    key: tuple[str, str, str]
     label: str
     phase: str
     rate: str
@@ -172,6 +176,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
     # With blocks their table has both launches, beside the tax that stands.
     repeats = [] if aggregate.repeats else repeats_by_phase(aggregate)
     shapes = shape_taxes(aggregate)
+    talks = conversations_view(aggregate)
     alpha = 1 - aggregate.provenance.confidence
     return Page(
         campaign=aggregate.campaign,
@@ -184,7 +189,11 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         about_taxes=about_taxes(
             aggregate,
             tables,
-            [t for row in repeats for t in row.taxes] + [t for row in shapes for t in row.taxes],
+            [
+                *(t for row in repeats for t in row.taxes),
+                *(t for row in shapes for t in row.taxes),
+                *(t for row in talks for t in row.taxes),
+            ],
         ),
         repeats=repeats,
         blocks=repeats_view(aggregate),
@@ -202,7 +211,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         processes=processes_view(aggregate),
         host=host_view(aggregate),
         device=device_view(aggregate),
-        conversations=conversations_view(aggregate),
+        conversations=talks,
         growth=growth_view(aggregate),
         prior=prior_sentences(aggregate),
         flags=flags_view(aggregate),
@@ -211,7 +220,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
         criteria=[_criterion(c) for c in aggregate.criteria],
         configs=[_config(aggregate, config) for config in aggregate.config_ids],
         arrivals=RANDOM_WORDS if aggregate.provenance.random_arrivals else "",
-        cells=[_cell(aggregate, c) for c in sorted(aggregate.cells, key=_cell_place(aggregate))],
+        cells=[_cell(aggregate, c) for c in cells_in_order(aggregate)],
         problems=aggregate.problems,
         provenance=provenance_view(aggregate.provenance, campaign),
         reproduce=_reproduce(aggregate.campaign),
@@ -231,7 +240,8 @@ def _banner(aggregate: Aggregate) -> list[str]:
     if on_embedded_engine(aggregate):
         return [
             "These are numbers of the embedded engine, a model of a server whose connector costs are set in a "
-            "file. They show that the pipeline works. They say nothing about real connectors."
+            "file. They show that the pipeline works. They say nothing about real connectors.",
+            *about_put_in(aggregate),
         ]
     note = source_note(aggregate)
     return [f"{note}. A connector may cost a different share of a step there."] if note else []
@@ -271,6 +281,11 @@ def _config(aggregate: Aggregate, config: str) -> ConfigRow:
     )
 
 
+def cells_in_order(aggregate: Aggregate) -> list[Cell]:
+    """By configuration, phase, then rate and shape."""
+    return sorted(aggregate.cells, key=_cell_place(aggregate))
+
+
 def _cell_place(aggregate: Aggregate) -> Callable[[Cell], tuple[float, ...]]:
     """Sorts cells by configuration, phase, then rate and shape as numbers."""
     order = {config: i for i, config in enumerate(aggregate.config_ids)}
@@ -292,6 +307,7 @@ def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
     fired = () if measured is None else measured.saturation_criteria.fired
     ttft, tpot = (None, None) if measured is None else (measured.ttft_ms, measured.tpot_ms)
     return CellRow(
+        key=(cell.config, cell.phase, cell.cell_id),
         label=aggregate.label_of(cell.config),
         phase=PHASE_NAMES.get(cell.phase, cell.phase.upper()),
         rate="closed loop" if cell.phase == "d" else f"{cell.rate_per_s:g}",

@@ -56,6 +56,7 @@ from connector_tax.read.stats.other_rates import other_rates
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
+from connector_tax.read.stats.put_in import put_in
 from connector_tax.read.stats.reference import (
     NO_PLAIN,
     how_to_get_plain,
@@ -150,6 +151,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         power=tuple(outlook([m.tax for m in one_launch], blocks, confidence)),
         observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
+        put_in=put_in(data.put_in, rates, chosen, confidence),
         amplification=_amplification(chosen, confidence),
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),

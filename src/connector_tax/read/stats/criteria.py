@@ -6,8 +6,9 @@ from connector_tax.base.records.cell import phase_place, phase_word
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import CampaignData, CellData, RunData
 from connector_tax.read.stats.completeness import planned_phases
-from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, Verdict
+from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED
 from connector_tax.read.stats.time_spent import time_spent
+from connector_tax.read.stats.verdicts import Verdict
 
 PASS: CriterionWord = "pass"
 FAIL: CriterionWord = "fail"
@@ -32,6 +33,13 @@ def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[Criterio
     main = {v.id: v for v in reversed(verdicts)}
     answered = {v.id: v for v in reversed(verdicts) if v.outcome != NOT_TESTABLE}
     others = {i: answered.get(i, v) if _is_lacking(data, v) else v for i, v in main.items()}
+    # The two of criterion 5 are about one connector wherever one has both.
+    of_one = [
+        v for v in verdicts if v.id == "H5" and v.outcome != NOT_TESTABLE and _has(verdicts, "H6", v.subject)
+    ]
+    if of_one and _is_lacking(data, main["H5"]) and _is_lacking(data, main["H6"]):
+        subject = of_one[0].subject
+        others |= {v.id: v for v in verdicts if v.id in ("H5", "H6") and v.subject == subject}
     return [
         _answered(data, 1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
         _answered(data, 2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
@@ -41,6 +49,10 @@ def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[Criterio
         _artifacts(data),
         _wall_clock(data),
     ]
+
+
+def _has(verdicts: list[Verdict], hypothesis: HypothesisId, subject: str) -> bool:
+    return any((v.id, v.subject) == (hypothesis, subject) and v.outcome != NOT_TESTABLE for v in verdicts)
 
 
 def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdict]) -> CriterionOutcome:
@@ -139,7 +151,8 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     if not spent.runs:
         outcome, evidence = NOT_APPLICABLE, "nothing was launched"
     else:
-        outcome = PASS if spent.published_s <= budget_h * 3600 else FAIL
+        # What was not timed would only add to the sum.
+        outcome = FAIL if spent.published_s > budget_h * 3600 else PASS if spent.all_timed else NOT_APPLICABLE
         evidence = spent.sentence()
     return CriterionOutcome(
         number=7,

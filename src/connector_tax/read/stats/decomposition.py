@@ -103,8 +103,8 @@ def _row(
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
         two = _in_two(taxes[config], noop)
-        if NOOP in found:
-            # A whole tax, which nothing is taken from.
+        if NOOP in found and found[NOOP].estimate.point is not None:
+            # A whole tax, which nothing is taken from, is of its own kind.
             two["framework"] = Part(found[NOOP].estimate, found[NOOP].blocks)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0

@@ -8,10 +8,11 @@ from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
-from connector_tax.read.stats.hypotheses import Evidence, Verdict, judge_hypotheses
+from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.main_taxes import MainTax, main_at
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.trends import trends_of
+from connector_tax.read.stats.verdicts import Evidence, Verdict
 
 
 def evidence_of(

@@ -44,7 +44,7 @@ class MainTax:
 
     Attributes:
         tax: where it was measured. Over blocks: the place of Phase A's cell, ``estimate`` over blocks, and the requests of all
-            blocks on either side as ``n`` (the estimate's, too) and ``n_plain``.
+            blocks on either side as ``n`` and ``n_plain``.
         blocks: how many blocks of launches; None where one launch measured it.
     """
 
@@ -58,7 +58,9 @@ class MainTax:
 
     @property
     def estimate(self) -> Estimate:
-        return self.tax.estimate
+        """With the n of its row, so that what is made of it counts the same requests."""
+        found = self.tax.estimate
+        return found if found.point is None else replace(found, n=self.tax.n)
 
     def is_unlike(self, other: "MainTax") -> bool:
         """Whether both have a number, and one is of one launch and the other over blocks."""
@@ -223,7 +225,7 @@ def _over_blocks(entry: Repeats, row: BlockTax, estimate: Estimate, estimates: E
         phase="a",
         spec=measured["own"][0].cell.spec,
         metric=metric,
-        estimate=replace(estimate, n=counts["own"]),
+        estimate=estimate,
         n=counts["own"],
         n_plain=counts["plain"],
         overloaded=overloaded,

@@ -35,14 +35,27 @@ def provenance(data: CampaignData) -> Provenance:
     )
     if newest is None:
         return found
+    cards = _cards(data)
+    on = {phase: [card for card, phases in cards.items() if phase in phases] for phase in found.order}
     return msgspec.structs.replace(
         found,
         versions=newest.engine.versions,
         gpu=newest.engine.gpu,
+        cards=cards or msgspec.UNSET,
+        mixed_cards=tuple(p for p, own in on.items() if len(own) > 1) if cards else msgspec.UNSET,
         virtual_gpu=as_json(newest.engine.virtual_gpu) if newest.engine.virtual_gpu else msgspec.UNSET,
         host=newest.engine.host,
         code=as_json(newest.code),
     )
+
+
+def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
+    """Which phases were measured on which card; empty where one engine ran at a time."""
+    ran = [(c.document.engine.place, c.phase) for c in data.cells() if c.document.engine.has_slot]
+    return {
+        card: tuple(p for p in data.document.order if (card, p) in ran)
+        for card in sorted({card for card, _ in ran})
+    }
 
 
 def _settings(config: Foreign) -> Foreign:

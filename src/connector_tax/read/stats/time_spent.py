@@ -32,6 +32,11 @@ class TimeSpent:
     untimed_runs: int
 
     @property
+    def all_timed(self) -> bool:
+        """Whether the sum lacks nothing."""
+        return self.preflight_s is not None and not self.untimed_runs
+
+    @property
     def published_s(self) -> float:
         """Of what the published experiment has."""
         return (self.preflight_s or 0.0) + sum(self.by_phase_s.get(p, 0.0) for p in PUBLISHED_PHASES)

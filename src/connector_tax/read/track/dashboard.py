@@ -150,15 +150,16 @@ def _record(history: History, series: Series, point: Point) -> Record:
 
 def _runner(environment: Environment) -> Runner:
     cores = environment.facts["host cores"]
-    count, _, card = _device(environment).partition(" x ")
-    counted = bool(card) and count.isdecimal()
+    # "1 x NVIDIA H20, 2 x NVIDIA L4"
+    cards = [part.partition(" x ")[::2] for part in _device(environment).split(", ")]
+    counted = all(card and count.isdecimal() and len(count) < 7 for count, card in cards)
     return Runner(
         name=_device(environment),
         type=_device(environment),
         cpu_info=clean(environment.facts["host CPU"]),
         cpu_count=int(cores) if cores.isdecimal() and len(cores) < 7 else 0,
-        gpu_info=card if counted else _device(environment),
-        gpu_count=int(count) if counted and len(count) < 7 else 0,
+        gpu_info=", ".join(card for _, card in cards) if counted else _device(environment),
+        gpu_count=sum(int(count) for count, _ in cards) if counted else 0,
         extra_info={name: clean(text) for name, text in environment.facts.items()},
     )
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from connector_tax.base.documents.history import ChangePoint, History, Point, Series, Verdict
+from connector_tax.base.documents.history import ChangePoint, History, LeftOut, Point, Series, Verdict
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
+from connector_tax.base.statistics.change_points import LEAST_BEFORE
 from connector_tax.read.figures.words import METRICS, clean, listing, percent, rate, signed
 from connector_tax.read.track.judging import judged
-from connector_tax.read.track.series import Key, Many, many_of, series_of
+from connector_tax.read.track.series import Key, Many, can_be_judged, many_of, series_of
 from connector_tax.read.track.sources import read_campaigns
 
 # Of changes and thresholds; a campaign's own intervals have the confidence that its analysis gave them.
@@ -23,7 +24,11 @@ def history(folders: Sequence[Path], fail_above: float = 0.0) -> History:
     """
     sides, left_out = read_campaigns(folders)
     many = many_of(sides)
-    found = series_of(many)
+    found, apart = series_of(many)
+    left_out += [
+        LeftOut(path=c.path, reason="it has no reference rates, and so has no other campaign that is like it")
+        for c in apart
+    ]
     order = sorted(
         found,
         key=lambda key: (
@@ -54,7 +59,16 @@ def history(folders: Sequence[Path], fail_above: float = 0.0) -> History:
         )
     regressions = [(s, c) for s in series for c in s.changes if c.regression]
     suspected = suspicions(series)
-    verdict: Verdict = "regression" if regressions else "suspected" if suspected else "no regression"
+    judged_ones = any(s.decides and can_be_judged(s.points, s.thresholds) for s in series)
+    verdict: Verdict = (
+        "regression"
+        if regressions
+        else "suspected"
+        if suspected
+        else "no regression"
+        if judged_ones
+        else "not judged"
+    )
     return History(
         confidence=CONFIDENCE,
         fail_above=fail_above,
@@ -73,6 +87,12 @@ def suspicions(series: Sequence[Series]) -> list[tuple[Series, ChangePoint]]:
     return [
         (s, c) for s in series for c in s.changes if s.decides and c.status == "suspected" and c.point > 0
     ]
+
+
+def worth_measuring(found: History) -> bool:
+    """Whether a suspicion is of the newest campaign of all: after a later one, the next lands in that later one's series."""
+    newest = len(found.campaigns) - 1
+    return any(c.first == newest for _, c in suspicions(found.series))
 
 
 def change_text(change: ChangePoint) -> str:
@@ -97,24 +117,36 @@ def _sentence(
     fail_above: float,
 ) -> str:
     """The verdict on one line, with what it is of."""
-    n = sum(s.decides for s in series)
+    own = [s for s in series if s.decides]
+    n, judged_ones = len(own), sum(can_be_judged(s.points, s.thresholds) for s in own)
     limit = f" by more than {percent(fail_above).lstrip('+')}" if fail_above > 0 else ""
+    few = f"{LEAST_BEFORE + 1} campaigns with a number of one kind"
     if regressions:
-        words = [_told(many, *found) for found in regressions]
+        words = [_told(many, *found, fail_above) for found in regressions]
         said = f"Regression: {len(words)} of {n} series rose{limit}, seen by at least two campaigns each: {listing(words, MOST_NAMED)}."
-    else:
-        said = f"No regression: none of {n} series is known to have risen{limit} and to be up still."
-    if suspected:
-        words = [_told(many, *found) for found in suspected]
-        names = list(dict.fromkeys(clean(many.campaigns[c.first].name) for _, c in suspected))
-        said += (
-            f" Suspected from the last campaign alone: {listing(words, MOST_NAMED)}. Measuring {listing(names, MOST_NAMED)} once more "
-            "would tell: --confirm CONFIGFILE does."
+    elif judged_ones or suspected:
+        said = (
+            f"No regression: none of {judged_ones} series is known to have risen{limit} and to be up still."
         )
+    else:
+        said = f"Nothing can be judged yet: of {n} series none has {few}."
+    if judged_ones and judged_ones < n:
+        said += f" {n - judged_ones} more cannot be judged: fewer than {few}."
+    if gone := [name_of(s) for s in own if s.points[-1].point is None]:
+        said += f" Without a number in the last campaign: {listing(gone, MOST_NAMED)}."
+    if suspected:
+        words = [_told(many, *found, fail_above) for found in suspected]
+        said += f" Suspected from the last campaign alone: {listing(words, MOST_NAMED)}."
+        newest = len(many.campaigns) - 1
+        if any(c.first == newest for _, c in suspected):
+            said += f" Measuring {clean(many.campaigns[newest].name)} once more would tell: --confirm CONFIGFILE does."
+        else:
+            said += " Later campaigns are of other series, so another one would tell nothing of that."
     return printable(said, 20_000)
 
 
-def _told(many: Many, series: Series, change: ChangePoint) -> str:
+def _told(many: Many, series: Series, change: ChangePoint, fail_above: float) -> str:
     campaign = many.campaigns[change.first]
     device = clean(many.environments[series.environment].facts["device"], 96)
-    return f"{name_of(series)} by {change_text(change)} with {clean(campaign.name)} of {clean(campaign.when)} on {device}"
+    by_now = f", {percent(change.by_now)} by now," if change.point <= fail_above else ""
+    return f"{name_of(series)} by {change_text(change)}{by_now} with {clean(campaign.name)} of {clean(campaign.when)} on {device}"

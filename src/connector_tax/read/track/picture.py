@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from connector_tax.base.documents.history import ChangePoint, History, Point, Series
 from connector_tax.read.figures.style import drawing_style, look_of, new_figure, percent_ticks, set_claim
 from connector_tax.read.track.history import change_text, name_of
-from connector_tax.read.track.series import class_of
+from connector_tax.read.track.series import can_be_judged, class_of
 
 RISE, FALL, SUSPECTED = "#A02020", "#1B7837", "#8A5A00"
 # Of dates below the axis.
@@ -48,7 +48,11 @@ def title(history: History, series: Series) -> str:
         return f"{name_of(series)}: no campaign has a number"
     if not series.changes:
         n = sum(p.point is not None for p in series.points)
-        word = "no change of level found" if series.thresholds else "too few campaigns to tell a change"
+        word = (
+            "no change of level found"
+            if can_be_judged(series.points, series.thresholds)
+            else "too few campaigns to tell a change"
+        )
         return f"{name_of(series)}: {word}, {n} campaign{'s' if n > 1 else ''}"
     told = [
         f"{'rose' if c.point > 0 else 'fell'} by {change_text(c)} on {history.campaigns[c.first].when[:10]}"

@@ -1,15 +1,19 @@
 """Campaigns to series: one per configuration, latency and reference rate, and per key of what has to be alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
 from connector_tax.base.documents.aggregate import LatencyMetric
-from connector_tax.base.documents.history import Campaign, Environment, KindClass, Point
+from connector_tax.base.documents.history import Campaign, Environment, KindClass, Point, Threshold
 from connector_tax.base.documents.rates import REFERENCES, Reference
+from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.compare.comparison import FALLBACK, LATENCIES, Number, Side, tax_at
+from connector_tax.base.statistics.change_points import LEAST_BEFORE
+from connector_tax.read.compare.changes import LATENCIES, Number, Side
+from connector_tax.read.compare.comparison import FALLBACK, tax_at
 from connector_tax.read.compare.context import has_to_be_alike
 from connector_tax.read.figures.questions import reference_flags, reference_rate, why_absent
 from connector_tax.read.track.sources import when
@@ -47,7 +51,7 @@ def many_of(sides: Sequence[Side]) -> Many:
     campaigns = tuple(
         Campaign(
             index=k,
-            path=str(side.path),
+            path=printable(str(side.path)),
             name=side.aggregate.campaign,
             when=when(side),
             environment=apart.index(own),
@@ -58,35 +62,106 @@ def many_of(sides: Sequence[Side]) -> Many:
     return Many(tuple(sides), campaigns, environments)
 
 
-def series_of(many: Many) -> dict[Key, list[Point]]:
-    """Every series with its points in order of time; one in which no campaign has a number is a series, too."""
+def series_of(many: Many) -> tuple[dict[Key, list[Point]], list[Campaign]]:
+    """Every series with its points in order of time, and campaigns that are in none.
+
+    A campaign without a number has a point in each series that it would have been in: of its environment and rate, or, where it has no
+    reference rate to go by, of its environment and the rate that was last in use. A series may have no number at all.
+    """
+    own = [tuple(_keys(side, c.environment)) for c, side in zip(many.campaigns, many.sides, strict=True)]
+    rates = [[_rate(side, reference) for reference in REFERENCES] for side in many.sides]
     found: dict[Key, list[Point]] = {}
-    for campaign, side in zip(many.campaigns, many.sides, strict=True):
-        for key in _keys(side, campaign.environment):
-            found.setdefault(key, []).append(_point(side, campaign.index, key))
-    return {key: _marked(points) for key, points in found.items()}
+    first: dict[Key, int] = {}
+    for k, keys in enumerate(own):
+        for key in keys:
+            first.setdefault(key, k)
+    for key in [*first, *_of_fallbacks(many, first)]:
+        for campaign, side in zip(many.campaigns, many.sides, strict=True):
+            k = campaign.index
+            if campaign.environment != key.environment:
+                continue
+            rate = rates[k][REFERENCES.index(key.reference)]
+            if key in own[k] or key not in first:
+                found.setdefault(key, []).append(_point(_tax(side, key), k))
+            elif rate == key.rate_per_s or (rate is None and key == _in_use(first, key, k)):
+                found.setdefault(key, []).append(_point(Number(None, _why_none(side, key, rate)), k))
+    inside = {p.campaign for points in found.values() for p in points}
+    return {key: _marked(points) for key, points in found.items()}, [
+        c for c in many.campaigns if c.index not in inside
+    ]
 
 
 def class_of(point: Point) -> KindClass:
     return "blocks" if point.kind.startswith("over") else "launch"
 
 
+def can_be_judged(points: Sequence[Point], thresholds: Sequence[Threshold]) -> bool:
+    """Whether a change of the newest kind of tax could be seen: one campaign, and those that it is held against."""
+    kinds = [class_of(p) for p in points if p.point is not None and not p.unlike]
+    return len(kinds) > LEAST_BEFORE and any(t.kind == kinds[-1] for t in thresholds)
+
+
+def _rate(side: Side, reference: Reference) -> float | None:
+    """None, too, for a fallback: nobody knows how much of a tax at it is queueing."""
+    fallback = FALLBACK in reference_flags(side.aggregate)
+    return None if fallback else reference_rate(side.aggregate, reference)
+
+
 def _keys(side: Side, environment: int) -> Iterator[Key]:
-    aggregate = side.aggregate
+    rates: set[float] = set()
     for reference in REFERENCES:
-        rate = reference_rate(aggregate, reference)
-        for config, state in aggregate.configs.items():
-            for metric in LATENCIES:
-                no_tax = metric == "ttft_p90" and state.ttft_is_no_tax
-                if rate is not None and config not in ("plain", PLAIN_AGAIN) and not no_tax:
-                    yield Key(config, metric, reference, environment, rate)
+        rate = _rate(side, reference)
+        # Two references at one rate are one tax.
+        if rate is not None and rate not in rates:
+            rates.add(rate)
+            yield from _keys_at(side, environment, reference, rate)
 
 
-def _point(side: Side, index: int, key: Key) -> Point:
-    found = _tax(side, key)
+def _keys_at(side: Side, environment: int, reference: Reference, rate: float) -> Iterator[Key]:
+    for config, state in side.aggregate.configs.items():
+        for metric in LATENCIES:
+            no_tax = metric == "ttft_p90" and state.ttft_is_no_tax
+            if config not in ("plain", PLAIN_AGAIN) and not no_tax:
+                yield Key(config, metric, reference, environment, rate)
+
+
+def _of_fallbacks(many: Many, first: Mapping[Key, int]) -> list[Key]:
+    """Of environments in which every reference rate is a fallback: series without a number, since the campaigns are there."""
+    known = {key.environment for key in first}
+    found: dict[Key, None] = {}
+    for campaign, side in zip(many.campaigns, many.sides, strict=True):
+        for reference in REFERENCES:
+            rate = reference_rate(side.aggregate, reference)
+            if campaign.environment not in known and rate is not None:
+                keys = _keys_at(side, campaign.environment, reference, rate)
+                found |= dict.fromkeys(keys)
+    return list(found)
+
+
+def _in_use(first: Mapping[Key, int], key: Key, campaign: int) -> Key:
+    """The series of that tax which the last campaign before began, else the first one after."""
+    same = [k for k in first if replaced(k, rate_per_s=key.rate_per_s) == key]
+    before = [k for k in same if first[k] <= campaign]
+    return max(before, key=first.__getitem__) if before else min(same, key=first.__getitem__)
+
+
+def _why_none(side: Side, key: Key, rate: float | None) -> str:
+    aggregate = side.aggregate
+    if FALLBACK in reference_flags(aggregate):
+        return f"{key.reference} is a fallback there, so nobody knows how much of a tax is queueing"
+    if rate is None:
+        return f"it has no {key.reference}"
+    if key.config not in aggregate.configs:
+        return f"{key.config} is not in it"
+    if key.metric == "ttft_p90" and aggregate.configs[key.config].ttft_is_no_tax:
+        return "its TTFT is no tax there"
+    return f"{key.reference} is the rate of {REFERENCES[0]} there, where this tax stands"
+
+
+def _point(found: Number, campaign: int) -> Point:
     value = found.value
     return Point(
-        campaign=index,
+        campaign=campaign,
         point=None if value is None else value.point,
         low=None if value is None else value.low,
         high=None if value is None else value.high,
@@ -101,9 +176,7 @@ def _point(side: Side, index: int, key: Key) -> Point:
 def _tax(side: Side, key: Key) -> Number:
     aggregate = side.aggregate
     if FALLBACK in reference_flags(aggregate):
-        return Number(
-            None, f"{key.reference} is a fallback there, so nobody knows how much of a tax is queueing"
-        )
+        return Number(None, _why_none(side, key, None))
     if not any(
         (t.config, t.metric, t.rate_per_s) == (key.config, key.metric, key.rate_per_s)
         for t in aggregate.chosen_taxes

@@ -7,7 +7,8 @@ from pathlib import Path
 from connector_tax.base.documents.history import LeftOut
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import printable
-from connector_tax.read.compare.comparison import Side, read_side
+from connector_tax.read.compare.changes import Side
+from connector_tax.read.compare.comparison import read_side
 from connector_tax.read.compare.context import identity
 
 AGGREGATE, CAMPAIGN = "aggregate.json", "campaign.json"
@@ -25,24 +26,36 @@ def read_campaigns(folders: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
     sides: list[Side] = []
     left_out: list[LeftOut] = []
     for path in dict.fromkeys(found for folder in folders for found in _campaigns_in(folder)):
+        if path.is_symlink():
+            left_out.append(
+                LeftOut(
+                    path=printable(str(path)),
+                    reason="it is a link, which is not followed: name the folder it leads to",
+                )
+            )
+            continue
         if not (path / AGGREGATE).exists():
             left_out.append(
                 LeftOut(
-                    path=str(path), reason="it is not analysed: connector-tax analyze makes aggregate.json"
+                    path=printable(str(path)),
+                    reason="it is not analysed: connector-tax analyze makes aggregate.json",
                 )
             )
             continue
         try:
             sides.append(read_side(path.name, path))
         except ArtifactError as error:
-            left_out.append(LeftOut(path=str(path), reason=printable(str(error))))
+            left_out.append(LeftOut(path=printable(str(path)), reason=printable(str(error))))
     sides.sort(key=lambda side: (when(side), str(side.path)))
     kept: dict[tuple[object, ...], Side] = {}
     for side in sides:
         first = kept.setdefault(identity(side), side)
         if first is not side:
             left_out.append(
-                LeftOut(path=str(side.path), reason=f"it is the campaign of {first.path} once more")
+                LeftOut(
+                    path=printable(str(side.path)),
+                    reason=printable(f"it is the campaign of {first.path} once more"),
+                )
             )
     if not kept:
         reasons = "".join(f" {found.path}: {found.reason}." for found in left_out[:3])
@@ -60,14 +73,21 @@ def when(side: Side) -> str:
 
 
 def _campaigns_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    """Links among them, too, which nobody follows."""
+    try:
+        found = folder.is_dir()
+    except OSError as error:  # a name that is too long
         raise ConfigError(
-            f"{folder}: no such folder. Wanted is a campaign's folder, or one with folders of campaigns in it."
+            f"{printable(str(folder), 300)}: {error.strerror}. Wanted is a campaign's folder."
+        ) from error
+    if not found:
+        raise ConfigError(
+            f"{printable(str(folder))}: no such folder. Wanted is a campaign's folder, or one with folders of campaigns in it."
         )
     folder = folder.resolve()  # one that somebody names may be a link; those inside are not followed
     if _is_campaign(folder):
         return [folder]
-    return [p for p in sorted(folder.iterdir()) if not p.is_symlink() and p.is_dir() and _is_campaign(p)]
+    return [p for p in sorted(folder.iterdir()) if p.is_dir() and _is_campaign(p)]
 
 
 def _is_campaign(folder: Path) -> bool:

@@ -9,8 +9,10 @@ Source: CUDA C++ Programming Guide, environment variables. Why the engine gets i
 import itertools
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from connector_tax.base.config import EngineConfig
@@ -18,6 +20,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.units import is_number
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+SYSFS = Path("/sys")
 SHOWN_NONE = ("", "-1", "nodevfiles", "void", "none")
 # Arguments whose product is the number of cards one engine takes.
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
@@ -37,6 +40,7 @@ class Gpu:
         uuid: as ``nvidia-smi -L`` prints it.
         memory_mib: in total; None where the driver does not tell.
         card_uuid: of the whole card, which has the clocks and the power; ``uuid`` itself but for a MIG instance.
+        numa: the node of the host's memory that it hangs on; None where nobody tells.
     """
 
     index: int
@@ -44,6 +48,7 @@ class Gpu:
     name: str
     memory_mib: int | None
     card_uuid: str
+    numa: int | None = None
 
     @property
     def is_mig(self) -> bool:
@@ -59,7 +64,7 @@ class Cards:
 
     Attributes:
         gpus: in the engine's own order; empty for the embedded engine, on a virtual GPU, without a driver, and where none is shown.
-        slot: ``run.engine.gpu``: tells measurements apart that have no card.
+        slot: ``run.engine.gpu``, or one of ``engine.gpus``: tells measurements apart that have no card.
         environment: what makes exactly these cards the engine's.
         note: what the person at the machine should know about how they were found.
     """
@@ -79,13 +84,28 @@ class Cards:
         return self.gpus[0].card_uuid if self.gpus else None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of its locks, in an order that two campaigns share."""
+        if not self.gpus:
+            return (f"gpu{self.slot}",)
+        return tuple(sorted(gpu.uuid.replace("/", "_") for gpu in self.gpus))
+
+    @property
+    def words(self) -> str:
+        """As messages name it."""
+        return " and ".join(map(str, self.gpus)) or f"engine.gpu {self.slot}"
+
+    @property
     def side_port_slot(self) -> int:
         """Which card of the host this is: connectors' ports are moved on by it."""
         return self.gpus[0].index if self.gpus else self.slot
 
 
-def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> Cards:
+def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, place: int = 0) -> Cards:
     """The cards that ``engine`` gets here: those of CUDA_VISIBLE_DEVICES where that is set, else from ``run.engine.gpu`` on.
+
+    Args:
+        place: so many engines have theirs in CUDA_VISIBLE_DEVICES before this one.
 
     Raises:
         ConfigError: an entry names no card of this host, or several; or fewer are shown than the engine takes.
@@ -97,11 +117,13 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> 
         return Cards((), engine.gpu, {VISIBLE: ""})
     variables = {**(os.environ if environ is None else environ), **engine.env}
     shown = variables.get(VISIBLE)
-    if shown is not None and shown.partition(",")[0].strip().lower() in SHOWN_NONE:
-        return Cards((), engine.gpu, {VISIBLE: shown})
+    if _shows_none(shown):
+        return Cards((), engine.gpu, {VISIBLE: str(shown)})
     wanted = cards_wanted(engine)
-    entries = [e.strip() for e in shown.split(",")] if shown is not None else None
-    if entries is None:
+    if shown is not None:
+        entries = [e.strip() for e in shown.split(",")][place * wanted :]
+        shown = ",".join(entries) if place else shown
+    else:
         entries = [str(engine.gpu + k) for k in range(wanted)]
     present, fault = host_gpus()
     if not present:
@@ -115,6 +137,18 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> 
     if len({g.uuid for g in gpus}) < len(gpus):
         raise ConfigError(f"{where}: names one card twice. Give each card once.")
     return Cards(gpus, engine.gpu, _environment(gpus), _note(entries, gpus, present, variables, shown))
+
+
+def engines_shown(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> int | None:
+    """For how many engines CUDA_VISIBLE_DEVICES has cards, one at least; None where it does not say which cards there are."""
+    shown = {**(os.environ if environ is None else environ), **engine.env}.get(VISIBLE)
+    if engine.kind != "vllm" or shown is None or _shows_none(shown):
+        return None
+    return max(1, len(shown.split(",")) // cards_wanted(engine))
+
+
+def _shows_none(shown: str | None) -> bool:
+    return shown is not None and shown.partition(",")[0].strip().lower() in SHOWN_NONE
 
 
 def cards_wanted(engine: EngineConfig) -> int:
@@ -189,7 +223,20 @@ def _gpu(nvml: Any, handle: Any, index: int, card_uuid: str) -> Gpu:
         memory_mib = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20
     except nvml.NVMLError:
         memory_mib = None
-    return Gpu(index, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), memory_mib, card_uuid)
+    uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+    return Gpu(index, uuid, name, memory_mib, card_uuid, _numa(nvml, handle))
+
+
+def _numa(nvml: Any, handle: Any) -> int | None:
+    """As the kernel has it of the card's place on the bus; NVML spells the bus's domain with more digits."""
+    try:
+        bus = nvml.nvmlDeviceGetPciInfo(handle).busId
+    except nvml.NVMLError:
+        return None
+    place = re.sub("^0000(?=[0-9a-f]{4}:)", "", (bus.decode() if isinstance(bus, bytes) else bus).lower())
+    file = SYSFS / "bus" / "pci" / "devices" / place / "numa_node"
+    # -1 where the host has one node, or the firmware does not say.
+    return int(text) if file.is_file() and (text := file.read_text().strip()).isdigit() else None
 
 
 def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:

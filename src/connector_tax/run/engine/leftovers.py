@@ -43,11 +43,14 @@ def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
     return ended
 
 
+def recorded_below(root: Path) -> list[Path]:
+    """Every folder below ``root`` in which an engine is recorded, in name order."""
+    return [record.parent for record in sorted(root.rglob(RECORD))]
+
+
 def end_all_leftovers(root: Path, *, grace_s: float) -> list[int]:
     """``end_leftovers`` of every run below ``root``; for whoever holds the campaign's lock, so that none of them is at work."""
-    return [
-        pid for record in sorted(root.rglob(RECORD)) for pid in end_leftovers(record.parent, grace_s=grace_s)
-    ]
+    return [pid for folder in recorded_below(root) for pid in end_leftovers(folder, grace_s=grace_s)]
 
 
 def _end_supervisor(supervisor: Supervisor, wait_s: float) -> None:

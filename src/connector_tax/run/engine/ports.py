@@ -37,12 +37,24 @@ def free_port() -> int:
     return api_port(0)
 
 
-def api_port(wanted: int) -> int:
+def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
     """``wanted``, or a free one for 0.
+
+    Args:
+        place: among ``of`` engines that run side by side. A free port is nobody's until it is bound; so each of them has ports
+            of its own to choose from, those whose half leaves its place when it is divided by ``of``. Of the half, since Linux gives a
+            bind odd numbers as long as it has any, and leaves the even ones to connections.
 
     Raises:
         EngineError: ``wanted`` is in use; names who listens there if that can be seen.
     """
+    while True:
+        port = _free_port(wanted)
+        if wanted or port // 2 % of == place:
+            return port
+
+
+def _free_port(wanted: int) -> int:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -56,6 +56,7 @@ class LaunchRequest:
         cpus: logical CPUs that the engine stays on; empty for any.
         cards: what it runs on, where the caller has looked them up already; None: looked up at the launch.
         has_store: whether the connector was given a store folder of this launch's own.
+        place: among ``of`` engines that the campaign may run side by side, from 0.
     """
 
     engine: EngineConfig
@@ -66,6 +67,8 @@ class LaunchRequest:
     cpus: tuple[int, ...] = ()
     cards: Cards | None = None
     has_store: bool = False
+    place: int = 0
+    of: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +208,14 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
     end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
     clean_logs(request.folder, launch_secrets(request.engine, request.connector))
-    port = api_port(request.engine.port)
+    port = api_port(request.engine.port, request.place, request.of)
     cards = request.cards or cards_of(request.engine)
     environment = engine_environment(request.engine, request.connector, cards)
     taken = taken_side_port(request.engine, request.connector, environment)
     if taken is not None:
         raise EngineError(taken)
     before = memory_before(cards.gpus)
-    supervisor = _spawn(request, port, environment)
+    supervisor = _spawn(request, port, environment, cards)
 
     def release() -> None:
         tolerance_mib, timeout_s = request.engine.release_tolerance_mib, request.engine.release_timeout_s
@@ -241,7 +244,7 @@ def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
     clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
-def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Supervisor:
+def _spawn(request: LaunchRequest, port: int, environment: dict[str, str], cards: Cards) -> Supervisor:
     script = launch_script(request.connector)
     # What a shell around us happens to have set is no setting of this launch.
     for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", VIRTUAL_GPU_VARIABLE):
@@ -269,6 +272,7 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str]) -> Su
             grace_s=request.engine.stop_grace_s,
             stdout=out,
             stderr=err,
+            cards=cards.names,
         )
 
 

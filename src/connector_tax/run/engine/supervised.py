@@ -22,6 +22,7 @@ def start_supervised(
     grace_s: float,
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
+    cards: tuple[str, ...] = (),
 ) -> Supervisor:
     """Start ``command``; it is ended when this process ends, however that happens.
 
@@ -29,6 +30,7 @@ def start_supervised(
         folder: gets the record by which a later start finds what a killed supervisor left.
         grace_s: from SIGTERM to SIGKILL, when it is ended.
         stdout, stderr: None: this process's own.
+        cards: by their names, for the record.
     """
     mark = new_mark()
     supervisor = subprocess.Popen(
@@ -40,7 +42,7 @@ def start_supervised(
         # A group, for Ctrl-C to reach us alone; not a session: see docs/decisions/0024.
         process_group=0,
     )
-    record_supervisor(folder, supervisor.pid, mark)
+    record_supervisor(folder, supervisor.pid, mark, cards)
     return supervisor
 
 

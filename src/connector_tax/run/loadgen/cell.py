@@ -15,6 +15,8 @@ from connector_tax.run.loadgen.session import BenchmarkSession
 
 # What workers have for closing their connections where nobody waits for their cell any more.
 LEAVE_WITHIN_S = 1.0
+# A session whose workers are gone is at its end when it has looked for them once.
+GONE_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,10 @@ def measure_cell(
     except BaseException:
         # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
         session.abandon()
-        session.wait_for_test_end(LEAVE_WITHIN_S)
+        if not session.wait_for_test_end(LEAVE_WITHIN_S):
+            # The session's thread has the sockets, which no other may close meanwhile: it ends when nobody is behind them.
+            pool.kill_all()
+            session.wait_for_test_end(GONE_WITHIN_S)
         raise
     result = session.result()
     return CellOutcome(result.window, result.requests, health(spec, result, pool.placement), result)

@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         "_framed",
         "_hang_up",
         "_in_head",
+        "_last_data_ns",
         "_now_ns",
         "_on_chunk",
         "_owner",
@@ -126,6 +127,8 @@ class Connection(asyncio.Protocol):
         self.was_idle = False
         # The server closed in order and had no byte of the request by then, so it cannot have worked on it.
         self.was_missed = False
+        # When the last data came to this host at the earliest, where somebody asked; 0 where nobody knows.
+        self._last_data_ns: int | None = None
         self._hang_up = select.poll()
         # Of the flight under way or the last one: it may have to be sent again.
         self.payload = b""
@@ -148,7 +151,9 @@ class Connection(asyncio.Protocol):
 
     def came_after(self, t_ns: int) -> bool:
         """Whether the last that was read came to this host after that time, for sure; it may have been read much later."""
-        return self._transport is not None and last_data_ns(self._transport, monotonic_ns()) > t_ns
+        if self._last_data_ns is None and self._transport is not None:
+            self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
+        return (self._last_data_ns or 0) > t_ns
 
     def send(self, flight: Flight, payload: bytes) -> None:
         """Write one request; the stamp is taken just before the first byte goes to the socket."""
@@ -168,6 +173,7 @@ class Connection(asyncio.Protocol):
         self._framed = None
         self._answered = False
         self.was_missed = False
+        self._last_data_ns = None
         self._status_code = 0
         self._coding = ""
         self._untold_bytes = self._answer_bytes = 0
@@ -242,6 +248,9 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def eof_received(self) -> bool:
+        if self._flight is not None and self._transport is not None:
+            # TLS has no socket any more when the connection is lost.
+            self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
         if TELLS and self._flight is not None and not self._answered and self._transport is not None:
             self.was_missed = untaken_bytes(self._transport) >= len(self.payload)
         return False

@@ -8,22 +8,18 @@ fell into it.
 import asyncio
 import gc
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Protocol
 
-from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import Status
 from connector_tax.base.timer import DeadlineTimer
 from connector_tax.base.units import NS_PER_S
 from connector_tax.run.loadgen.counters import Counters
 from connector_tax.run.loadgen.events import EventLog, SessionEvent
-from connector_tax.run.loadgen.issuer import Flight, SampleIssuer
+from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.messages import Ended
+from connector_tax.run.loadgen.parts import Part, Reports
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.inflight import may_send
-from connector_tax.run.workload.schedulers import Scheduler, Share
 
 # Ended requests are handed on this often, or when so many have gathered.
 BATCH_S = 0.2
@@ -43,61 +39,6 @@ LAST_NS = 15_000
 # What a closed loop opens with is rendered before T0: what is due so soon, and no more bytes than that.
 START_NS = 1_000_000_000
 START_BYTES = 1 << 26
-
-
-class Workload(Protocol):
-    """What is sent: one payload per sample, and what is known of its answer.
-
-    Attributes:
-        collects_ids: whether ``answered`` needs the answer's token ids.
-
-    ``lengths`` gives prompt and output tokens, None for one that is the server's to say; ``ended`` is called
-    for every sample that was rendered, sent or not.
-    """
-
-    @property
-    def collects_ids(self) -> bool: ...
-
-    def render(self, seq: int) -> bytes: ...
-
-    def lengths(self, seq: int) -> tuple[int | None, int | None]: ...
-
-    def place(self, seq: int) -> tuple[int, int] | None: ...
-
-    def answered(self, seq: int, output_ids: list[int]) -> None: ...
-
-    def ended(self, seq: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One worker's part of a cell: what it sends, when and by whom.
-
-    Attributes:
-        token_times: keep the time of every token of every request.
-    """
-
-    spec: CellSpec
-    share: Share
-    scheduler: Scheduler
-    issuer: SampleIssuer
-    workload: Workload
-    token_times: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """Who is told.
-
-    Attributes:
-        on_batch: gets requests that ended; each exactly once.
-        on_stopped: called once, with the time from which on nothing was sent, and whether that is since nothing was left.
-        on_idle: called once, when after that nothing is in flight either.
-    """
-
-    on_batch: Callable[[list[Ended]], None]
-    on_stopped: Callable[[int, bool], None]
-    on_idle: Callable[[], None]
 
 
 class LoadGenerator:

@@ -30,9 +30,9 @@ def untaken_bytes(transport: asyncio.Transport) -> int:
 
 def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
     """The earliest time at which the last data can have come to this host, whenever it was read; 0 where the kernel tells no time."""
-    if not TELLS:
-        return 0
     plain = transport.get_extra_info("socket")
+    if not TELLS or plain is None:
+        return 0
     told = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_DATA_AT + 4)
     if len(told) < LAST_DATA_AT + 4:
         return 0

@@ -75,6 +75,11 @@ class WorkerPool:
         self._members[index].process.kill()
         self._members[index].process.wait()
 
+    def kill_all(self) -> None:
+        """End every worker at once, whatever it is doing."""
+        for index in range(self.n):
+            self.kill(index)
+
     def dead(self) -> dict[int, str]:
         """Workers whose process has ended, and how."""
         ended = {i: m.process.poll() for i, m in enumerate(self._members)}

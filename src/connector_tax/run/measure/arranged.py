@@ -147,7 +147,7 @@ def measure_arranged(arrangements: Sequence[Arrangement], connector_id: str, pla
     cells = {run.folder.root: cells_of(run.config, connector_id, "a")[0] for run in runs}
     threads: Census = {}
     missing = dict.fromkeys(cells, "not measured: the launch ended before it")
-    with measuring_alone(first.folder.root, first.config.campaign, first.cards, first.config.engine.port):
+    with measuring_alone(first.folder.root, first.config.campaign, first.cards, first.slot.engine.port):
         end_all_leftovers(first.folder.root, grace_s=first.config.engine.stop_grace_s)
         try:
             with (

@@ -9,7 +9,6 @@ import msgspec
 
 from connector_tax.base.artifacts.launches import timed_launch
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
-from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import launch_spec
@@ -18,11 +17,13 @@ from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.engine.slots import slots_of
 from connector_tax.run.engine.transports import transports_of
 from connector_tax.run.engine.usage import idle_use
 from connector_tax.run.loadgen.placement import Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.measure.code_version import code_version
+from connector_tax.run.measure.cpu_sets import share_of
 from connector_tax.run.measure.standing import Run
 from connector_tax.run.measure.warmup import warm_up
 from connector_tax.run.sampler.sampler import sampling
@@ -79,6 +80,8 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
     clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
     attempt = archive_earlier_attempt(run.run)
     identity = engine_identity(config.engine, run.cards)
+    if len(config.engine.slots) > 1:
+        identity = msgspec.structs.replace(identity, slot=run.cards.slot)
     if run.step_timing:
         step_timing_of(
             config.engine
@@ -95,14 +98,16 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
     write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
     step_log = run.run.step_log if run.step_timing else None
-    placement = _placement(config)
+    placement = _placement(run)
     request = LaunchRequest(
-        engine=config.engine,
+        engine=run.slot.engine,
         connector=connector,
         folder=run.run.path,
         step_log=step_log,
         cpus=placement.engine if placement is not None else (),
         cards=run.cards,
+        place=run.slot.place,
+        of=run.slot.of,
     )
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -139,8 +144,11 @@ def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
     run.progress.say(f"warm-up: {warm.words}")
 
 
-def _placement(config: CampaignConfig) -> Placement | None:
-    return place(discover(), config.cell.workers) if config.engine.pin_cpus else None
+def _placement(run: Run) -> Placement | None:
+    if not run.config.engine.pin_cpus:
+        return None
+    nodes = [s.cards.first.numa if s.cards.first else None for s in slots_of(run.config.engine)]
+    return place(share_of(discover(), run.slot.place, run.slot.of, nodes), run.config.cell.workers)
 
 
 def archive_earlier_attempt(run: RunFolder) -> int:

@@ -1,22 +1,33 @@
-"""One measurement at a time per GPU and per campaign folder.
+"""One measurement at a time per card and per run; and per campaign's folder, unless its engines may run side by side.
 
 Snakemake's own lock is off (it would have to be removed by hand after ``kill -9``); these are
 ``flock`` locks, which the kernel drops with their holder, however that ended.
 """
 
+import math
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from connector_tax.base.errors import EngineError
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import holder_of, name_holder, open_lock, take_lock
+from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.slots import Slot
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
+WAIT_VARIABLE = "CONNECTOR_TAX_WAIT_FOR_CARD_S"
+# Who waits says for whom: soon, but not for a job that is just ending, and then again and again.
+SAY_AFTER_S, SAY_EVERY_S = 3.0, 30.0
+POLL_S = 0.2
 
 
 def cache_folder() -> Path:
@@ -33,66 +44,179 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / f"connector-tax-cache-{os.getuid()}"
 
 
+def wait_for_card_s(engine: EngineConfig) -> float:
+    """How long somebody else's card is waited for: CONNECTOR_TAX_WAIT_FOR_CARD_S, else ``engine.wait_for_card_s``.
+
+    Without either ``WAIT_S``, by which a campaign that was started twice ends soon; and without end where the campaign's own engines
+    wait for one another.
+
+    Raises:
+        ConfigError: the variable holds no number of seconds.
+    """
+    given = os.environ.get(WAIT_VARIABLE, "").strip()
+    if given == "inf":
+        return math.inf
+    if given:
+        if not is_number(given):
+            raise ConfigError(f"{WAIT_VARIABLE}={given}: no whole number of seconds. Give one, or inf.")
+        return float(given)
+    if engine.wait_for_card_s is not None:
+        return float(engine.wait_for_card_s)
+    return WAIT_S if len(engine.slots) == 1 else math.inf
+
+
+def say_on_stderr(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """Waiting for somebody: for how long, and what is said meanwhile.
+
+    Attributes:
+        begun_s, next_s: when it began, and after how long something is said next.
+    """
+
+    wait_s: float
+    say: Callable[[str], None]
+    begun_s: float
+    next_s: float
+
+    @classmethod
+    def of(cls, wait_s: float | None, say: Callable[[str], None]) -> "_Patience":
+        return cls(WAIT_S if wait_s is None else wait_s, say, time.monotonic(), SAY_AFTER_S)
+
+    def wait(self, held: Sequence[tuple[str, str, Path]]) -> None:
+        """A moment.
+
+        Args:
+            held: what is wanted, by whom each is held, and its lock.
+
+        Raises:
+            EngineError: it has been waited for long enough.
+        """
+        waited_s = time.monotonic() - self.begun_s
+        if waited_s > self.wait_s:
+            words = "; ".join(f"{what} is in use by process {who} (lock {path})" for what, who, path in held)
+            raise EngineError(
+                f"{words}. Two measurements at once would measure each other; wait for it to end, or end that process, then start "
+                f"again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is waited for ({self.wait_s:g} s)."
+            )
+        if waited_s >= self.next_s:
+            self.next_s = waited_s + SAY_EVERY_S
+            words = "; ".join(f"{what}, in use by process {who}" for what, who, _ in held)
+            most = "without end" if math.isinf(self.wait_s) else f"for {duration_text(self.wait_s)} at most"
+            self.say(f"waiting for {words}; {duration_text(waited_s)} so far, {most}")
+        time.sleep(POLL_S)
+
+
 @contextmanager
-def measuring_alone(root: Path, campaign: str, cards: Cards, port: int = 0) -> Iterator[None]:
+def measuring_alone(
+    root: Path,
+    campaign: str,
+    cards: Cards,
+    port: int = 0,
+    *,
+    wait_s: float | None = None,
+    say: Callable[[str], None] = say_on_stderr,
+) -> Iterator[None]:
     """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
 
     Args:
         port: ``run.engine.port``. An engine that is still starting has bound it and does not listen yet, which nobody can see.
+        wait_s: for each of them; None: ``WAIT_S``.
+        say: told for whom is waited, and since when.
 
     Raises:
-        EngineError: someone else did for ``WAIT_S``; names the process and its campaign.
+        EngineError: someone else did for ``wait_s``; names the process and its campaign.
     """
     with ExitStack() as stack:
-        stack.enter_context(alone_in(root, campaign))
-        ports = [(f"port{port}", f"engine.port {port}")] if port else []
-        for name, what in (*ports, *_card_locks(cards)):
-            path = cache_folder() / "locks" / f"{name}.lock"
-            stack.enter_context(held(path, what, _holder(root, campaign)))
+        holder = holder_words(root, campaign)
+        stack.enter_context(held(root / ".lock", f"campaign {campaign}", holder, wait_s=wait_s, say=say))
+        for name, what in _locks(cards, port):
+            stack.enter_context(held(_lock_file(name), what, holder, wait_s=wait_s, say=say))
         yield
 
 
-def _card_locks(cards: Cards) -> list[tuple[str, str]]:
-    """(file name, what it stands for) of each lock, in an order that two campaigns share, lest they wait for each other."""
-    if not cards.gpus:
-        return [(f"gpu{cards.slot}", f"engine.gpu {cards.slot}")]
-    return sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)
-
-
 @contextmanager
-def alone_in(root: Path, campaign: str) -> Iterator[None]:
-    """Nobody else measures in the campaign's folder, wherever its engines run.
+def first_free(
+    slots: Sequence[Slot], holder: str, *, wait_s: float, say: Callable[[str], None]
+) -> Iterator[Slot]:
+    """The first of ``slots`` whose cards and port nobody else has, held for the body.
 
     Raises:
-        EngineError: someone else did for ``WAIT_S``; names the process.
+        EngineError: none was free for ``wait_s``; names who holds each.
     """
-    with held(root / ".lock", f"campaign {campaign}", _holder(root, campaign)):
-        yield
+    patience = _Patience.of(wait_s, say)
+    while True:
+        taken: list[tuple[str, str, Path]] = []
+        for slot in slots:
+            with ExitStack() as stack:
+                in_use = _take(slot, holder, stack)
+                if in_use is None:
+                    yield slot
+                    return
+                taken.append(in_use)
+        patience.wait(taken)
 
 
-def _holder(root: Path, campaign: str) -> str:
-    return f"{os.getpid()}, which works on campaign {campaign} in {root.resolve()}"
+def _take(slot: Slot, holder: str, stack: ExitStack) -> tuple[str, str, Path] | None:
+    """Take every lock of ``slot``; what is in use, and by whom, where somebody else has one."""
+    for name, what in _locks(slot.cards, slot.engine.port):
+        path = _lock_file(name)
+        lock = stack.enter_context(open_lock(path, what))
+        if not take_lock(lock, what):
+            return what, holder_of(lock), path
+        name_holder(lock, what, holder)
+    return None
+
+
+def _lock_file(name: str) -> Path:
+    return cache_folder() / "locks" / f"{name}.lock"
+
+
+def _locks(cards: Cards, port: int) -> list[tuple[str, str]]:
+    """(file name, what it stands for) of each lock, in an order that two campaigns share, lest they wait for each other."""
+    ports = [(f"port{port}", f"engine.port {port}")] if port else []
+    if not cards.gpus:
+        return [*ports, (cards.names[0], cards.words)]
+    return [*ports, *sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)]
+
+
+def holder_words(root: Path, campaign: str, run: str = "") -> str:
+    """Who holds a lock, what for and since when.
+
+    Args:
+        run: which of the campaign's, where there may be several at once.
+    """
+    what = f"measures {run} of campaign {campaign}" if run else f"works on campaign {campaign}"
+    return f"{os.getpid()}, which {what} in {root.resolve()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @contextmanager
-def held(path: Path, what: str, holder: str, *, wait_s: float | None = None) -> Iterator[None]:
+def held(
+    path: Path,
+    what: str,
+    holder: str,
+    *,
+    shared: bool = False,
+    wait_s: float | None = None,
+    say: Callable[[str], None] = say_on_stderr,
+) -> Iterator[None]:
     """Hold the lock at ``path`` for the body.
 
     Args:
         holder: what somebody else is told who wants it meanwhile.
+        shared: others may hold it as well who share it; who wants it alone is told of the last of them.
         wait_s: None: ``WAIT_S``.
+        say: told for whom is waited, and since when.
 
     Raises:
         EngineError: someone else held it for ``wait_s``; names the holder. Or it cannot be had at all.
     """
     with open_lock(path, what) as handle:
-        deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
-        while not take_lock(handle, what):
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"{what} is in use by process {holder_of(handle)} (lock {path}). Two measurements at once would "
-                    "measure each other; wait for it to end, or end that process, then start again."
-                )
-            time.sleep(0.2)
-        name_holder(handle, what, holder)
+        patience = _Patience.of(wait_s, say)
+        while not take_lock(handle, what, shared=shared):
+            patience.wait([(what, holder_of(handle), path)])
+        name_holder(handle, what, f"{holder}\n" if shared else holder)
         yield

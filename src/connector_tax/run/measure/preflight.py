@@ -30,7 +30,7 @@ from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python
-from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.marks import LOGS
 from connector_tax.run.engine.memory import too_large
@@ -38,13 +38,14 @@ from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings
+from connector_tax.run.engine.slots import slots_of
 from connector_tax.run.engine.supervised import start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
 from connector_tax.run.measure import checks
 from connector_tax.run.measure.failure import blame_the_host
 from connector_tax.run.measure.has_model import identity_with_model
 from connector_tax.run.measure.host_notes import cpu_by_session
-from connector_tax.run.measure.locks import measuring_alone
+from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s
 from connector_tax.run.measure.matched import engine_diff, matched_launch
 from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
@@ -86,18 +87,27 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     folder = CampaignFolder(campaign_file.parent)
     folder.refuse_links()
     check_model(config.engine)
-    cards = cards_of(config.engine)
+    slots = slots_of(config.engine)
+    # Of several cards the first: they are of one kind, and configurations are tried one after the other.
+    cards = slots[0].cards
     identity = identity_with_model(config.engine, cards)
     release = identity.versions.get("vllm")
     assert release is None or isinstance(release, str)
     refuse_misfit(config.engine, release)
-    for note in filter(None, (cards.note, cpu_by_session(), note_on(config.engine, release))):
+    notes = dict.fromkeys((*(s.cards.note for s in slots), cpu_by_session(), note_on(config.engine, release)))
+    for note in filter(None, notes):
         print(f"preflight: {note}")
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
     if refusal is not None:
         raise ConfigError(refusal)
     with (
-        measuring_alone(folder.root, config.campaign, cards, config.engine.port),
+        measuring_alone(
+            folder.root,
+            config.campaign,
+            cards,
+            config.engine.port,
+            wait_s=wait_for_card_s(config.engine),
+        ),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
     ):

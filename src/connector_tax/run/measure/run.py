@@ -27,10 +27,9 @@ from connector_tax.base.plan import (
 )
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.run.engine.gpus import cards_of
-from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.process import LaunchError
 from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
+from connector_tax.run.measure.beside import on_a_card
 from connector_tax.run.measure.deaths import Death, deaths_file
 from connector_tax.run.measure.failure import (
     PLAINS,
@@ -41,7 +40,6 @@ from connector_tax.run.measure.failure import (
     plain_failed,
 )
 from connector_tax.run.measure.launch import launched, sampled
-from connector_tax.run.measure.locks import measuring_alone
 from connector_tax.run.measure.matched import with_matched_launches
 from connector_tax.run.measure.pending import (
     DEATHS_PER_CELL,
@@ -114,16 +112,12 @@ def measure_run(
         write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
         return ()
 
-    cards = cards_of(config.engine)
-    if cards.note:
-        progress.say(cards.note)
-    run = Run(folder, config, run_folder, progress, preflight.step_timing_available, cards, limit=limit)
-    guest = None
-    if then is not None:
-        its_folder = folder.run(document.date, connector_id, then)
-        guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, then))
-    with measuring_alone(folder.root, config.campaign, cards, config.engine.port):
-        end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
+    with on_a_card(folder, document.date, config, run_folder, progress.say) as slot:
+        run = Run(folder, config, run_folder, progress, preflight.step_timing_available, slot, limit=limit)
+        guest = None
+        if then is not None:
+            its_folder = folder.run(document.date, connector_id, then)
+            guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, then))
         _begin_anew(run, cells)
         try:
             _measure(run, cells, guest)

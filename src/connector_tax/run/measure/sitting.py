@@ -83,6 +83,8 @@ def stages(config: CampaignConfig, folder: CampaignFolder, date: str) -> Iterato
             yield Stage(
                 "reference rates", ("select_reference_rates.py", "--root", root), folder.reference_rates
             )
+            if config.engine.kind == "emulator":
+                yield Stage("taxes of the model", ("put_in.py", "--root", root), folder.put_in)
 
 
 def sit(

@@ -11,7 +11,8 @@ from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import Phase
-from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.slots import Slot, slots_of
 from connector_tax.run.measure.deaths import Death
 from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
@@ -22,6 +23,7 @@ class Run:
     """Everything that the steps of one run share.
 
     Attributes:
+        slot: where its engines run.
         deaths: of its engine while this process measured; grows.
         limit: by when it has to be over; None takes its time.
     """
@@ -31,9 +33,13 @@ class Run:
     run: RunFolder
     progress: Progress
     step_timing: bool
-    cards: Cards
+    slot: Slot
     deaths: list[Death] = field(default_factory=list)
     limit: TimeLimit | None = None
+
+    @property
+    def cards(self) -> Cards:
+        return self.slot.cards
 
     @property
     def connector_id(self) -> str:
@@ -55,5 +61,5 @@ def open_run(campaign_file: Path, connector_id: str, phase: Phase) -> Run:
         folder.run(document.date, connector_id, phase),
         Progress(folder, config, document.date, connector_id, phase),
         read_document(folder.preflight_status, PreflightStatus).step_timing_available,
-        cards_of(config.engine),
+        slots_of(config.engine)[0],
     )

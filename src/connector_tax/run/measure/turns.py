@@ -88,7 +88,7 @@ def measure_in_turns(
     for run in runs:
         if decisions["plain" if run.connector_id == PLAIN_AGAIN else run.connector_id].decision != "include":
             return Turns({}, run.connector_id)
-    with measuring_alone(first.folder.root, first.config.campaign, first.cards, first.config.engine.port):
+    with measuring_alone(first.folder.root, first.config.campaign, first.cards, first.slot.engine.port):
         end_all_leftovers(first.folder.root, grace_s=first.config.engine.stop_grace_s)
         guests = {r.connector_id: _guest(r, then[r.connector_id]) for r in runs if r.connector_id in then}
         say("launching " + ", ".join(names.values()))

@@ -73,6 +73,7 @@ from connector_tax.base.documents.aggregate.intervals import (
     told,
 )
 from connector_tax.base.documents.aggregate.provenance import Provenance, VirtualGpu
+from connector_tax.base.documents.aggregate.put_in import PutIn, PutInRow
 from connector_tax.base.documents.aggregate.taxes import (
     Amplification,
     Attribution,
@@ -175,6 +176,8 @@ __all__ = [
     "TaxRow",
     "Side",
     "Told",
+    "PutIn",
+    "PutInRow",
     "TwoParts",
     "VerdictNumbers",
     "VirtualGpu",

@@ -15,6 +15,7 @@ from connector_tax.base.documents.aggregate.cells import Cell, MeasuredCell, cel
 from connector_tax.base.documents.aggregate.growth import Growth
 from connector_tax.base.documents.aggregate.hypotheses import Hypothesis
 from connector_tax.base.documents.aggregate.provenance import Provenance
+from connector_tax.base.documents.aggregate.put_in import PutIn
 from connector_tax.base.documents.aggregate.taxes import (
     Amplification,
     Attribution,
@@ -104,6 +105,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
         main_taxes: null in an aggregate that was made before there were any; see ``chosen_taxes``.
         engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null where they were not seen.
         growth: Phase D, one entry for each configuration; empty without it.
+        put_in: on the embedded engine, what its model gives; null elsewhere, and in a campaign of an earlier version.
     """
 
     schema_version: Literal[1]
@@ -128,6 +130,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     power: tuple[Power, ...] = ()
     observer_effect: tuple[ObserverEffect, ...] = ()
     growth: tuple[Growth, ...] = ()
+    put_in: PutIn | None = None
     amplification: tuple[Amplification, ...] = ()
     hypotheses: tuple[Hypothesis, ...] = ()
     outputs: tuple[Outputs, ...] = ()

@@ -33,6 +33,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         arrival: of Phases A to B' and of blocks; null in an aggregate of an earlier version.
+        cards: where several engines could run side by side: each card -> the phases that were measured on it.
+        mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one card.
         virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
         settings: what else of the config shapes a measurement, by its names there; ``engine`` and ``connectors`` hold what a launch
             takes. Null in an aggregate of an earlier version, which has the hash only.
@@ -46,6 +48,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     arrival: Arrival | None = None
     versions: dict[str, Scalar] = {}
     gpu: tuple[str, ...] = ()
+    cards: dict[str, tuple[Phase, ...]] | msgspec.UnsetType = msgspec.UNSET
+    mixed_cards: tuple[Phase, ...] | msgspec.UnsetType = msgspec.UNSET
     virtual_gpu: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     host: dict[str, Scalar] = {}
     code: dict[str, str] = {}

@@ -1,0 +1,69 @@
+"""The end that a batch system has set for the job in which this process runs: nothing is begun that it would cut off.
+
+SLURM says it in SLURM_JOB_END_TIME (23.02 and newer); of earlier versions ``squeue`` is asked.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import EngineError
+from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
+from connector_tax.base.units import is_number
+from connector_tax.run.measure.time_left import TimeLimit
+
+# As ``squeue --format=%L`` writes what is left: ``1-02:03:04``, ``02:03:04``, ``03:04``.
+LEFT = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
+WITHOUT_END = ("UNLIMITED", "NOT_SET")
+ASK_WITHIN_S = 30.0
+# Beside the engine's end: its receipt, and the process's own.
+ENDING_S = 10.0
+
+
+def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> float | None:
+    """Seconds until the job's time is over; None outside of a job, and in one without an end.
+
+    Args:
+        ask: job's id -> what ``squeue`` says is left; None asks it.
+
+    Raises:
+        EngineError: SLURM does not say it.
+    """
+    job = environ.get("SLURM_JOB_ID")
+    if job is None:
+        return None
+    if is_number(end := environ.get("SLURM_JOB_END_TIME", "")):
+        return float(end) - time.time()
+    said = (ask or _ask_squeue)(job).strip()
+    if said in WITHOUT_END:
+        return None
+    match = LEFT.fullmatch(said)
+    if match is None:
+        raise EngineError(
+            f"SLURM job {job}: squeue says {said[:40]!r} where it should say what is left of its time. Give --within-s and --launch-s."
+        )
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def batch_limit(engine: EngineConfig, environ: Mapping[str, str]) -> TimeLimit | None:
+    """When measuring has to be over for the engine to end before the job does; None outside of a job, and in one without an end."""
+    left_s = left_in_job_s(environ)
+    if left_s is None:
+        return None
+    ending_s = engine.stop_grace_s + RELEASE_S[engine.kind] + ENDING_S
+    return TimeLimit(time.monotonic() + left_s - ending_s, LAUNCH_S[engine.kind])
+
+
+def _ask_squeue(job: str) -> str:
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%L"]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=ASK_WITHIN_S
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineError(
+            f"SLURM job {job}: squeue does not say how much of its time is left ({error}). Give --within-s and --launch-s."
+        ) from error

@@ -1,0 +1,78 @@
+"""What is put into a campaign on the embedded engine: the taxes of its cost model, to be set beside those that were measured."""
+
+import hashlib
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.put_in import PutInFile, PutInMetric, PutInTax
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.plan import cells_of
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.vllm_model.costs import load_costs
+from connector_tax.run.rehearsal.artifacts import batched_tokens
+from connector_tax.run.rehearsal.truth import true_percentiles_ms
+
+LAUNCHES = 100
+METRICS: dict[PutInMetric, str] = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
+# Of one configuration at one rate, by latency; empty where a percentile falls on requests that did not finish.
+Percentiles = dict[str, float]
+
+
+def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: int = LAUNCHES) -> PutInFile:
+    """The taxes of TTFT p90 and TPOT p90 at Phase A's shape and the reference rates.
+
+    Every launch has the campaign's arrivals, and jitter of its own.
+
+    Raises:
+        ConfigError: the campaign is not of the embedded engine, or its cost model cannot be read.
+    """
+    if config.engine.kind != "emulator" or config.engine.model_file is None:
+        raise ConfigError(
+            f"campaign {config.campaign}: engine.kind is {config.engine.kind}. Only the embedded engine (emulator) has a model of its taxes."
+        )
+    path = PROJECT_ROOT / config.engine.model_file
+    at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
+    specs = [spec for spec in cells_of(config, "plain", "a") if spec.rate_per_s in at]
+    places = [(connector, spec) for spec in specs for connector in config.connector_ids]
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        jobs = [pool.submit(_percentiles, config, connector, spec, launches) for connector, spec in places]
+        found = {(c, spec.rate_per_s): job.result() for (c, spec), job in zip(places, jobs, strict=True)}
+    return PutInFile(
+        campaign=config.campaign,
+        launches=launches,
+        model_file=config.engine.model_file,
+        model_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        taxes=tuple(
+            PutInTax(
+                config=connector,
+                metric=metric,
+                rate_per_s=spec.rate_per_s,
+                input_tokens=spec.input_tokens,
+                output_tokens=spec.output_tokens,
+                tax=_tax(found[connector, spec.rate_per_s], found["plain", spec.rate_per_s], name),
+            )
+            for connector, spec in places
+            if connector != "plain"
+            for metric, name in METRICS.items()
+        ),
+    )
+
+
+def _tax(own: Percentiles, plain: Percentiles, name: str) -> float | None:
+    return own[name] / plain[name] - 1 if name in own and name in plain else None
+
+
+def _percentiles(config: CampaignConfig, connector: str, spec: CellSpec, launches: int) -> Percentiles:
+    costs = load_costs(
+        PROJECT_ROOT / str(config.engine.model_file), config.connector(connector).kv_transfer_config
+    )
+    try:
+        return true_percentiles_ms(
+            spec, *costs, max_num_batched_tokens=batched_tokens(config), launches=launches
+        )
+    except ValueError:
+        return {}

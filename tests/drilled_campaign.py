@@ -1,0 +1,138 @@
+"""A campaign whose cells have something to show: requests that fail, a busy host, hooks, and texts that are markup."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from builders import Behaviour, Campaign, _step_lines, campaign_config
+from read_through import SECTIONS
+
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
+
+HOSTILE = (
+    '</script><script>document.title="taken"</script><img src=x onerror=\'document.title="taken"\'>\u202etxet'
+)
+ERROR = f"HTTP 500: {HOSTILE}"
+
+
+def measured(root: Path, **sections: Any) -> Campaign:
+    """Two configurations at three rates; what servers and hosts say is hostile where it can be."""
+    config = campaign_config(
+        **{
+            **SECTIONS,
+            "connectors": ["plain", "noop_connector"],
+            "phase_b_prime": {"configs": ["plain"], "shapes": [[64, 16]]},
+            **sections,
+        }
+    )
+    behaviours = {"plain": Behaviour(noise=0.05), "noop_connector": Behaviour(noise=0.05).taxed(0.05)}
+    campaign = Campaign(root, config, behaviours, max_steps=900, host=_host, step_lines=_named_hooks)
+    campaign.measure("plain", change=_failing)
+    campaign.measure("noop_connector", change=_failing, flags=["cores_shared", HOSTILE])
+    return campaign
+
+
+def _failing(requests: list[RequestRecord]) -> list[RequestRecord]:
+    """Every seventh, with what a server may say."""
+    return [
+        replace(r, status="http_error", t_first_token_ns=None, t_last_token_ns=None, error=ERROR)
+        if r.seq % 7 == 3
+        else r
+        for r in requests
+    ]
+
+
+def _host(t_ns: int, begin_ns: int) -> dict[str, Any]:
+    second = (t_ns - begin_ns) // 10**9 + 100
+    stolen = sum(1 + k % 3 for k in range(second))
+    gpu = {
+        "sm_mhz": 1980.0 - second % 3,
+        "mem_mhz": 2619.0,
+        "temperature_c": 50.0 + second % 5,
+        "power_w": 400.0 + second % 7,
+        "clock_reasons": [HOSTILE] if second % 2 else [],
+    }
+    return {
+        "cpu_ticks": second * 400,
+        "steal_ticks": stolen,
+        "cpu_mhz": [3000, 3100],
+        "cpu_work_us": [200.0, 210.0 + second % 4],
+        "gpu": gpu,
+    }
+
+
+def _named_hooks(
+    window: CellWindow, behaviour: Behaviour, rng: np.random.Generator, most: int
+) -> Iterable[str]:
+    """The header of the worker names one hook, whose name is markup; each of its rows says what that took."""
+    name = json.dumps([HOSTILE])
+    for line in _step_lines(window, behaviour, rng, most):
+        if '"process":"worker"' in line and '"kind":"header"' in line:
+            yield f'{line[:-1]},"hooks":{name}}}'
+        elif '"kind":"worker_step"' in line:
+            yield f'{line[:-1]},"hooks":[50000,1]}}'
+        else:
+            yield line
+
+
+@dataclass(frozen=True)
+class Series:
+    """As it stands in a page's drawing: seconds and the panel's unit."""
+
+    name: str
+    look: str
+    at: list[float]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A drill-down of a page, read back."""
+
+    anchor: str
+    text: str
+    panels: dict[str, list[Series]]
+    launched: str
+
+
+def opened(page: str) -> dict[str, Opened]:
+    """By what its summary says, with the configuration's before it."""
+    found = {}
+    for config in re.split(
+        r'(?=<details class="config">)',
+        page.partition('<section id="drill-downs">')[2].partition("</section>")[0],
+    )[1:]:
+        label = unescape(re.search(r"<summary>(.*?)</summary>", config).group(1))  # type: ignore[union-attr]
+        launched = " ".join(map(unescape, re.findall(r"<p>Launched with <code>(.*?)</code></p>", config)))
+        for cell in re.split(r'(?=<details class="cell")', config)[1:]:
+            head = re.match(r'<details class="cell" id="(cell-\d+)"><summary>(.*?)</summary>', cell)
+            assert head is not None
+            figures = re.findall(r'<figure class="pl" data-k="(\w+)">(.*?)</figure>', cell, re.DOTALL)
+            panels = {key: _series(figure) for key, figure in figures}
+            text = " ".join(
+                unescape(
+                    re.sub(r"<[^>]+>", " ", re.sub(r"<figure.*?</figure>", " ", cell, flags=re.DOTALL))
+                ).split()
+            )
+            found[f"{label}, {unescape(head.group(2))}"] = Opened(head.group(1), text, panels, launched)
+    return found
+
+
+def _series(figure: str) -> list[Series]:
+    end, low, high = (float(re.search(rf'data-{k}="([^"]+)"', figure).group(1)) for k in ("x", "lo", "hi"))  # type: ignore[union-attr]
+    found = []
+    for look, name, d in re.findall(r'<path class="(\w)\d" data-n="([^"]+)" d="([^"]+)"', figure):
+        x = y = 0
+        at, values = [], []
+        for a, b in re.findall(r"[ml](-?\d+) ?(-?\d+)", d):
+            x, y = x + int(a), y + int(b)
+            at.append(end * x / 4000)
+            values.append(low + (high - low) * (1000 - y) / 1000)
+        found.append(Series(unescape(name), look, at, values))
+    return found

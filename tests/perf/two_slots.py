@@ -1,0 +1,162 @@
+"""Two engines side by side: how much sooner a campaign is done, whether they have anything in common, and whether its taxes are the same.
+
+    .venv/bin/python tests/perf/two_slots.py [--blocks 3] [--requests 60] [--keep FOLDER]
+
+The demo's eight configurations on the embedded engine, once with one slot and once with two, in a checkout of their own; plain is launched
+twice in each block. Wall time is that of the whole command: preflight, every phase, analysis, figures and report. Every third of a second
+everything that the jobs at work hold is looked at: listening ports, Unix sockets, files open for writing.
+
+Taxes are means over blocks of the log of TTFT p90 and TPOT p90 against plain's. Two campaigns' should differ by no more than plain's two
+launches do: the standard deviation of those pairs, over both campaigns, is the yardstick, with Student's t and all comparisons taken
+together (Bonferroni).
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
+from checkout import Project
+from side_by_side import Watch, cells_of, collisions, overlapping, watching
+
+METRICS = {"TTFT p90": "ttft_ms", "TPOT p90": "tpot_ms"}
+BAR = 0.6
+
+
+def configured(project: Project, name: str, blocks: int, requests: int) -> None:
+    def change(config: dict[str, Any]) -> None:
+        demo = yaml.safe_load((project.root / "config" / "demo.yaml").read_text())
+        config["campaign"] = name
+        config["connectors"] = demo["connectors"]
+        config["engine"]["gpus"] = [0, 1]
+        config["phase_a"]["rates_per_s"] = [10, 20]
+        config["phase_b"] = {"input_tokens": [256], "output_tokens": [16]}
+        config["phase_b_prime"] = {}
+        config["cell"].update(warmup_s=0.3, duration_s=3.0, min_completed=requests, max_cell_s=8)
+        config |= {"repeats": blocks, "repeat_requests": requests}
+
+    project.configure(change)
+    (project.root / "config" / "test.yaml").rename(project.root / "config" / f"{name}.yaml")
+
+
+def measure(project: Project, name: str, slots: int) -> tuple[float, float, Watch]:
+    """Seconds of the whole command, of them from the end of preflight to the last receipt, and what was seen."""
+    command = [sys.executable, "-m", "snakemake", "--cores", str(slots), "--resources", f"gpu={slots}"]
+    begun, began_s = time.monotonic(), time.time()
+    with open(project.root / "snakemake.log", "ab") as log, watching(project.root) as watch:
+        subprocess.run(
+            [*command, "--configfile", f"config/{name}.yaml"],
+            cwd=project.root,
+            env=project.environment,
+            stdout=log,
+            stderr=log,
+            check=True,
+        )
+    wall_s = time.monotonic() - begun
+    results = project.root / "results" / name
+    ended = max(p.stat().st_mtime for p in results.glob("*/phase_*/receipt.json"))
+    tried = (results / "preflight" / "preflight_status.json").stat().st_mtime
+    print(
+        f"{name}: {wall_s:.1f} s in all; preflight until {tried - began_s:.1f} s, last receipt at {ended - began_s:.1f} s"
+    )
+    return wall_s, ended - tried, watch
+
+
+def logs(results: Path, blocks: int) -> dict[tuple[str, str, str], list[float]]:
+    """(configuration, metric, cell) -> of each block the log of its percentile."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for block in range(1, blocks + 1):
+        for file in results.glob(f"*/phase_r{block}/summary.json"):
+            config = file.parents[1].name[11:]
+            for cell_id, cell in json.loads(file.read_text())["cells"].items():
+                for metric, key in METRICS.items():
+                    found.setdefault((config, metric, cell_id), []).append(math.log(cell[key]["p90"]))
+    return found
+
+
+def compare(serial: Path, beside: Path, blocks: int) -> bool:
+    one, two = logs(serial, blocks), logs(beside, blocks)
+    assert one.keys() == two.keys(), "the campaigns measured different cells"
+    configs = sorted({c for c, _, _ in one} - {"plain", "plain_again"})
+    many = len(configs) * len({(m, cell) for _, m, cell in one})
+    outside = []
+    for metric, cell_id in sorted({(m, cell) for _, m, cell in one}):
+        pairs = [
+            np.subtract(of["plain_again", metric, cell_id], of["plain", metric, cell_id]) for of in (one, two)
+        ]
+        degrees = sum(len(p) - 1 for p in pairs)
+        spread = math.sqrt(sum(float(np.sum((p - p.mean()) ** 2)) for p in pairs) / degrees)
+        band = float(stats.t.ppf(1 - 0.025 / many, degrees)) * spread * math.sqrt(2 / blocks)
+        print(
+            f"{metric} of {cell_id}: plain against itself differs by {spread:.2%} (standard deviation of one block)"
+        )
+        for name, p in zip(("one slot", "two slots"), pairs, strict=True):
+            print(f"    A/A with {name}: mean {p.mean():+.2%}, standard deviation {p.std(ddof=1):.2%}")
+        for config in configs:
+            taxes = [
+                float(np.mean(np.subtract(of[config, metric, cell_id], of["plain", metric, cell_id])))
+                for of in (one, two)
+            ]
+            differ = taxes[1] - taxes[0]
+            words = "within" if abs(differ) <= band else "OUTSIDE"
+            outside += [config] if words == "OUTSIDE" else []
+            print(
+                f"    {config:<24} {math.expm1(taxes[0]):+8.2%} {math.expm1(taxes[1]):+8.2%}   differ by {differ:+.2%}, {words} ±{band:.2%}"
+            )
+    print(f"taxes: {many - len(outside)} of {many} agree within A/A noise")
+    return not outside
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--keep", type=Path, help="a folder that is made for the campaigns, and left there")
+    args = parser.parse_args()
+    if args.blocks < 2:
+        parser.error("--blocks: one pair of launches has no spread; give 2 or more")
+    with tempfile.TemporaryDirectory(prefix="two-slots-") as temporary:
+        project = Project(args.keep or Path(temporary) / "checkout")
+        seconds, measuring, watches = {}, {}, {}
+        for name, slots in (("one", 1), ("two", 2)):
+            configured(project, name, args.blocks, args.requests)
+            seconds[name], measuring[name], watches[name] = measure(project, name, slots)
+        results = project.root / "results"
+        cells = cells_of(results / "two")
+        ratio = seconds["two"] / seconds["one"]
+        seen, clashes = watches["two"], collisions(cells)
+        verdicts = [
+            json.loads(p.read_text())["verdict"] for p in results.glob("*/*/phase_*/cells/*/cell.json")
+        ]
+        print(
+            f"wall time: {ratio:.2f} of one slot's in all, {measuring['two'] / measuring['one']:.2f} from preflight's end to the last receipt (bar: {BAR})"
+        )
+        print(
+            f"side by side: {overlapping(cells)} pairs of cells of two runs at the same time on slots "
+            f"{sorted({c.slot for c in cells})}, {len(clashes)} with a slot or a port in common"
+        )
+        print(
+            f"{seen.looks} looks with more than one job, at most {seen.most}; held by two at the same time: "
+            f"{', '.join(sorted(seen.shared)) or 'nothing'}"
+        )
+        print(f"cells: {verdicts.count('valid')} of {len(verdicts)} valid")
+        agree = compare(results / "one", results / "two", args.blocks)
+    failed = ratio > BAR or clashes or seen.shared or seen.most != 2 or not overlapping(cells) or not agree
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

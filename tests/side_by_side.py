@@ -1,0 +1,173 @@
+"""What the jobs of a running campaign hold, looked at from outside: that those at work at the same time have nothing in common."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+# Descriptors that may write, as /proc/PID/fdinfo shows their flags: O_WRONLY or O_RDWR.
+WRITES = 0o3
+# What all jobs of a campaign share on purpose: each appends a line at a time, or only locks it.
+SHARED = ("logs/progress.log", ".lock")
+
+
+@dataclass
+class Held:
+    """By one job with all that it started: ports it listens at, bound Unix sockets, files open for writing."""
+
+    ports: set[int] = field(default_factory=set)
+    sockets: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Watch:
+    """What was seen.
+
+    Attributes:
+        most: jobs at work at the same time.
+        looks: with more than one of them.
+        shared: what two of them held at the same time.
+    """
+
+    most: int = 0
+    looks: int = 0
+    shared: set[str] = field(default_factory=set)
+    held: dict[int, Held] = field(default_factory=dict)
+
+    def look(self, root: Path) -> None:
+        now = {job.pid: held_by(job, root) for job in jobs(root)}
+        self.most = max(self.most, len(now))
+        self.looks += len(now) > 1
+        for pid, own in now.items():
+            seen = self.held.setdefault(pid, Held())
+            seen.ports |= own.ports
+            for other, theirs in now.items():
+                if other < pid:
+                    both = (own.ports & theirs.ports, own.sockets & theirs.sockets, own.files & theirs.files)
+                    self.shared |= {str(x) for part in both for x in part}
+
+
+def jobs(root: Path) -> list[psutil.Process]:
+    """Measuring processes of the checkout at ``root``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if any(w.endswith("scripts/measure.py") for w in words) and process.cwd() == str(root):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def held_by(job: psutil.Process, root: Path) -> Held:
+    found = Held()
+    try:
+        family = [job, *job.children(recursive=True)]
+    except psutil.Error:
+        return found
+    for process in family:
+        try:
+            for connection in process.net_connections("all"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found.ports.add(connection.laddr.port)
+                elif isinstance(connection.laddr, str) and connection.laddr:
+                    found.sockets.add(connection.laddr)
+            found.files |= written_by(process.pid, root)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def written_by(pid: int, root: Path) -> set[str]:
+    """Regular files below ``root`` or in a temporary folder, by name, that the process may write."""
+    found = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            flags = int(Path(f"/proc/{pid}/fdinfo/{name}").read_text().split("flags:")[1].split()[0], 8)
+        except OSError:
+            continue
+        own = target.startswith((str(root), "/tmp/")) and Path(target).is_file()
+        if own and flags & WRITES and not target.endswith(SHARED) and Path(target).name != "snakemake.log":
+            found.add(target)
+    return found
+
+
+@contextmanager
+def watching(root: Path, every_s: float = 0.3) -> Iterator[Watch]:
+    """Look again and again while the body runs."""
+    watch, over = Watch(), threading.Event()
+
+    def work() -> None:
+        while not over.wait(every_s):
+            watch.look(root)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One finished cell, as it says itself."""
+
+    run: str
+    slot: int
+    port: int
+    begun_ns: int
+    ended_ns: int
+
+
+def cells_of(results: Path) -> list[Measured]:
+    """Of a campaign of several cards: where each cell was measured, and when."""
+    found = []
+    for file in sorted(results.glob("*/phase_*/cells/[!.]*/cell.json")):
+        cell = json.loads(file.read_text())
+        run = file.parents[2]
+        script = (run / "launch.sh").read_text()
+        port = int(script.split("PORT=${PORT:-")[1].split("}")[0])
+        begun, ended = cell["window"]["t0_ns"], cell["window"]["drained_ns"]
+        found.append(Measured(str(run.relative_to(results)), cell["engine"]["slot"], port, begun, ended))
+    return found
+
+
+def collisions(cells: list[Measured]) -> list[str]:
+    """Pairs of cells of two runs that were measured at the same time and had a slot or a port in common."""
+    found = []
+    for k, one in enumerate(cells):
+        for other in cells[k + 1 :]:
+            beside = one.begun_ns < other.ended_ns and other.begun_ns < one.ended_ns
+            if one.run != other.run and beside and (one.slot == other.slot or one.port == other.port):
+                found.append(f"{one} and {other}")
+    return found
+
+
+def overlapping(cells: list[Measured]) -> int:
+    """How many pairs of cells of two runs were measured at the same time."""
+    pairs = [(a, b) for k, a in enumerate(cells) for b in cells[k + 1 :] if a.run != b.run]
+    return sum(a.begun_ns < b.ended_ns and b.begun_ns < a.ended_ns for a, b in pairs)
+
+
+def wait_for(what: str, found: Callable[[], object], within_s: float = 60.0) -> None:
+    """Until ``found`` says something.
+
+    Raises:
+        TimeoutError: it did not; says what was waited for.
+    """
+    deadline = time.monotonic() + within_s
+    while not found():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.05)

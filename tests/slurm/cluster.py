@@ -1,0 +1,170 @@
+"""A SLURM cluster of one machine with two fake GPUs, in a folder of its own: munged, slurmctld and slurmd as this user (root).
+
+Nothing outside the folder is written. Commands that Snakemake and its jobs call find the cluster through small scripts in
+``bin``, which have to come first in PATH: a job's environment loses SLURM_CONF.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+DAEMONS = ("munged", "slurmctld", "slurmd")
+COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
+PLUGIN = "snakemake_executor_plugin_slurm"
+UP_WITHIN_S = 30.0
+CONF = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldPort={port}
+SlurmdPort={node_port}
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+MpiDefault=none
+GresTypes=gpu
+KillWait=10
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def lacking() -> str | None:
+    """What this machine lacks for it; None where it is all there."""
+    if os.geteuid() != 0:
+        return "slurmd wants to be root"
+    missing = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} missing: apt-get install slurm-wlm munge"
+    return None if find_spec(PLUGIN) else f"{PLUGIN} missing: pip install snakemake-executor-plugin-slurm"
+
+
+def plugin_folder() -> Path:
+    """Where the plugin is installed, which need not be the environment's own folder."""
+    spec = find_spec(PLUGIN)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parents[1]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``environment`` is what commands and Snakemake are started with."""
+
+    folder: Path
+    host: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+    def ask(self, *command: str) -> str:
+        env = {**os.environ, **self.environment}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def jobs(self) -> list[str]:
+        """Ids of those that wait or run. One whose slurmstepd was killed is being completed for minutes more."""
+        return self.ask("squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%i").split()
+
+    def drain(self, drained: bool) -> None:
+        state = ("State=DRAIN", "Reason=test") if drained else ("State=RESUME",)
+        self.ask("scontrol", "update", f"NodeName={self.host}", *state)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """One that takes jobs; its daemons end with the body.
+
+    Raises:
+        AssertionError: it takes none within ``UP_WITHIN_S``.
+    """
+    found = Cluster(folder, socket.gethostname().split(".")[0])
+    _write(found)
+    conf = str(folder / "slurm.conf")
+    munged = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--socket={folder}/munge.socket",
+        f"--key-file={folder}/munge.key",
+    ]
+    munged += [
+        f"--pid-file={folder}/munged.pid",
+        f"--log-file={folder}/munged.log",
+        f"--seed-file={folder}/munge.seed",
+    ]
+    with ExitStack() as stack:
+        for command in (
+            munged,
+            ["slurmctld", "-D", "-c", "-f", conf],
+            ["slurmd", "-D", "-f", conf, "-N", found.host],
+        ):
+            stack.enter_context(_daemon(command, folder))
+        deadline = time.monotonic() + UP_WITHIN_S
+        while (
+            subprocess.run(
+                ["sinfo", "-h", "-t", "idle", "-o", "%N"],
+                env={**os.environ, **found.environment},
+                capture_output=True,
+            ).stdout.strip()
+            == b""
+        ):
+            assert time.monotonic() < deadline, (folder / "slurmctld.out").read_text()[-2000:]
+            time.sleep(0.5)
+        yield found
+
+
+def _write(found: Cluster) -> None:
+    folder = found.folder
+    for name in ("state", "spool", "bin"):
+        (folder / name).mkdir(parents=True)
+    for k in range(2):
+        os.mknod(folder / f"gpu{k}", 0o020666, os.makedev(1, 3))  # as /dev/null
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o400)
+    port, node_port = _free_ports()
+    text = CONF.format(host=found.host, folder=folder, port=port, node_port=node_port, cpus=os.cpu_count())
+    (folder / "slurm.conf").write_text(text)
+    (folder / "gres.conf").write_text(f"NodeName={found.host} Name=gpu File={folder}/gpu[0-1]\n")
+    for name in COMMANDS:
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which(name)} "$@"\n')
+        script.chmod(0o755)
+
+
+def _free_ports() -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+@contextmanager
+def _daemon(command: list[str], folder: Path) -> Iterator[None]:
+    env = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+    with (folder / f"{command[0]}.out").open("wb") as out:
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=out)
+    time.sleep(1)  # munged makes its socket, slurmctld its state, before the next one asks for it
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)

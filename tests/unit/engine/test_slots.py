@@ -1,0 +1,123 @@
+"""Engines side by side on one host: each has cards and ports of its own, and what cannot be kept apart is refused."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.errors import ConfigError
+from connector_tax.run.engine import gpus
+from connector_tax.run.engine.ports import api_port, side_port_environment
+from connector_tax.run.engine.slots import slots_of
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import campaign_config
+from nvml_stand_in import Card, Nvml
+
+CARDS = ("GPU-aa11-0", "GPU-bb22-1", "GPU-cc33-2", "GPU-dd44-3")
+
+
+@pytest.fixture
+def engine() -> EngineConfig:
+    return replace(campaign_config("config.yaml").engine, python=sys.executable, gpus=(0, 2))
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    found = Nvml(*(Card(uuid) for uuid in CARDS))
+    monkeypatch.setitem(sys.modules, "pynvml", found)
+    return found
+
+
+def cards(engine: EngineConfig, **variables: str) -> list[list[str]]:
+    return [[gpu.uuid for gpu in slot.cards.gpus] for slot in slots_of(engine, variables)]
+
+
+def test_a_campaign_that_names_none_has_one_engine_on_its_card(nvml: Nvml, engine: EngineConfig) -> None:
+    (slot,) = slots_of(replace(engine, gpus=None, gpu=1, port=8000), {})
+    assert ([g.uuid for g in slot.cards.gpus], slot.engine.port, slot.place, slot.of) == (
+        [CARDS[1]],
+        8000,
+        0,
+        1,
+    )
+
+
+def test_each_engine_has_its_card_and_its_port(nvml: Nvml, engine: EngineConfig) -> None:
+    found = slots_of(replace(engine, port=8000), {})
+    assert [s.cards.environment["CUDA_VISIBLE_DEVICES"] for s in found] == ["0", "2"]
+    assert [s.engine.port for s in found] == [8000, 8001]
+    assert [s.cards.names for s in found] == [(CARDS[0],), (CARDS[2],)]
+
+
+def test_engines_of_two_cards_take_two_each(nvml: Nvml, engine: EngineConfig) -> None:
+    pair = replace(engine, args={"tensor_parallel_size": 2})
+    assert cards(pair) == [list(CARDS[:2]), list(CARDS[2:])]
+    with pytest.raises(
+        ConfigError, match=r"engine\.gpus: 0 and 1 would both run on GPU 1: .* Each engine takes 2 cards"
+    ):
+        slots_of(replace(pair, gpus=(0, 1)), {})
+
+
+def test_cuda_visible_devices_is_divided_and_may_have_fewer(nvml: Nvml, engine: EngineConfig) -> None:
+    """As in a job of a batch system, whose cards are those that it was given."""
+    assert cards(engine, CUDA_VISIBLE_DEVICES="3,1") == [[CARDS[3]], [CARDS[1]]]
+    assert cards(engine, CUDA_VISIBLE_DEVICES=f"{CARDS[2]}") == [[CARDS[2]]]
+    (alone,) = slots_of(engine, {"CUDA_VISIBLE_DEVICES": "1"})
+    assert (alone.place, alone.of) == (0, 1)
+
+
+def test_cards_of_two_kinds_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, engine: EngineConfig
+) -> None:
+    unlike = Nvml(Card(CARDS[0]), Card(CARDS[1]), Card(CARDS[2], name="NVIDIA L4"))
+    monkeypatch.setitem(sys.modules, "pynvml", unlike)
+    with pytest.raises(ConfigError) as told:
+        slots_of(replace(engine, mix_cards=True), {})
+    assert (
+        "cards of 2 kinds: GPU 0: NVIDIA H20 (UUID: GPU-aa11-0); GPU 2: NVIDIA L4 (UUID: GPU-cc33-2)"
+        in str(told.value)
+    )
+
+
+def test_the_last_port_is_not_passed(nvml: Nvml, engine: EngineConfig) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.port: 65535: each of 2 engines"):
+        slots_of(replace(engine, port=65535), {})
+
+
+def test_without_cards_places_are_numbers(engine: EngineConfig) -> None:
+    found = slots_of(replace(engine, kind="emulator", gpus=(0, 5)), {})
+    assert [s.cards.names for s in found] == [("gpu0",), ("gpu5",)]
+    assert [s.cards.words for s in found] == ["engine.gpu 0", "engine.gpu 5"]
+
+
+def test_free_ports_of_two_places_are_never_the_same() -> None:
+    """Linux gives a bind odd numbers; each place gets some all the same."""
+    drawn = [{api_port(0, place, 4) for _ in range(20)} for place in range(4)]
+    assert all(drawn)
+    assert not any(drawn[a] & drawn[b] for a in range(4) for b in range(a))
+
+
+def test_side_ports_of_two_places_are_apart(nvml: Nvml, engine: EngineConfig) -> None:
+    """NIXL and Mooncake listen beside the API."""
+    connector = campaign_config("config.yaml").connector("mooncake_both")
+    one, two = (side_port_environment(connector, s.cards.side_port_slot) for s in slots_of(engine, {}))
+    assert one == {} and two
+    assert all(int(two[p.env]) == p.port + 200 for p in connector.side_ports)
+
+
+@pytest.mark.parametrize(("said", "node"), [("1\n", 1), ("-1\n", None), (None, None)])
+def test_the_node_of_a_card_is_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: EngineConfig, said: str | None, node: int | None
+) -> None:
+    """NVML spells the domain of the bus with eight digits, and the kernel with four."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(Card(CARDS[0], bus="00000000:3B:00.0")))
+    monkeypatch.setattr(gpus, "SYSFS", tmp_path)
+    if said is not None:
+        device = tmp_path / "bus/pci/devices/0000:3b:00.0"
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text(said)
+    (slot,) = slots_of(replace(engine, gpus=(0,)), {})
+    assert slot.cards.gpus[0].numa == node

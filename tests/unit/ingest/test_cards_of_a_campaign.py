@@ -1,0 +1,111 @@
+"""A campaign of several cards: which cells may be compared with one another, and what the analysis says of the cards."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import ENGINE, SMALL, Campaign, campaign_config
+
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.provenance import provenance
+
+TWO = ("GPU 0: NVIDIA H20 (UUID: GPU-1)", "GPU 1: NVIDIA H20 (UUID: GPU-2)")
+L4 = "GPU 1: NVIDIA L4 (UUID: GPU-9)"
+
+
+def campaign(
+    tmp_path: Path, mix: bool | None = None, gpus: tuple[int, ...] | None = (0, 1), kind: str = "emulator"
+) -> Campaign:
+    config = campaign_config(
+        **{**SMALL, "connectors": ["plain", "nixl_both"], "phase_b_prime": {"configs": [], "shapes": []}}
+    )
+    engine = replace(config.engine, gpus=gpus, mix_cards=mix, kind=kind)
+    return Campaign(tmp_path / config.campaign, replace(config, engine=engine))
+
+
+def on(slot: int, *gpu: str) -> dict[str, Any]:
+    return {**ENGINE, "gpu": list(gpu), "slot": slot}
+
+
+def said(root: Path) -> str:
+    return "\n".join(f"{p.where}: {p.what}" for p in read_campaign(root).problems)
+
+
+def usable(root: Path) -> int:
+    return sum(cell.usable for cell in read_campaign(root).cells())
+
+
+def test_another_card_than_plains_is_refused_by_name(tmp_path: Path) -> None:
+    found = campaign(tmp_path, mix=False)
+    each = len(found.measure("plain", engine=on(0, TWO[0])))
+    found.measure("nixl_both", engine=on(1, TWO[1]))
+    assert usable(found.root) == each
+    assert f"not comparable: GPU ['{TWO[1]}'] / ['{TWO[0]}'] not as in plain's cell; cell left out" in said(
+        found.root
+    )
+    assert provenance(read_campaign(found.root)).mixed_cards == ("a",)
+
+
+def test_it_is_compared_where_the_config_asks_for_it_and_said(tmp_path: Path) -> None:
+    found = campaign(tmp_path, mix=True)
+    each = len(found.measure("plain", engine=on(0, TWO[0])))
+    found.measure("nixl_both", engine=on(1, TWO[1]))
+    assert (usable(found.root), said(found.root)) == (2 * each, "")
+    about = provenance(read_campaign(found.root))
+    assert about.cards == {TWO[0]: ("a",), TWO[1]: ("a",)}
+    assert about.mixed_cards == ("a",)
+
+
+def test_a_card_of_another_kind_is_refused_also_then(tmp_path: Path) -> None:
+    found = campaign(tmp_path, mix=True)
+    each = len(found.measure("plain", engine=on(0, TWO[0])))
+    found.measure("nixl_both", engine=on(1, L4))
+    assert usable(found.root) == each
+    assert "GPU ['NVIDIA L4'] / ['NVIDIA H20'] not as in plain's cell" in said(found.root)
+
+
+def test_phases_on_cards_of_their_own_are_no_problem(tmp_path: Path) -> None:
+    """Each comparison stays on one card, so all is well; and a campaign of one card says that it had two."""
+    found = campaign(tmp_path, mix=False)
+    for connector in ("plain", "nixl_both"):
+        found.measure(connector, engine=on(0, TWO[0]))
+        found.measure(connector, "b", rates=(2.0, 2.0), engine=on(1, TWO[1]))
+    assert said(found.root) == ""
+    about = provenance(read_campaign(found.root))
+    assert about.cards == {TWO[0]: ("a",), TWO[1]: ("b",)}
+    assert about.mixed_cards == ()
+    alone = campaign(tmp_path / "alone", gpus=None)
+    for connector in ("plain", "nixl_both"):
+        alone.measure(connector, engine={**ENGINE, "gpu": [TWO[0]]})
+        alone.measure(connector, "b", rates=(2.0, 2.0), engine={**ENGINE, "gpu": [TWO[1]]})
+    assert "measured with 2 hosts or GPUs" in said(alone.root)
+
+
+@pytest.mark.parametrize(("mix", "kept"), [(None, 2), (True, 2), (False, 1)])
+def test_places_without_a_card_are_told_apart_where_the_config_says_so(
+    tmp_path: Path, mix: bool | None, kept: int
+) -> None:
+    found = campaign(tmp_path, mix=mix)
+    each = len(found.measure("plain", engine=on(0)))
+    found.measure("nixl_both", engine=on(1))
+    assert usable(found.root) == kept * each
+    assert ("engine.gpu 1 / 0 not as in plain's cell" in said(found.root)) is (kept == 1)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("vllm", 1), ("emulator", 2)])
+def test_real_cards_are_not_mixed_by_default(tmp_path: Path, kind: str, kept: int) -> None:
+    found = campaign(tmp_path, kind=kind)
+    each = len(found.measure("plain", engine=on(0, TWO[0])))
+    found.measure("nixl_both", engine=on(1, TWO[1]))
+    assert usable(found.root) == kept * each
+
+
+def test_a_campaign_of_one_card_says_nothing_of_cards(tmp_path: Path) -> None:
+    found = campaign(tmp_path, gpus=None)
+    found.measure("plain")
+    about = read_campaign(found.root)
+    assert not provenance(about).cards and not provenance(about).mixed_cards

@@ -1,0 +1,224 @@
+"""Several runs of one campaign at once: each on a card of its own, and none ends what another has at work."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
+
+from connector_tax.base.artifacts.layout import RunFolder
+from connector_tax.base.artifacts.supervisor import RECORD
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.slots import Slot
+from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.run.measure import locks
+from connector_tax.run.measure.beside import on_a_card
+from connector_tax.run.measure.locks import held, measuring_alone, wait_for_card_s
+
+CONNECTORS = ["plain", "noop_connector", "mooncake_both"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(locks.WAIT_VARIABLE, raising=False)
+
+
+def campaign(tmp_path: Path, **engine: object) -> Campaign:
+    config = campaign_config(**{**SMALL, "connectors": CONNECTORS})
+    settings = {"gpus": (0, 1), "wait_for_card_s": 0.0, "stop_grace_s": 0.2, **engine}
+    found = Campaign(tmp_path / config.campaign, replace(config, engine=replace(config.engine, **settings)))
+    for connector in CONNECTORS:
+        found.run(connector, "a").path.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+@contextmanager
+def measuring(found: Campaign, connector: str, said: list[str] | None = None) -> Iterator[Slot]:
+    run, say = found.run(connector, "a"), (said if said is not None else []).append
+    with on_a_card(found.folder, run.path.parent.name[:10], found.config, run, say) as slot:
+        yield slot
+
+
+def sleeper(run: RunFolder, card: str) -> Supervisor:
+    """What an engine is to whoever looks for leftovers."""
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    return start_supervised(
+        command, folder=run.path, environment=dict(os.environ), grace_s=0.2, cards=(card,)
+    )
+
+
+def test_each_run_takes_a_place_of_its_own_and_a_third_is_told_who_has_them(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    with measuring(found, "plain") as one, measuring(found, "noop_connector") as two:
+        assert (one.cards.slot, two.cards.slot) == (0, 1)
+        with pytest.raises(EngineError) as told, measuring(found, "mooncake_both"):
+            pytest.fail("three on two cards")
+    who = f"process {os.getpid()}, which measures phase A of"
+    words = str(told.value)
+    assert f"engine.gpu 0 is in use by {who} plain of campaign demo in {found.folder.root} since 20" in words
+    assert f"engine.gpu 1 is in use by {who} noop_connector of campaign demo" in words
+    with measuring(found, "mooncake_both") as again:
+        assert again.cards.slot == 0
+
+
+def test_a_run_is_measured_once_at_a_time(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    with measuring(found, "plain"), pytest.raises(EngineError, match="phase A of plain is in use by process"):
+        with measuring(found, "plain"):
+            pytest.fail("measured twice")
+
+
+def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = campaign(tmp_path)
+    alone = measuring_alone(found.folder.root, "demo", Cards((), 7), wait_s=0.0)
+    with measuring(found, "plain"), pytest.raises(EngineError, match="campaign demo is in use by process"):
+        with alone:
+            pytest.fail("beside a measurement")
+    with measuring_alone(found.folder.root, "demo", Cards((), 7)):
+        with (
+            pytest.raises(EngineError, match="campaign demo is in use by process"),
+            measuring(found, "plain"),
+        ):
+            pytest.fail("beside preflight")
+
+
+def test_who_waits_says_for_whom_since_when_and_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "SAY_AFTER_S", 0.1)
+    monkeypatch.setattr(locks, "SAY_EVERY_S", 0.3)
+    found = campaign(tmp_path, gpus=(0,), wait_for_card_s=60.0)
+    said: list[str] = []
+    over = threading.Event()
+
+    def neighbour() -> None:
+        with measuring_alone(tmp_path / "other", "other", Cards((), 0)):
+            ready.set()
+            over.wait(30)
+
+    ready = threading.Event()
+    thread = threading.Thread(target=neighbour)
+    thread.start()
+    ready.wait(10)
+    threading.Timer(1.5, over.set).start()
+    with measuring(found, "plain", said) as slot:
+        assert slot.cards.slot == 0
+    thread.join()
+    assert len(said) >= 2
+    assert all("waiting for engine.gpu 0, in use by process" in line for line in said)
+    assert all("which works on campaign other in" in line and " since 20" in line for line in said)
+    assert all(line.endswith("so far, for 60 s at most") for line in said)
+
+
+def test_how_long_is_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One card: half a minute, by which a campaign that was started twice ends. Several: as long as it takes. Or as one is told."""
+    engine = campaign(tmp_path, wait_for_card_s=None).config.engine
+    assert wait_for_card_s(engine) == float("inf")
+    assert wait_for_card_s(replace(engine, gpus=None)) == locks.WAIT_S
+    assert wait_for_card_s(replace(engine, wait_for_card_s=90)) == 90.0
+    monkeypatch.setenv(locks.WAIT_VARIABLE, "7200")
+    assert wait_for_card_s(engine) == 7200.0
+    monkeypatch.setenv(locks.WAIT_VARIABLE, "inf")
+    assert wait_for_card_s(replace(engine, wait_for_card_s=90)) == float("inf")
+    monkeypatch.setenv(locks.WAIT_VARIABLE, "long")
+    with pytest.raises(ConfigError, match="no whole number of seconds"):
+        wait_for_card_s(engine)
+
+
+def test_a_neighbours_engine_lives_and_what_nobody_measures_is_ended(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    at_work, dead = found.run("plain", "a"), found.run("noop_connector", "a")
+    with ExitStack() as stack:
+        stack.enter_context(held(found.folder.run_lock(at_work), "it", "a neighbour"))
+        neighbour, orphan = sleeper(at_work, "gpu1"), sleeper(dead, "gpu1")
+        stack.callback(stop_supervised, neighbour, at_work.path, grace_s=0.2)
+        stack.callback(orphan.kill)
+        with measuring(found, "mooncake_both") as slot:
+            assert slot.cards.slot == 0
+            assert neighbour.poll() is None
+            assert orphan.wait(10) is not None
+            assert (at_work.path / RECORD).exists() and not (dead.path / RECORD).exists()
+
+
+def test_what_is_left_on_the_card_is_ended_though_its_run_goes_on_elsewhere(tmp_path: Path) -> None:
+    """A job was killed with its supervisor; its run was begun anew on the other card before anybody took this one."""
+    found = campaign(tmp_path)
+    run = found.run("plain", "a")
+    with held(found.folder.run_lock(run), "it", "the job that measures it now"):
+        orphan = sleeper(run, "gpu0")
+        try:
+            with measuring(found, "mooncake_both") as slot:
+                assert slot.cards.slot == 0
+                assert orphan.wait(10) is not None
+        finally:
+            orphan.kill()
+            orphan.wait()
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    """However it ended: the kernel drops its locks."""
+    found = campaign(tmp_path, gpus=(0, 1))
+    code = (
+        "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, _lock_file;"
+        "from connector_tax.run.engine.slots import Slot; from connector_tax.run.engine.gpus import Cards;"
+        "from connector_tax.base.config import load_campaign; engine = load_campaign(Path('config/demo.yaml')).engine;"
+        "context = first_free([Slot(engine, Cards((), 0))], 'x', wait_s=0, say=print); context.__enter__();"
+        "print('held', flush=True); time.sleep(600)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3], text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with measuring(found, "plain") as slot:
+        assert slot.cards.slot == 1
+    holder.kill()
+    holder.wait()
+    with measuring(found, "plain") as slot:
+        assert slot.cards.slot == 0
+
+
+def test_all_of_a_phase_stays_on_one_card_and_goes_on_where_it_was_begun(tmp_path: Path) -> None:
+    found = campaign(tmp_path, mix_cards=False)
+    with measuring(found, "plain") as slot:
+        assert slot.cards.slot == 0
+        with pytest.raises(
+            EngineError, match=r"engine\.gpu 0 is in use by process \d+, which measures phase A of plain"
+        ):
+            with measuring(found, "noop_connector"):
+                pytest.fail("on another card")
+
+
+def test_a_phase_that_was_begun_on_a_card_that_is_no_more_is_refused_by_name(tmp_path: Path) -> None:
+    """The cells on disk say on which: GPU-1, and this campaign has places without a card."""
+    found = campaign(tmp_path, mix_cards=False)
+    found.measure("plain", receipt=False)
+    with pytest.raises(ConfigError) as told, measuring(found, "noop_connector"):
+        pytest.fail("mixed")
+    words = str(told.value)
+    assert words.startswith(
+        "phase A was begun on GPU 0: NVIDIA H20 (UUID: GPU-1), and its cells are compared with one another."
+    )
+    assert "engine.mix_cards: true" in words and f"{found.folder.root}/2026-11-20_*/phase_a" in words
+    allowed = replace(found.config, engine=replace(found.config.engine, mix_cards=True))
+    found.config = allowed
+    with measuring(found, "noop_connector") as slot:
+        assert slot.cards.slot == 0
+
+
+def test_time_is_not_spent_on_waiting_for_nobody(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    begun = time.monotonic()
+    with measuring(found, "plain"):
+        pass
+    assert time.monotonic() - begun < 2.0
