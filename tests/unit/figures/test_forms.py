@@ -22,7 +22,6 @@ from connector_tax.read.figures.draw_all import FIGURES, draw_figures
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import EXAMPLE
 
-
 # All take seconds; each looks as it should in test_pictures.py.
 DRAWN = ("fig1_ttft_vs_rate", "fig4_tax_bars", "fig7_decomposition", "fig8_additivity")
 

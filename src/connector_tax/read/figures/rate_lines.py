@@ -176,7 +176,7 @@ def _strip(
     words: Mapping[str, tuple[str, str]],
 ) -> list[Line2D]:
     """One row per configuration: which criteria fired at which rate; returns the key of the criteria."""
-    apart, size = (1.24, 5.5) if form_in_use().narrow else (1.12, 7)
+    apart, size = (1.2, 5) if form_in_use().narrow else (1.12, 7)
     for row, (config, cells) in enumerate(fired.items()):
         for cell in cells:
             for column, (criterion, (marker, _)) in enumerate(CRITERIA.items()):
