@@ -131,7 +131,7 @@ def assert_readable(name: str, form: Form, result: Drawn) -> None:
         assert box.x1 <= figure.bbox.width + 0.5 and box.y1 <= figure.bbox.height + 0.5, f"cut: {text}"
     for (one, a), (other, b) in itertools.combinations(found, 2):
         width, height = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
-        assert min(width, height) < 1.5, f"{one.get_text()!r} lies on {other.get_text()!r}"
+        assert min(width, height) < figure.dpi / 72, f"{one.get_text()!r} lies on {other.get_text()!r}"
 
 
 @pytest.mark.parametrize("form", [f for f in EVERY_FORM if not f.is_page], ids=form_name)

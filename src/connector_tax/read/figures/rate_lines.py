@@ -1,5 +1,6 @@
 """One percentile against the send rate, a line per configuration, with a strip of the saturation criteria below."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -123,6 +124,8 @@ def _points(aggregate: Aggregate, config: str, quantity: Latency) -> list[Point]
 def _panels(figure: Figure, with_strip: bool, strip_height: float) -> tuple[Axes, Axes | None]:
     if not with_strip:
         return figure.subplots(), None
+    if form_in_use().height is not None:  # whose type grows, and whose height does not
+        strip_height *= 1.4
     panels = figure.subplots(2, 1, sharex=True, height_ratios=[4.2, strip_height])
     return panels[0], panels[1]
 
@@ -156,8 +159,9 @@ def _mark_references(axes: Axes, aggregate: Aggregate) -> None:
         axes.set_ylim(bottom, top * (top / bottom) ** (0.08 * len(marks)))
     for line, (value, text) in enumerate(marks.items()):
         if value is not None and low < value < high:
-            # Where lines end their names begin.
-            left = not page and value * value > low * high
+            # Where lines end their names begin, and beside the first of two stands the other one.
+            share = math.log(value / low) / math.log(high / low)
+            left = not page and share > (0.3 if line + 1 < len(marks) else 0.5)
             axes.axvline(value, color="#888888", linewidth=stroke(0.9), linestyle=(0, (4, 3)), zorder=0)
             axes.annotate(
                 text, (value, 1), xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -2 if page else -2 - 1.2 * line * type_size(8.5)), textcoords="offset points",
@@ -172,7 +176,7 @@ def _strip(
     words: Mapping[str, tuple[str, str]],
 ) -> list[Line2D]:
     """One row per configuration: which criteria fired at which rate; returns the key of the criteria."""
-    apart, size = (1.24, 5.5) if form_in_use().narrow else (1.12, 7)
+    apart, size = (1.2, 5) if form_in_use().narrow else (1.12, 7)
     for row, (config, cells) in enumerate(fired.items()):
         for cell in cells:
             for column, (criterion, (marker, _)) in enumerate(CRITERIA.items()):
