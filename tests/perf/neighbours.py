@@ -89,9 +89,9 @@ def neighbour(config: CampaignConfig, folder: Path, rate: float) -> Iterator[Non
             "--shape",
             f"{shape.input_tokens}x{shape.output_tokens}",
             "--duration",
-            "36000",
+            "7200",
             "--max-seconds",
-            "36000",
+            "7200",
         ]
         # It finds its place among the cores that it may use.
         own = cpus if engine_cpus else os.sched_getaffinity(0)
