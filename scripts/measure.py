@@ -10,7 +10,7 @@ from connector_tax.base.door import log_to, run_door
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import is_phase
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.run.measure.batch_limit import batch_limit
+from connector_tax.run.measure.batch_limit import batch_limit, in_batch_job
 from connector_tax.run.measure.run import measure_run
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
@@ -41,7 +41,7 @@ def main() -> None:
         end_with_parent()
     log_to(args.log)
     limit = None if args.within_s is None else TimeLimit(monotonic() + args.within_s, args.launch_s)
-    if limit is None:
+    if limit is None and in_batch_job(os.environ):
         limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
     try:
         measure_run(args.campaign_file, args.connector, args.phase, limit=limit)

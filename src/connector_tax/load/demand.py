@@ -1,6 +1,7 @@
 """What a cell asked of the server, by its schedule: in its window, and in all."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import UNSET, UnsetType
@@ -43,11 +44,20 @@ def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | Unset
     """
     done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
     whole_ns = window.t_stop_ns - window.t0_ns
-    few_ns = max((r.t_sched_ns for r in requests[:FEW]), default=window.t0_ns) - window.t0_ns
-    early_ns = window.t0_ns + max(whole_ns // 10, min(few_ns + 1, whole_ns // 4))
+    few = [r for r in requests[:FEW] if r.t_sched_ns < window.t0_ns + whole_ns // 4]
+    early_ns = window.t0_ns + whole_ns // 10
+    if few and not _is_queue(few):
+        early_ns = max(early_ns, few[-1].t_sched_ns + 1)
     longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < early_ns), default=0)
     full_ns = window.t0_ns + longest_ns
     return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET
+
+
+def _is_queue(requests: list[RequestRecord]) -> bool:
+    """Whether answers grow from nearly each request to the next one, as they do behind a queue and not by their length."""
+    e2e_ns = [r.t_done_ns - r.t_sched_ns for r in requests if r.t_done_ns is not None]
+    longer = sum(later > earlier for earlier, later in pairwise(e2e_ns))
+    return len(e2e_ns) > 3 and longer >= 0.8 * (len(e2e_ns) - 1)
 
 
 def _when_full(requests: list[RequestRecord], window: CellWindow) -> CellWindow:

@@ -112,7 +112,7 @@ def _requests(document: Document, found: _Vllm) -> SingleRequests | None:
     done = [k for k in range(n) if not errors[k] and latencies[k] > 0]
     if len(done) != found.completed:
         return None
-    if any(ttfts[k] > latencies[k] for k in done):
+    if any(ttfts[k] > 1.01 * latencies[k] for k in done):
         return None
     done.sort(key=lambda k: starts[k])
     return SingleRequests(

@@ -18,7 +18,7 @@ from connector_tax.base.records.request import Status
 from connector_tax.base.redaction import excerpt
 from connector_tax.run.loadgen.events import SampleEventHandler
 from connector_tax.run.loadgen.issuer import Flight
-from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, last_data_ns, untaken_bytes
+from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, has_unread, last_data_ns, untaken_bytes
 from connector_tax.run.loadgen.sse import EventScanner, MalformedStream, read_whole_answer
 
 MAX_ERROR_CHARS = 2000
@@ -152,6 +152,11 @@ class Connection(asyncio.Protocol):
     def came_after(self, t_ns: int) -> bool:
         """Whether the last that was read came to this host after that time, for sure; it may have been read much later."""
         return self.last_came_ns() > t_ns
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether more of an answer is in the socket than was read."""
+        return self._transport is not None and has_unread(self._transport)
 
     def last_came_ns(self) -> int:
         """The earliest time at which that can have come; 0 where nobody knows."""

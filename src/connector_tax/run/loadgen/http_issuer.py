@@ -31,6 +31,8 @@ SPARES_AT_ONCE = 2
 FIRST_WITHIN_S = 5.0
 # How often at most is looked for requests whose time is over.
 TIMEOUT_GRAIN_S = 0.05
+# So often at most are sockets given a turn in which long answers still lie that came while this process was away.
+MOST_TURNS = 100
 # What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
 FINISH_WITHIN_S = 0.25
 
@@ -47,7 +49,7 @@ class HttpIssuer(SampleIssuer):
         collect_ids: bool = False,
         spare_connections: int = 8,
         first_connections: int = 0,
-        is_back: Callable[[], bool] = lambda: False,
+        is_back: Callable[[int], bool] = lambda now_ns: False,
     ) -> None:
         """
         Args:
@@ -134,7 +136,7 @@ class HttpIssuer(SampleIssuer):
     # Called by connections.
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
-        if self._is_back():
+        if self._is_back(flight.t_end_ns or 0):
             flight.came_ns = connection.last_came_ns() or None
         timed = self._timed.get(flight.seq)
         # Read after its time: it may have come in time to a process that was away.
@@ -186,13 +188,21 @@ class HttpIssuer(SampleIssuer):
 
     def _expire(self) -> None:
         """Find out whose time is over. If this process was away until now, answers came meanwhile: first the sockets are read."""
-        self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, monotonic_ns())
+        turns = MOST_TURNS if self._is_back(monotonic_ns()) else 1
+        self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, monotonic_ns(), turns)
 
-    def _give_up(self, over_ns: int) -> None:
-        """End the requests whose time was over then, and look again when that of the next one is."""
+    def _give_up(self, over_ns: int, turns: int) -> None:
+        """End the requests whose time was over then, and look again when that of the next one is.
+
+        Args:
+            turns: so many more are given to answers of which a part is still to be read: long ones take several.
+        """
         self._expiry = None
         now_ns = monotonic_ns()
         over = [flight for _, flight in takewhile(lambda timed: timed[0] <= over_ns, self._timed.values())]
+        if turns > 1 and any(f.carrier is not None and f.carrier.has_unread for f in over):
+            self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, over_ns, turns - 1)
+            return
         for flight in over:
             if flight.status is None:  # the end of one may have been the end of all
                 self._time_out(flight, now_ns)

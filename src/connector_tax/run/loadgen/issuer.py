@@ -18,6 +18,9 @@ TURN_S = 0.01
 class Carrier(Protocol):
     """What a flight is on; it can be ended together with it."""
 
+    @property
+    def has_unread(self) -> bool: ...
+
     def take_flight(self) -> "Flight | None": ...
 
     def close(self) -> None: ...

@@ -28,6 +28,15 @@ def untaken_bytes(transport: asyncio.Transport) -> int:
     return int(waiting) + transport.get_write_buffer_size()
 
 
+def has_unread(transport: asyncio.Transport) -> bool:
+    """Whether bytes lie in the socket that nobody has read yet."""
+    plain = transport.get_extra_info("socket")
+    if not TELLS or plain is None:
+        return False
+    (unread,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.FIONREAD, bytes(4)))
+    return int(unread) > 0
+
+
 def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
     """The earliest time at which the last data can have come to this host, whenever it was read; 0 where the kernel tells no time."""
     plain = transport.get_extra_info("socket")

@@ -34,9 +34,8 @@ class StallWatch:
         self._due_ns = t0_ns + PERIOD_NS // 2
         self._timer.arm(self._due_ns)
 
-    def is_back(self) -> bool:
+    def is_back(self, now_ns: int) -> bool:
         """Whether this process was away until now, or until a little while ago: what is read was in the socket before."""
-        now_ns = monotonic_ns()
         overdue = self._due_ns is not None and now_ns - self._due_ns > AWAY_NS
         return overdue or now_ns - self._back_ns < BACK_NS
 

@@ -16,10 +16,15 @@ from connector_tax.run.measure.time_left import TimeLimit
 
 # As ``squeue --format=%L`` writes what is left: ``1-02:03:04``, ``02:03:04``, ``03:04``.
 LEFT = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
+JOB = "SLURM_JOB_ID"
 WITHOUT_END = ("UNLIMITED", "NOT_SET")
 ASK_WITHIN_S = 30.0
 # Beside the engine's end: its receipt, and the process's own.
 ENDING_S = 10.0
+
+
+def in_batch_job(environ: Mapping[str, str]) -> bool:
+    return JOB in environ
 
 
 def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> float | None:
@@ -31,7 +36,7 @@ def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None =
     Raises:
         EngineError: SLURM does not say it.
     """
-    job = environ.get("SLURM_JOB_ID")
+    job = environ.get(JOB)
     if job is None:
         return None
     if is_number(end := environ.get("SLURM_JOB_END_TIME", "")):
