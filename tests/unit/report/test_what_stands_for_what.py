@@ -69,7 +69,7 @@ def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str,
     aggregate["taxes"][0]["phase"] = "b_prime"
     shown = view_of(aggregate).shape_taxes[0].taxes[0]
     assert shown.range == "in phase A: lost"
-    # Where both have none the cell's own reason stays, but a cell that is lost has none that matters.
+    # Where both have none the cell's own reason stays, also where both cells are lost; of a lost cell whose place another one holds it matters nothing.
     nothing = {"point": None, "low": None, "high": None}
     aggregate["taxes"][0] |= nothing | {"reason": "requests failed", "phase": "b"}
     cell = next(
@@ -78,6 +78,10 @@ def test_a_shape_says_whose_tax_stands_in_place_of_phase_bs(aggregate: dict[str,
     aggregate["cells"] = [{**cell, "phase": "b", "cell_id": aggregate["taxes"][0]["cell_id"]}]
     assert view_of(aggregate).shape_taxes[0].taxes[0].range == "requests failed"
     aggregate["cells"] = []
+    assert view_of(aggregate).shape_taxes[0].taxes[0].range == "requests failed"
+    aggregate["cells"] = [cell]
+    chosen = next(t for t in aggregate["main_taxes"] if t["config"] == cell["config"])
+    cell["cell_id"] = chosen["cell_id"]
     assert view_of(aggregate).shape_taxes[0].taxes[0].range == "in phase A: lost"
     assert at_phase_as_shape(aggregate, point=0.1).n.endswith("in place of phase B's launch")
     aggregate["taxes"][0]["phase"] = "b_prime"
