@@ -115,8 +115,13 @@ def look_of(config_id: str) -> Look:
 
 @contextmanager
 def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
-    """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable."""
-    with drawn_as(form), matplotlib.rc_context(rc=_STYLE | form.rc() | {"svg.hashsalt": salt}):
+    """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable.
+
+    They lie over the defaults and not over what a ``matplotlibrc`` of the user says, lest the same figure have other bytes elsewhere.
+    """
+    with drawn_as(form), matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE | form.rc() | {"svg.hashsalt": salt})
         yield
 
 
