@@ -55,7 +55,7 @@ class Watch:
 
 
 def jobs(root: Path) -> list[psutil.Process]:
-    """Measuring processes of the checkout at ``root``."""
+    """Measuring processes of the checkout at ``root``; not one that ended while others, which take its place, were looked for."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -64,7 +64,7 @@ def jobs(root: Path) -> list[psutil.Process]:
                 found.append(process)
         except psutil.Error:
             continue
-    return found
+    return [job for job in found if job.is_running()]
 
 
 def held_by(job: psutil.Process, root: Path) -> Held:
