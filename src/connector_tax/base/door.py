@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -134,11 +134,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, signal.SIG_IGN)
         print(f"interrupted; {interrupted}", file=sys.stderr)
-        for words in (out, err):
-            with suppress(OSError, ValueError):
-                words.flush()
-        # Not through the interpreter's own end, which waits for whatever was interrupted.
-        os._exit(130)
+        sys.exit(130)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
         sys.exit(BUG)

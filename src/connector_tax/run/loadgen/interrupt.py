@@ -5,19 +5,15 @@ write what there is. The third one, and one that comes while nothing is measured
 close their connections, and one that does not answer is killed.
 """
 
-import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REASON = "interrupted"
-# What a process has to end by itself after the third one.
-END_WITHIN_S = 10.0
 
 
 class Interrupt:
@@ -30,8 +26,6 @@ class Interrupt:
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         self.asked += 1
         if not self._measuring or self.asked > 2:
-            if self.asked == 3:
-                threading.Thread(target=_end_anyway, daemon=True).start()
             raise KeyboardInterrupt
         words = "again to leave what is in flight" if self.asked == 1 else "leaving what is in flight"
         print(f"interrupted; sending has stopped ({words})", file=sys.stderr)
@@ -58,15 +52,6 @@ class Interrupt:
         """
         if self.asked:
             raise KeyboardInterrupt
-
-
-def _end_anyway() -> None:
-    """Whatever the process hangs on, a socket that another thread has or a file system that is gone: it was told three times."""
-    time.sleep(END_WITHIN_S)
-    os.write(
-        2, b"interrupted; the process did not end by itself and is ended; cells that were over are in --out\n"
-    )
-    os._exit(130)
 
 
 @contextmanager
