@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_the_third_interrupt_says_what_is_lost(tmp_path: Path) -> None:
             stderr=stderr,
             stdout=subprocess.DEVNULL,
             text=True,
+            # A shell has its background jobs ignore SIGINT, and a child inherits that.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         assert first.wait(30)
         # A worker that is stopped keeps the cell from ending until the third one comes.
