@@ -10,14 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 from matplotlib import image
+from matplotlib.font_manager import FontProperties, fontManager
 
 from connector_tax.cli import main
 from connector_tax.read.bundle.packing import made_files
 from connector_tax.read.figures import draw_all
 from connector_tax.read.figures.captions import tex_text
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
+from connector_tax.read.figures.style import drawing_style
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import EXAMPLE
@@ -92,6 +95,20 @@ def test_a_pdf_has_its_type_in_it_as_truetype_and_no_date(root: Path) -> None:
         assert b"/CreationDate" not in data and b"/Producer" not in data, path
         fonts = set(re.findall(rb"/BaseFont /(\S+)", data))
         assert fonts and all(b"DejaVu" in font for font in fonts), path
+
+
+def test_letters_are_those_that_matplotlib_ships_whatever_the_host_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a host are other builds of the same font, and numbers of glyphs are in an SVG."""
+    family = FontProperties(family="DejaVu Sans")
+    shipped = Path(matplotlib.get_data_path()).resolve()
+    hosts = shutil.copy(shipped / "fonts" / "ttf" / "DejaVuSans.ttf", tmp_path)
+    monkeypatch.setattr(fontManager, "ttflist", [])
+    fontManager.addfont(hosts)
+    assert Path(fontManager.findfont(family)) == Path(hosts)
+    with drawing_style("any"):
+        assert Path(fontManager.findfont(family)).is_relative_to(shipped)
 
 
 def test_an_svg_needs_no_font(root: Path) -> None:

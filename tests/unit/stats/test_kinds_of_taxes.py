@@ -118,7 +118,7 @@ def test_what_is_of_one_launch_says_so_beside_what_is_not(once: dict[str, Any]) 
     )
     assert nixl.count(", of one launch") == 2 and "one launch" not in mooncake
     ttft = {a.label: a.ttft for a in page.amplification}
-    assert ttft["Mooncake (both)"].endswith(" pp], over 3 blocks at ref_load and 4 at ref_safe")
+    assert ttft["Mooncake (both)"].endswith(" pp], over 3 blocks at ref_load and 4 at ref_safe, n 320")
 
 
 def test_every_rate_of_phase_a_has_the_tax_that_stands_there(once: dict[str, Any]) -> None:

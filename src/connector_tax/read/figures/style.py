@@ -18,7 +18,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.legend import Legend
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
@@ -113,12 +113,24 @@ def look_of(config_id: str) -> Look:
     )
 
 
+def take_own_fonts() -> None:
+    """Of DejaVu, the files that this Matplotlib ships: a host's may be another build, with other numbers of its glyphs, and Matplotlib's
+    list of fonts, which all environments of a user share, may name those alone."""
+    own = {str(path) for path in Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")}
+    listed = {font.fname for font in fontManager.ttflist if font.name.startswith("DejaVu")}
+    if own and listed != own:  # none where a distribution put its own in their place
+        fontManager.ttflist = [f for f in fontManager.ttflist if not f.name.startswith("DejaVu")]
+        for path in sorted(own):
+            fontManager.addfont(path)
+
+
 @contextmanager
 def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     """Matplotlib's settings for one figure; ``salt`` makes the ids inside its SVG repeatable.
 
     They lie over the defaults and not over what a ``matplotlibrc`` of the user says, lest the same figure have other bytes elsewhere.
     """
+    take_own_fonts()
     with drawn_as(form), matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE | form.rc() | {"svg.hashsalt": salt})
