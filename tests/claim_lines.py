@@ -48,11 +48,12 @@ class Lines(Sentences):
             among: of whom it is, where not of all.
         """
         over = [of_shape(t) for t in taxes if t.get("blocks") is not None]
+        drawn_from = [(t.get("phase"), of_shape(t)) for t in taxes]
         absent = [f"{c} ({v.get('status') or 'missing'})" for c in self.configs if (among is None or c in among) and (v := self.a["configs"][c]).get("status") not in ("measured", "partial")]  # fmt: skip
         lost = [
             f"{c['config']} {'' if c['phase'] == phase else c['phase'] + '/'}{c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
             for c in self.a["cells"]
-            if (c["phase"] == phase or (of_shape(c) in over and re.fullmatch(r"a|b|r\d+", c["phase"])))
+            if (c["phase"] == phase or (c["phase"], of_shape(c)) in drawn_from or (of_shape(c) in over and re.fullmatch(r"a|b|r\d+", c["phase"])))
             and not usable(c)
             and not str(c["cell_id"]).endswith("_unrecorded")
             and at in (None, c["rate_per_s"])

@@ -104,7 +104,7 @@ def test_without_plain_the_file_of_rates_is_said_to_be_used(campaign: Campaign) 
     assert value["reference_rates"]["ref_safe_per_s"] == safe
     (problem,) = of(value, "problems", where="reference_rates.json")
     assert problem["what"] == (
-        "plain has no usable Phase A cell, so the reference rates cannot be worked out anew. Taxes use those of the file. "
+        "plain has no usable Phase A cell, so the reference rates cannot be worked out anew. Those of the file are kept. "
         "Plain has no run of Phase A: start the campaign again to have it measured."
     )
     assert not any("no reference rate." in p["what"] for p in value["problems"])

@@ -92,17 +92,21 @@ def excluded_cells(
     """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out; ``"plain r1/r4_256x16 (...)"`` of another phase.
 
     Args:
-        taxes: what is drawn; the cells of blocks of launches at the rates and shapes of those over blocks count as well.
+        taxes: what is drawn; the cells of blocks of launches at the rates and shapes of those over blocks count as well, and those of
+            another phase at the rates and shapes of the taxes that are drawn from it.
         rate_per_s: of the only rate that the figure is of; None where it is of several.
         among: the configurations that the figure is about; None where it is about all.
     """
-    over_blocks = {(tax.rate_per_s, tax.shape) for tax in taxes if blocks_of(tax) is not None}
+    drawn = list(taxes)
+    over_blocks = {(tax.rate_per_s, tax.shape) for tax in drawn if blocks_of(tax) is not None}
+    of_phase = {(str(tax.phase), tax.rate_per_s, tax.shape) for tax in drawn}
     return [
         f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
         f"({'; '.join(cell.reasons) or 'files missing or unreadable'})"
         for cell in aggregate.cells
         if (
             cell.phase == phase
+            or (cell.phase, cell.rate_per_s, cell.shape) in of_phase
             or ((cell.rate_per_s, cell.shape) in over_blocks and OF_BLOCKS.match(cell.phase))
         )
         and not isinstance(cell, MeasuredCell)

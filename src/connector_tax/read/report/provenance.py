@@ -23,7 +23,18 @@ def provenance_view(provenance: Provenance, campaign: CampaignDocument | None) -
         found["created_utc"] = found["created_utc"] or campaign.created_utc or None
         if campaign.thinned:
             found["thinned"] = msgspec.to_builtins(campaign.thinned)
+    found["order"] = _of_the_measured(found["order"], provenance)
     return [(name.replace("_", " "), value) for name, value in _flat("", found)]
+
+
+def _of_the_measured(order: object, provenance: Provenance) -> object:
+    """The order without those that Phase B' does not ask for: they pass through its step and launch nothing."""
+    asked = ((provenance.settings or {}).get("phase_b_prime") or {}).get("configs")
+    if not isinstance(order, Mapping) or asked is None:
+        return order
+    return {
+        phase: [c for c in configs if phase != "b_prime" or c in asked] for phase, configs in order.items()
+    }
 
 
 def _flat(name: str, value: object) -> list[tuple[str, str]]:

@@ -187,7 +187,7 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
     except AnalysisError as error:
         if data.reference_rates is None:
             return None, [Problem("phase A", str(error))]
-        kept = f"{NO_PLAIN}, so the reference rates cannot be worked out anew. Taxes use those of the file. {how_to_get_plain(data)}"
+        kept = f"{NO_PLAIN}, so the reference rates cannot be worked out anew. Those of the file are kept. {how_to_get_plain(data)}"
         return data.reference_rates, [Problem("reference_rates.json", kept)]
     found = data.reference_rates
     if found is None:
@@ -202,7 +202,7 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
         f"{name} is {was} and would be {is_now}" for name, (was, is_now) in both.items() if was != is_now
     ]
     if changed:
-        what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Taxes use those of the file"
+        what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Those of the file are kept"
         return found, [Problem("reference_rates.json", what)]
     return found, []
 
