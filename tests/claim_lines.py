@@ -53,7 +53,11 @@ class Lines(Sentences):
         lost = [
             f"{c['config']} {'' if c['phase'] == phase else c['phase'] + '/'}{c['cell_id']} ({'; '.join(map(str, c.get('reasons') or [])) or 'files missing or unreadable'})"
             for c in self.a["cells"]
-            if (c["phase"] == phase or (c["phase"], of_shape(c)) in drawn_from or (of_shape(c) in over and re.fullmatch(r"a|b|r\d+", c["phase"])))
+            if (
+                c["phase"] == phase
+                or (c["phase"], of_shape(c)) in drawn_from
+                or (of_shape(c) in over and re.fullmatch(r"a|b|r\d+", c["phase"]))
+            )
             and not usable(c)
             and not str(c["cell_id"]).endswith("_unrecorded")
             and at in (None, c["rate_per_s"])

@@ -71,7 +71,9 @@ class PageReader:
         # Nobody knows the GPUs of a host of which no cell tells.
         nobody = {} if provenance.get("gpu") or provenance.get("versions") else {"gpu": None}
         asked = provenance["settings"]["phase_b_prime"].get("configs", provenance["order"].get("b_prime", []))
-        order = {p: [c for c in ids if p != "b_prime" or c in asked] for p, ids in provenance["order"].items()}
+        order = {
+            p: [c for c in ids if p != "b_prime" or c in asked] for p, ids in provenance["order"].items()
+        }
         self.provenance = named_leaves("", {**provenance, **nobody, "order": order})
         every = [*values(aggregate), *lengths(aggregate)]
         self.confidence = [v for v in every if v.path == "confidence"]
