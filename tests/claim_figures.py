@@ -389,7 +389,8 @@ class Figures(LeftOut):
             *self.carried(),
         ]
         told, counts = both_sides(own)
+        plains = ["plain", *(["plain_again"] if any(t.get("blocks") is not None for t in own) else [])]
         lost = self.left_out(
-            "a", taxes=own, at=self.rates["ref_safe"], among=["plain", *(t["config"] for t in own)]
+            "a", taxes=own, at=self.rates["ref_safe"], among=[*plains, *(t["config"] for t in own)]
         )
         return said([*words, *told, *lost], [*self.confidence, *counts])

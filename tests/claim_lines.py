@@ -265,6 +265,7 @@ class Lines(Sentences):
         words = [
             "Rings mark the lowest rate" if knees else "No saturation criterion fired",
             *([RANDOM_WORDS] if self.a["provenance"].get("arrival") in ("poisson", "gamma") else []),
+            *self.uncounted(lines),
             *self.left_out("a"),
         ]
         return said(

@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell
 from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.claims import uncounted
 from connector_tax.read.figures.direct import End, label_ends
 from connector_tax.read.figures.forms import form_in_use, stroke
 from connector_tax.read.figures.questions import rated_cells, saturation_rate, source_note
@@ -205,6 +206,7 @@ def _caption(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:
             else "No saturation criterion fired.",
             f"Throughput is a count over the window and carries no interval here; {counted(sizes)}.",
             *[RANDOM_WORDS] * aggregate.provenance.random_arrivals,
+            *uncounted(lines),
             left_out(aggregate, "a"),
         ]
     )

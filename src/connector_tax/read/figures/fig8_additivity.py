@@ -7,11 +7,13 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.claims import without_number
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
+    blocks_of,
     confidence_words,
     main_taxes,
     reference_rate,
@@ -245,10 +247,15 @@ def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:
                 "a",
                 taxes=shown,
                 rate_per_s=reference_rate(aggregate, "ref_safe"),
-                among=["plain", *(tax.config for tax in shown)],
+                among=[*_plains(shown), *(tax.config for tax in shown)],
             ),
         ]
     )
+
+
+def _plains(shown: list[Tax]) -> list[str]:
+    """Whose launches the taxes are against: over blocks the mean of plain's two of each block."""
+    return ["plain", PLAIN_AGAIN] if any(blocks_of(tax) is not None for tax in shown) else ["plain"]
 
 
 def _rows(bars: list[tuple[str, Interval]]) -> list[Row]:

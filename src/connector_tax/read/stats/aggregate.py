@@ -201,10 +201,14 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
     changed = [
         f"{name} is {was} and would be {is_now}" for name, (was, is_now) in both.items() if was != is_now
     ]
+    said = []
     if changed:
-        what = f"Phase A as it is now gives other rates: {'; '.join(changed)}. Those of the file are kept"
-        return found, [Problem("reference_rates.json", what)]
-    return found, []
+        said = [f"Phase A as it is now gives other rates: {'; '.join(changed)}. Those of the file are kept"]
+    if gone := [c for c in found.participating if c not in now.participating]:
+        said += [
+            f"The rates were chosen with {', '.join(gone)}, which would have no say in Phase A as it is now"
+        ]
+    return found, [Problem("reference_rates.json", what) for what in said]
 
 
 def _taxes(

@@ -1,0 +1,46 @@
+"""What captions, problems and provenance say of launches that are lost, or that a phase does not ask for."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.read.figures import fig5_shape_heatmaps, fig8_additivity
+from connector_tax.read.figures.style import Drawn
+from connector_tax.read.report.provenance import provenance_view
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from mutations import MUTATIONS
+
+
+def made(name: str, folder: Path) -> dict[str, Any]:
+    return MUTATIONS[name].made(folder)
+
+
+def test_figure_8_names_the_second_launch_of_plain_that_cost_its_taxes_a_block(tmp_path: Path) -> None:
+    drawn = fig8_additivity.draw(aggregate_of(made("lost block of plain's second launch", tmp_path)))
+    assert isinstance(drawn, Drawn)
+    assert "Excluded cells: plain_again r1/r4_256x16 (" in drawn.caption
+
+
+def test_figure_5_names_the_cell_of_phase_a_whose_tax_another_phase_stands_in_for(tmp_path: Path) -> None:
+    drawn = fig5_shape_heatmaps.draw(aggregate_of(made("lost cell of a connector", tmp_path)))
+    assert isinstance(drawn, Drawn)
+    assert "Excluded cells: mooncake_both a/r4_256x16 (" in drawn.caption
+
+
+def test_a_configuration_that_had_a_say_in_the_rates_and_is_gone_is_named(tmp_path: Path) -> None:
+    value = made("everything of a connector lost", tmp_path)
+    said = [p["what"] for p in value["problems"] if p["where"] == "reference_rates.json"]
+    assert said == [
+        "The rates were chosen with mooncake_both, which would have no say in Phase A as it is now"
+    ]
+
+
+def test_the_order_of_b_prime_has_those_alone_that_it_asks_for(tmp_path: Path) -> None:
+    provenance = aggregate_of(made("sound", tmp_path)).provenance
+    assert provenance.settings is not None
+    asked = provenance.settings["phase_b_prime"]["configs"]
+    shown = dict(provenance_view(provenance, None))
+    assert sorted(shown["order.b prime"].split(", ")) == sorted(asked)
+    assert len(shown["order.a"].split(", ")) > len(asked)
