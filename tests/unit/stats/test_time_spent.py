@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
+from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.documents.aggregate import CriterionOutcome, VerdictNumbers
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
@@ -104,6 +105,17 @@ def test_a_launch_that_was_killed_counts_by_its_cells_and_the_next_by_its_clock(
     found = seventh(campaign)
     assert "Phase A 1 h 00 min" in found.evidence
     assert "1 of 1 runs have a launch that was not timed" in found.evidence
+
+
+def test_a_run_that_failed_without_a_record_of_its_launch_was_not_timed(tmp_path: Path) -> None:
+    """Runs had none before launches were timed; a sum within the budget lacks it and passes nothing."""
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    preflight(campaign, 1200)
+    measure(campaign, "plain", "a", 600)
+    write_receipt(campaign.run("nixl_both", "a"), campaign="demo", status="failed", reason="it died")
+    found = seventh(campaign)
+    assert "1 of 2 runs have a launch that was not timed, and only its cells count." in found.evidence
+    assert found.outcome == "not applicable"
 
 
 def test_nothing_launched_is_not_judged(tmp_path: Path) -> None:

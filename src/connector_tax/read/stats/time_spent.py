@@ -80,6 +80,9 @@ def time_spent(data: CampaignData) -> TimeSpent:
     runs, untimed = 0, 0
     for run in data.runs:
         if not run.cells and not run.launches:
+            # Whoever failed without a record of a launch, as runs did before launches were timed, was launched all the same.
+            failed = run.receipt is not None and run.receipt.status == "failed"
+            runs, untimed = runs + failed, untimed + failed
             continue
         runs += 1
         seconds, timed = _of_run(run)
