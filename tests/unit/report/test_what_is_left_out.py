@@ -44,3 +44,9 @@ def test_the_order_of_b_prime_has_those_alone_that_it_asks_for(tmp_path: Path) -
     shown = dict(provenance_view(provenance, None))
     assert sorted(shown["order.b prime"].split(", ")) == sorted(asked)
     assert len(shown["order.a"].split(", ")) > len(asked)
+
+
+def test_launches_whose_requests_failed_tell_of_the_host_all_the_same(tmp_path: Path) -> None:
+    value = made("requests of plain's block failed", tmp_path)
+    assert [e["n_launches"] for e in value["host_drift"]] == [10]
+    assert value["repeats"] == []

@@ -110,6 +110,12 @@ def complete_blocks(launches: Launches) -> list[str]:
     return [b for b in blocks if all(is_known(launches, b, c) for c in PLAINS)]
 
 
+def measured_blocks(launches: Launches) -> list[str]:
+    """Blocks in which both plains have a cell that counts, in order, whether it has the percentile or not."""
+    blocks = sorted({b for b, _ in launches}, key=phase_place)
+    return [b for b in blocks if all((b, c) in launches for c in PLAINS)]
+
+
 def is_known(launches: Launches, block: str, config: str) -> bool:
     launch = launches.get((block, config))
     return launch is not None and not math.isnan(launch.log_latency)

@@ -47,6 +47,7 @@ from connector_tax.read.stats.launches import (
     launches_at,
     launches_of,
     log_ratios,
+    measured_blocks,
     own_blocks,
     plain_failed,
     plains,
@@ -105,12 +106,12 @@ def repeats(
 def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float) -> list[HostDrift]:
     """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's launches.
 
-    They are the launches that the drift of TTFT is taken from.
+    They are both launches of each block in which both have a cell that counts, whether it has the percentiles or not.
     """
     found = []
     for reference, rate in rates_of_blocks(rates):
         launches = launches_at(estimates, rate, "ttft_p90")
-        blocks = complete_blocks(launches)
+        blocks = measured_blocks(launches)
         if len(blocks) >= MIN_BLOCKS:
             plain = [(x.block, x.start_h, x.host) for x in plains(launches, blocks)]
             sources = host_changes(plain, confidence)
