@@ -188,6 +188,9 @@ class Head(Told):
             one = next((t for t in self.a["taxes"] if t.get("headline") and all(t[k] == tax[k] for k in ("config", "reference", "metric"))), {})  # fmt: skip
             beside = estimate(one) if tax.get("blocks") is not None else []
             words = ["one launch:"] if beside else []
+            if beside:
+                beside = [*beside, *(v for k in ("n", "n_plain") for v in the(one.get(k) or 0))]
+            words += ["The tax over blocks compares" if tax.get("blocks") is not None else "It compares"]
             words += [f"Over {tax['blocks']} blocks of launches"] if tax.get("blocks") is not None else []
             counts = [
                 v for k in ("n", "n_plain", "input_tokens", "output_tokens") for v in the(tax.get(k) or 0)

@@ -41,7 +41,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head flags[^|]*\| Flag fallback_lowest_rate_load:", ("plain is saturated at every measured rate, so the lowest stands in for ref_load",), ()),
     (r"^head flags[^|]*\| Flag non_monotonic_load:", (
         "plain is saturated at a rate below ref_load and keeps up at ref_load itself;", "which criterion fired"), ()),
-    (r"^head details.* requests with the connector and ", ("It compares", "requests with the connector and", "without, of", "prompt and", "output tokens each."), ()),
+    (r"^head details.* requests with the connector and ", ("requests with the connector and", "without, of", "prompt and", "output tokens each."), ("It compares", "n")),
     (r"^head details.*\| TPOT p90: ", ("TPOT p90:",), ()),
     (r"^head details.*\| TTFT p90 at ref_load", ("TTFT p90",), ()),
     (r"^head details.*\| TTFT p90 at ref_safe", (), ("connectors", "connector")),
@@ -70,7 +70,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"/ The host over[^|]*\| Not told", ("Not told by this host:",), ()),
     (r"/ Repeated launches / [^|]*\| Plain against", ("Plain against itself:",), (
         "The tax that", "if a connector's launches differ as plain's do.",
-        "(standard deviation) beyond what their requests explain", "from its first launch to its last,", "on a line through the blocks (p =",
+        "(standard deviation) beyond what their requests explain", "in", "pairs of launches", "requests each (median)", "from the first of these launches to the last,", "on a line through the blocks (p =",
         "Where a fixed piece of work", ", the latency differed by", "(slope", "on the log scale).", "With that taken out, plain against itself:")),
     (r"^Configurations", ("Plain's second launches (plain_again) have no row:", "cells usable."), ()),
     (r"^Cells", ("cells; latencies in milliseconds with", "intervals"), ()),

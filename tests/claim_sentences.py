@@ -222,6 +222,13 @@ class Sentences(Head):
             return None
         floor, drift, slope = (e.get(k) or {} for k in ("noise_floor", "drift", "host_speed_slope"))
         words, values = [], estimate(floor)
+        if values:
+            values = [
+                *values,
+                *the(e["blocks"]),
+                *(the(e["requests"]) if e.get("requests") is not None else []),
+            ]
+            words.append("pairs of launches")
         if values and (least := estimate(floor.get("found_4_of_5"))):
             words += ["such blocks find in four of five campaigns is estimated at"]
             values += the(e["blocks"]) + least

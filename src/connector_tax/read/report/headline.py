@@ -121,7 +121,7 @@ def _about_the_number(chosen: Chosen) -> Iterator[str]:
     """What is behind it, and what it holds beside the connector's cost."""
     aggregate, tax = chosen.aggregate, chosen.tax
     yield (
-        f"{_over_blocks(aggregate, tax)}It compares {tax.n:,} requests with the connector and {tax.n_plain:,} without, "
+        f"{_over_blocks(aggregate, tax)}{_compares(tax)} {tax.n:,} requests with the connector and {tax.n_plain:,} without, "
         f"of {tax.input_tokens:,} prompt and {tax.output_tokens:,} output tokens each."
     )
     if (instead := stands_in(tax)) and blocks_of(tax) is None:
@@ -261,6 +261,10 @@ def _kind(tax: Tax) -> str:
     return f", {OF_ONE_LAUNCH}" if blocks is None else f", over {blocks} blocks of launches"
 
 
+def _compares(tax: Tax) -> str:
+    return "It compares" if blocks_of(tax) is None else "The tax over blocks compares"
+
+
 def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
     """How many blocks of launches, and Phase A's launch by itself beside them; nothing where one launch is all there is."""
     blocks = blocks_of(tax)
@@ -269,11 +273,11 @@ def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
     whose = (tax.config, tax.reference, tax.metric)
     one = next(
         (
-            value
+            f"{with_interval(value)}, n {t.n:,} and {t.n_plain:,}"
             for t in aggregate.taxes
             if t.headline and (t.config, t.reference, t.metric) == whose and (value := t.interval)
         ),
         None,
     )
-    beside = "" if one is None else f"; one launch: {with_interval(one)}"
+    beside = "" if one is None else f"; one launch: {one}"
     return f"Over {blocks} blocks of launches{beside}. "

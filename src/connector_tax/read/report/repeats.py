@@ -129,7 +129,10 @@ def _sentences(entry: Repeats, alpha: float) -> list[str]:
         else ""
     )
     apart = ", so its second launch is told apart from its first" if again.excludes_zero else ""
-    found = [f"Plain against itself: {with_interval(again)}{apart}.{power}"]
+    # Not written by earlier versions.
+    each = "" if entry.requests is None else f", {entry.requests:,.0f} requests each (median)"
+    of = f" in {entry.blocks} pairs of launches{each}"
+    found = [f"Plain against itself: {with_interval(again)}{of}{apart}.{power}"]
     # What first and second launches differ by on average is no spread.
     beside = "Beside that, launches" if again.excludes_zero else "Launches"
     if (spread := entry.between_launches) is not None:
@@ -137,8 +140,8 @@ def _sentences(entry: Repeats, alpha: float) -> list[str]:
     if (drift := entry.drift) is not None:
         word = "drifts" if drift.p_value < alpha else "does not visibly drift"
         found.append(
-            f"Plain {word}: {with_interval(drift.change.interval)} from its first launch to its last, {drift.hours:.1f} h, on a line through "
-            f"the blocks (p = {drift.p_value:.2g})."
+            f"Plain {word}: {with_interval(drift.change.interval)} from the first of these launches to the last, {drift.hours:.1f} h, on a line "
+            f"through the blocks (p = {drift.p_value:.2g})."
         )
     if entry.host_speed_slope is not None:
         slope = entry.host_speed_slope.interval
