@@ -25,64 +25,68 @@ examples:
   connector-tax sweep config/sweep.yaml status                     a line for each campaign
   connector-tax sweep config/sweep.yaml table --page sweep.html    every tax of every campaign
   connector-tax track --sweep config/sweep.yaml --to history       taxes along the axes that it follows
+  connector-tax sweep config/sweep.yaml run --help                 the options of run
 
 exit code of run: 0 when every campaign came to its end, 1 when one failed (the others were measured), 128 and the signal's number when it
 was interrupted
 """
-ACTIONS = {
-    "plan": "what would be measured, and for how long",
-    "write": "write each campaign's config, and measure nothing",
-    "run": "measure, or go on",
-    "status": "a line for each campaign",
-    "table": "taxes of all campaigns, in Markdown",
-}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="SWEEP.yaml", help="the sweep")
-    told = "; ".join(f"{name}: {about}" for name, about in ACTIONS.items())
-    parser.add_argument("action", choices=ACTIONS, help=told)
-    parser.add_argument(
-        "more", nargs="*", metavar="SNAKEMAKE", help="of run: stages, and further arguments of Snakemake"
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    def action(name: str, about: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+
+    for own in (
+        action("plan", "say what would be measured, and for how long"),
+        action("status", "say where each campaign stands"),
+        table := action("table", "print the taxes of all campaigns in Markdown"),
+    ):
+        own.add_argument(
+            "--results",
+            type=Path,
+            metavar="DIR",
+            help="where results are read; default results/ of the checkout",
+        )
+    action("write", "write each campaign's config, and measure nothing")
+    run = action("run", "measure one campaign after another, or go on")
+    run.add_argument(
+        "--cores", type=_cores, help="Snakemake's; default: as many as the campaign has engines side by side"
     )
-    parser.add_argument(
-        "--cores",
-        type=int,
-        help="of run: Snakemake's; default: as many as the campaign has engines side by side",
+    run.add_argument(
+        "--profile",
+        metavar="DIR",
+        help="Snakemake's --workflow-profile, seen from the checkout: profiles/slurm",
     )
-    parser.add_argument(
-        "--profile", metavar="DIR", help="of run: Snakemake's --workflow-profile, such as profiles/slurm"
+    run.add_argument(
+        "more", nargs="*", metavar="SNAKEMAKE", help="stages, and further arguments of Snakemake"
     )
-    parser.add_argument(
-        "--results", type=Path, help="where results are read; default results/ of the checkout"
-    )
-    parser.add_argument(
+    table.add_argument(
         "--across",
         metavar="AXIS",
-        help="of table: the columns; default: the first axis that is followed, else the first",
+        help="the columns; default: the first axis that is followed, else the first",
     )
-    parser.add_argument(
-        "--reference",
-        choices=("ref_safe", "ref_load"),
-        default="ref_safe",
-        help="of table; default %(default)s",
+    table.add_argument(
+        "--reference", choices=("ref_safe", "ref_load"), default="ref_safe", help="default %(default)s"
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="of table: write an HTML page as well")
+    table.add_argument("--page", type=Path, metavar="FILE", help="write an HTML page as well")
+
+
+def _cores(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return value
 
 
 # It imports what it needs when it is called, so that help comes at once.
 def _run(args: argparse.Namespace) -> int:
     from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.config.sweep import load_sweep
-    from connector_tax.base.errors import ConfigError
 
-    _check_options(args)
     sweep = load_sweep(args.file)
-    results = args.results or PROJECT_ROOT / "results"
-    if args.more and args.action != "run":
-        raise ConfigError(
-            f"sweep {args.action}: {' '.join(args.more)}: only run takes arguments of Snakemake."
-        )
+    results = getattr(args, "results", None) or PROJECT_ROOT / "results"
     match args.action:
         case "plan":
             print(plan_text(sweep, results))
@@ -96,24 +100,6 @@ def _run(args: argparse.Namespace) -> int:
         case "run":
             return _measure(sweep, args)
     return 0
-
-
-def _check_options(args: argparse.Namespace) -> None:
-    """An option that the action would pass over is a mistake."""
-    from connector_tax.base.errors import ConfigError
-
-    of = {"cores": "run", "profile": "run", "across": "table", "page": "table"}
-    for name, action in of.items():
-        if getattr(args, name) is not None and args.action != action:
-            raise ConfigError(
-                f"--{name} is an option of {action}, and {args.action} has no use for it. Leave it out."
-            )
-    if args.cores is not None and args.cores < 1:
-        raise ConfigError(f"--cores {args.cores}: give 1 or more.")
-    if args.results is not None and args.action in ("run", "write"):
-        raise ConfigError(
-            f"--results: {args.action} has no use for it: campaigns are measured into results/ of the checkout."
-        )
 
 
 def plan_text(sweep: "Sweep", results: Path) -> str:

@@ -13,10 +13,12 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.compare.changes import LATENCIES, Side
 from connector_tax.read.compare.comparison import read_side
 from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
-from connector_tax.read.figures.words import METRICS, clean, rate, with_interval
+from connector_tax.read.figures.words import METRICS, clean, listing, rate, with_interval
 from connector_tax.read.report.headline import FLAGS
 from connector_tax.read.track.series import number_of
 from connector_tax.sweep.results import across_of, rows_of
+
+MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,15 @@ class Entry:
         text: a tax with its interval, or why there is none.
         under: of how many launches, and what qualifies it.
         known: whether it is a number.
+        campaign: whose number it is.
+        flags: of the cells behind it.
     """
 
     text: str
     under: str = ""
     known: bool = False
+    campaign: str = ""
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Refere
         sweep.axes[axis],
         len(sweep.axes) > 1,
         tuple(tables),
-        tuple(_notes(read, rows, reference)),
+        (*_notes(read, rows, reference), *_flags(tables)),
     )
 
 
@@ -164,8 +170,8 @@ def _entry(
     if found.value is None:
         return Entry(clean(found.reason))
     value = Interval(found.value.point, found.value.low, found.value.high)
-    under = [found.kind, *(["holds queueing"] if found.overloaded else []), *map(clean, found.flags)]
-    return Entry(with_interval(value), ", ".join(under), known=True)
+    under = [found.kind, *(["holds queueing"] if found.overloaded else [])]
+    return Entry(with_interval(value), ", ".join(under), known=True, campaign=cell.name, flags=found.flags)
 
 
 def _rate(read: _Read, cell: SweepCell | None, reference: Reference) -> Entry:
@@ -202,6 +208,22 @@ def _notes(
     flags = dict.fromkeys(flag for a in aggregates for flag in reference_flags(a))
     notes += [f"{clean(flag)}: {FLAGS[flag]}." for flag in flags if flag in FLAGS]
     return notes
+
+
+def _flags(tables: Sequence[Table]) -> list[str]:
+    """Of the cells behind the taxes: which campaigns have which."""
+    entries = [e for table in tables for row in table.rows for e in row.entries if e.campaign]
+    every = {e.campaign for e in entries}
+    by_flag: dict[str, dict[str, None]] = {}
+    for e in entries:
+        for flag in e.flags:
+            by_flag.setdefault(flag, {})[e.campaign] = None
+    return [
+        f"Cells behind taxes are flagged {clean(flag)} in "
+        + ("every campaign" if len(found) == len(every) else listing(list(found), MOST_NAMED))
+        + "."
+        for flag, found in by_flag.items()
+    ]
 
 
 def markdown(matrix: Matrix) -> str:

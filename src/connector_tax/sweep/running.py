@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from connector_tax.run.engine.lifeline import killed_with_parent
 
 # A job ends its engine, whose grace a campaign sets, and asks the driver for the memory. It is all waited for, so that the next campaign
@@ -85,11 +87,26 @@ def _wait_until_gone(group: int) -> None:
 
 
 def _lives(group: int) -> bool:
+    """Whether a process of the group is at work. One that ended and that nobody asks after is not: some containers' first process never does."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
-    return True
+    return any(_at_work(pid) for pid in psutil.pids() if _group_of(pid) == group)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _at_work(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @dataclass(slots=True)
