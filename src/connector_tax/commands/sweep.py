@@ -93,8 +93,11 @@ def _run(args: argparse.Namespace) -> int:
         case "status":
             print(status_text(sweep, results))
         case "write":
-            for path in _folder(sweep).write_configs(sweep):
-                print(f"wrote {_shown(path)}")
+            folder = _folder(sweep)
+            # Who runs the sweep starts campaigns from these files.
+            with folder.held(sweep):
+                paths = folder.write_configs(sweep)
+            print("\n".join(f"wrote {_shown(path)}" for path in paths))
         case "table":
             _table(sweep, results, args)
         case "run":

@@ -9,6 +9,7 @@ from typing import Literal
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.sweep import End
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import to_json
@@ -60,9 +61,7 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
         left_s = seconds_left(config, folder, document.date)
     except ArtifactError as error:
         return Standing("unreadable", 0, runs, 0, 0, 0.0, why=str(error))
-    today = campaign_document(config, date=document.date, created_utc="")
-    ours, theirs = (json.loads(to_json(d))["config"] for d in (today, document))
-    changed = sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
+    changed = _changed(config, document)
     worker = worker_of(folder)
     state: State = "finished" if folder.report.exists() else "measured"
     if worker is not None:
@@ -81,6 +80,16 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
         worker,
         ", ".join(changed) if state == "edited" else "",
     )
+
+
+def _changed(config: CampaignConfig, document: CampaignDocument) -> list[str]:
+    """Keys that are another today than when the campaign was last started; what is in variables that this shell has not is not known."""
+    today = campaign_document(config, date=document.date, created_utc="")
+    ours, theirs = (json.loads(to_json(d))["config"] for d in (today, document))
+    for key in ("python", "model"):
+        if "${" in (ours["engine"][key] or ""):
+            ours["engine"][key] = theirs.get("engine", {}).get(key)
+    return sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
 
 
 def words(standing: Standing, end: End | None) -> str:

@@ -124,6 +124,22 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
     assert any(line.startswith("1 of 4 campaigns finished, about ") for line in said)
 
 
+def test_a_variable_that_another_shell_has_is_no_edit(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = yaml.safe_load((project / "sweep.yaml").read_text())
+    value["axes"]["model"][1]["set"]["engine"] = {"model": "${SOME_MODEL}"}
+    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+    monkeypatch.setenv("SOME_MODEL", "/models/some")
+    Campaign(project / "results" / "study-r1-large", config=sweep_of(project).cells[1].config)
+    monkeypatch.delenv("SOME_MODEL")
+    swept("status")
+    assert "study-r1-large  stopped, " in capsys.readouterr().out
+    monkeypatch.setenv("SOME_MODEL", "/models/other")
+    swept("status")
+    assert "study-r1-large  edited since it was measured (engine): " in capsys.readouterr().out
+
+
 def test_a_damaged_campaign_keeps_no_other_from_being_told(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,8 +188,9 @@ def test_run_measures_each_campaign_once_and_says_which_failed(
 def test_a_sweep_is_run_once_at_a_time(project: Path) -> None:
     sweep = sweep_of(project)
     with SweepFolder(project / "sweeps" / "study").held(sweep):
-        with pytest.raises(EngineError, match=rf"sweep study is run already \(process {os.getpid()}\)"):
-            swept("run")
+        for action in ("run", "write"):
+            with pytest.raises(EngineError, match=rf"sweep study is run already \(process {os.getpid()}\)"):
+                swept(action)
         assert swept("status") == 0
 
 
