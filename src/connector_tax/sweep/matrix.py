@@ -55,7 +55,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """
+    Attributes:
+        of: what the names of its rows are; empty where they say so themselves.
+    """
+
     title: str
+    of: str
     rows: tuple[Row, ...]
 
 
@@ -97,6 +103,7 @@ def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Refere
         *(
             Table(
                 f"{METRICS[metric]} at {reference}: tax on plain vLLM",
+                "connector",
                 tuple(
                     Row(
                         combination,
@@ -111,6 +118,7 @@ def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Refere
         ),
         Table(
             f"{reference}, req/s",
+            "",
             tuple(
                 Row(combination, "rate", tuple(_rate(read, cell, reference) for cell in cells))
                 for combination, cells in rows
@@ -230,10 +238,7 @@ def markdown(matrix: Matrix) -> str:
     """All tables, with what qualifies them below."""
     parts = []
     for table in matrix.tables:
-        head = (
-            *(("other axes",) if matrix.other_axes else ()),
-            "connector" if table.rows and table.rows[0].name != "rate" else "",
-        )
+        head = (*(("other axes",) if matrix.other_axes else ()), table.of)
         lines = [
             f"### {table.title}",
             "",

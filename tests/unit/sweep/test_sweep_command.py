@@ -280,6 +280,26 @@ def test_rates_that_differ_in_a_row_are_said(project: Path, capsys: pytest.Captu
     assert "ref_safe is not the same in all campaigns of model small" in capsys.readouterr().out
 
 
+def test_flags_are_told_once_with_the_campaigns_that_have_them(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flagged(*flags: str) -> Callable[[dict[str, Any]], None]:
+        def change(value: dict[str, Any]) -> None:
+            for cell in value["cells"]:
+                cell["flags"] = list(flags)
+
+        return change
+
+    analysed(project, "study-r1-small", 1, 0.05, flagged("cores_shared"))
+    analysed(project, "study-r2-small", 2, 0.05, flagged("cores_shared", "host_busy"))
+    swept("table")
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("* Cells behind taxes")]
+    assert notes == [
+        "* Cells behind taxes are flagged cores_shared in every campaign.",
+        "* Cells behind taxes are flagged host_busy in study-r2-small.",
+    ]
+
+
 def test_names_from_results_are_text_in_the_page(project: Path) -> None:
     def hostile(value: dict[str, Any]) -> None:
         lose(value, "<script>alert(1)</script>|\x1b[2J")
