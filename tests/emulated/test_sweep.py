@@ -35,16 +35,17 @@ def cells(project: Project) -> dict[str, int]:
 
 @pytest.fixture
 def pair(project: Project) -> Project:
-    """Phase A of plain and of one connector, of which each campaign has another."""
+    """Phase A of plain, three cells, with one seed and with another."""
 
     def short(config: dict[str, Any]) -> None:
         config["connectors"] = ["plain"]
         config["phase_b_prime"] = {}
+        config["phase_a"]["rates_per_s"] = [20, 30, 40]
         config["accuracy"] = {"prompts": 0}
 
     project.configure(short)
-    entries = [{"name": c, "set": {"connectors": ["plain", c]}} for c in ("noop_connector", "mooncake_both")]
-    value = {"sweep": "pair", "base": "config/test.yaml", "axes": {"connectors": entries}}
+    entries = [{"name": name, "set": {"seed": k}} for k, name in enumerate(("one", "two"))]
+    value = {"sweep": "pair", "base": "config/test.yaml", "axes": {"seed": entries}}
     (project.root / "config" / "sweep.yaml").write_text(yaml.safe_dump(value))
     return project
 
@@ -56,7 +57,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(pair: Project) -> None:
             sweep(pair, "run", "--", "phase_a"), cwd=pair.root, env=pair.environment, stdout=log, stderr=log
         )
         deadline = time.monotonic() + 120
-        while not any(name.startswith("pair-mooncake_both/") for name in cells(pair)):
+        while not any(name.startswith("pair-two/") for name in cells(pair)):
             assert running.poll() is None and time.monotonic() < deadline, (
                 pair.root / "sweep.log"
             ).read_text()
@@ -65,14 +66,14 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(pair: Project) -> None:
         running.wait()
     assert settled(pair) == []
     before = cells(pair)
-    assert {name.split("/")[0] for name in before} == {"pair-noop_connector", "pair-mooncake_both"}
-    assert len(before) < 8, "the second campaign was not finished"
+    assert {name.split("/")[0] for name in before} == {"pair-one", "pair-two"}
+    assert len(before) < 6, "the second campaign was not finished"
     status = told(pair, "status").stdout
-    assert "pair-mooncake_both   stopped, " in status and "0 of 2 campaigns finished" in status
+    assert "pair-two  stopped, " in status and "0 of 2 campaigns finished" in status
     done = told(pair, "run", "--", "phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1].startswith("2 of 2 campaigns came to their end")
     after = cells(pair)
     assert {name: after[name] for name in before} == before, "a finished cell was measured again"
-    assert len(after) == 8
+    assert len(after) == 6
     assert settled(pair) == []
