@@ -63,7 +63,7 @@ TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/slurm tests/vll
 UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%)
 # Campaigns that are asked what becomes of them, and not how long a request took: two at a time.
 BESIDE := $(patsubst %,tests/emulated/test_%.py,failures_are_results kill_and_resume no_planted_secret_is_kept odd_places phase_c phase_d \
-  repeated_launches)
+  repeated_launches sweep)
 
 test: lint  ## everything that CI runs
 	$(BIN)/python -m pytest $(UNTIMED)

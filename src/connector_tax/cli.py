@@ -16,6 +16,7 @@ MEASURING = {
     "check": "what one connector does to vLLM on a virtual GPU, in minutes",
     "rehearse": "a campaign in virtual time: how long it takes, how small a tax it finds",
     "run": "measure a campaign, or go on with one (Snakemake)",
+    "sweep": "campaigns over releases, models, connectors and GPUs, one after another",
     "advance": "go on with a campaign for so many minutes, without Snakemake",
     "gpu-smoke": "plain, no-op and NIXL on this host's GPU, in ten minutes",
     "status": "what is done, running, skipped and left of a campaign",

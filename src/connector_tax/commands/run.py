@@ -33,8 +33,11 @@ def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
 
 
-def snakemake_command(configfile: Path | None, cores: int, *more: str) -> list[str]:
+def snakemake_command(configfile: Path | None, cores: int | None, *more: str) -> list[str]:
     """Snakemake with this project's Snakefile, to be run in ``PROJECT_ROOT``; ``configfile`` is the caller's.
+
+    Args:
+        cores: None leaves it to a profile in ``more``.
 
     Raises:
         ConfigError: there is no Snakefile.
@@ -46,7 +49,8 @@ def snakemake_command(configfile: Path | None, cores: int, *more: str) -> list[s
             "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
         )
     chosen = [] if configfile is None else ["--configfile", str(configfile.absolute())]
-    return [sys.executable, "-m", "snakemake", "--cores", str(cores), *more, *chosen]
+    at_once = [] if cores is None else ["--cores", str(cores)]
+    return [sys.executable, "-m", "snakemake", *at_once, *more, *chosen]
 
 
 def _run(args: argparse.Namespace) -> int:

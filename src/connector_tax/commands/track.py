@@ -17,6 +17,7 @@ examples:
   connector-tax track results --to site/history
   connector-tax track nights/ releases/ --to history --fail-above 0.01
   connector-tax track results --to history --confirm config/nightly.yaml
+  connector-tax track --sweep config/sweep.yaml --to history
 
 exit code 0: no tax is known to have risen, be one suspected or not; 1: one rose, which a second campaign confirms
 """
@@ -33,9 +34,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folders",
         type=Path,
-        nargs="+",
+        nargs="*",
         metavar="DIR",
         help="a campaign's folder, or one with folders of campaigns in it",
+    )
+    parser.add_argument(
+        "--sweep",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="campaigns of that sweep: series are kept apart by its axes, and follow those that it follows; may be given more than once",
     )
     parser.add_argument(
         "--to",
@@ -61,8 +70,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 # It imports what it needs when it is called, so that help comes at once.
 def _run(args: argparse.Namespace) -> int:
+    from connector_tax.base.errors import ConfigError
     from connector_tax.read.track.history import history, worth_measuring
 
+    if args.sweep:
+        return _along_axes(args)
+    if not args.folders:
+        raise ConfigError("nothing to track: name folders of campaigns, or a sweep with --sweep FILE.")
     if args.confirm is not None:
         from connector_tax.base.config import load_campaign
 
@@ -80,6 +94,29 @@ def _run(args: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return known
     return _told(history([*args.folders, again], args.fail_above), args.to)
+
+
+def _along_axes(args: argparse.Namespace) -> int:
+    """Campaigns of sweeps, beside those of folders that are named."""
+    from msgspec.structs import replace
+
+    from connector_tax.base.config.checked import PROJECT_ROOT
+    from connector_tax.base.config.sweep import load_sweep
+    from connector_tax.base.errors import ConfigError
+    from connector_tax.read.track.history import history
+    from connector_tax.sweep.results import not_started, places_of, require_results
+
+    if args.confirm is not None:
+        raise ConfigError(
+            "--confirm measures one campaign, and a sweep has many. Leave it out, and measure the suspected campaign once more by its own file."
+        )
+    results = PROJECT_ROOT / "results"
+    sweeps = [load_sweep(path) for path in args.sweep]
+    require_results(sweeps, results)
+    places = {path: place for sweep in sweeps for path, place in places_of(sweep, results).items()}
+    found = history([*args.folders, *places], args.fail_above, places)
+    missing = [left_out for sweep in sweeps for left_out in not_started(sweep, results)]
+    return _told(replace(found, left_out=(*found.left_out, *missing)), args.to)
 
 
 def _told(found: "History", to: Path) -> int:

@@ -40,15 +40,10 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
         ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
         row += f"{ended} of {len(blocks)} blocks" if blocks else ""
         lines.append(row.rstrip())
-    left = dict.fromkeys(config.phases, 0.0)
-    for phase in config.phases:
-        for connector_id in config.members(phase):
-            if not folder.run(date, connector_id, phase).receipt.exists():
-                left[phase] += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
-    left_s = side_by_side_s(config, left)
+    left_s = _left_s(config, folder, date, rates)
     lines += ["", *unreadable, *_skips(folder), *_failures(folder), *_engines(folder, config)]
     lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
-    worker = _worker(folder)
+    worker = worker_of(folder)
     if worker is not None:
         lines.append(f"process {worker} works on it")
     elif left_s:
@@ -59,6 +54,26 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     if folder.progress_log.exists():
         lines.append("last: " + "".join(lines_of(read_whole(folder.progress_log))[-1:]))
     return "\n".join(map(printable, lines))
+
+
+def seconds_left(config: CampaignConfig, folder: CampaignFolder, date: str | None) -> float:
+    """What is left of a campaign, by its reference rates or a guess.
+
+    Args:
+        date: of its first start; None where it was not started.
+    """
+    return _left_s(config, folder, date, None if date is None else _rates(folder, config, date)[0])
+
+
+def _left_s(
+    config: CampaignConfig, folder: CampaignFolder, date: str | None, rates: ReferenceRates | None
+) -> float:
+    left = dict.fromkeys(config.phases, 0.0)
+    for phase in config.phases:
+        for connector_id in config.members(phase):
+            if date is None or not folder.run(date, connector_id, phase).receipt.exists():
+                left[phase] += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
+    return side_by_side_s(config, left)
 
 
 def _command(config: CampaignConfig, config_file: Path) -> str:
@@ -99,7 +114,7 @@ def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
     return [*sorted(found), ""] if found else []
 
 
-def _worker(folder: CampaignFolder) -> int | None:
+def worker_of(folder: CampaignFolder) -> int | None:
     """The Snakemake process that works on the campaign; None where nobody does.
 
     Its lock is not tried: holding it for an instant could refuse a start.

@@ -1,6 +1,6 @@
 """Folders of campaigns to one document: series, their changes, a verdict; and the verdict in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from connector_tax.base.documents.history import ChangePoint, History, LeftOut, Point, Series, Verdict
@@ -10,20 +10,25 @@ from connector_tax.base.statistics.change_points import LEAST_BEFORE
 from connector_tax.read.figures.words import METRICS, clean, listing, percent, rate, signed
 from connector_tax.read.track.judging import judged
 from connector_tax.read.track.series import Key, Many, can_be_judged, many_of, series_of
-from connector_tax.read.track.sources import read_campaigns
+from connector_tax.read.track.sources import Place, read_campaigns
 
 # Of changes and thresholds; a campaign's own intervals have the confidence that its analysis gave them.
 CONFIDENCE = 0.95
 MOST_NAMED = 6
 
 
-def history(folders: Sequence[Path], fail_above: float = 0.0) -> History:
+def history(
+    folders: Sequence[Path], fail_above: float = 0.0, places: Mapping[Path, Place] | None = None
+) -> History:
     """
+    Args:
+        places: of campaigns of a sweep, by their resolved folder.
+
     Raises:
         ConfigError: no campaign that can be read.
     """
-    sides, left_out = read_campaigns(folders)
-    many = many_of(sides)
+    sides, left_out = read_campaigns(folders, places)
+    many = many_of(sides, places)
     found, apart = series_of(many)
     left_out += [
         LeftOut(path=c.path, reason="it has no reference rates, and so has no other campaign that is like it")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from connector_tax.read.compare.changes import LATENCIES, Number, Side
 from connector_tax.read.compare.comparison import FALLBACK, tax_at
 from connector_tax.read.compare.context import has_to_be_alike
 from connector_tax.read.figures.questions import reference_flags, reference_rate, why_absent
-from connector_tax.read.track.sources import when
+from connector_tax.read.track.sources import NOWHERE, Place, when
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,13 @@ class Many:
     environments: tuple[Environment, ...]
 
 
-def many_of(sides: Sequence[Side]) -> Many:
-    facts = [has_to_be_alike(side) for side in sides]
+def many_of(sides: Sequence[Side], places: Mapping[Path, Place] | None = None) -> Many:
+    """
+    Args:
+        places: of campaigns of a sweep: their axes keep series apart, whether anything that is measured tells of them or not.
+    """
+    known = places or {}
+    facts = [{**known.get(side.path, NOWHERE).facts, **has_to_be_alike(side)} for side in sides]
     apart = list({tuple(sorted(own.items())): own for own in facts}.values())
     names = list(dict.fromkeys(name for own in apart for name in own))
     differ = [name for name in names if len({own.get(name) for own in apart}) > 1]
@@ -148,7 +154,7 @@ def _in_use(first: Mapping[Key, int], key: Key, campaign: int) -> Key:
 def _why_none(side: Side, key: Key, rate: float | None) -> str:
     aggregate = side.aggregate
     if FALLBACK in reference_flags(aggregate):
-        return f"{key.reference} is a fallback there, so nobody knows how much of a tax is queueing"
+        return _of_fallback(key.reference)
     if rate is None:
         return f"it has no {key.reference}"
     if key.config not in aggregate.configs:
@@ -156,6 +162,10 @@ def _why_none(side: Side, key: Key, rate: float | None) -> str:
     if key.metric == "ttft_p90" and aggregate.configs[key.config].ttft_is_no_tax:
         return "its TTFT is no tax there"
     return f"{key.reference} is the rate of {REFERENCES[0]} there, where this tax stands"
+
+
+def _of_fallback(reference: Reference) -> str:
+    return f"{reference} is a fallback there, so nobody knows how much of a tax is queueing"
 
 
 def _point(found: Number, campaign: int) -> Point:
@@ -174,15 +184,21 @@ def _point(found: Number, campaign: int) -> Point:
 
 
 def _tax(side: Side, key: Key) -> Number:
+    return number_of(side, key.config, key.metric, key.reference, key.rate_per_s)
+
+
+def number_of(
+    side: Side, config: str, metric: LatencyMetric, reference: Reference, rate_per_s: float
+) -> Number:
+    """The tax that stands in the campaign at the rate of ``reference``, or why there is none."""
     aggregate = side.aggregate
     if FALLBACK in reference_flags(aggregate):
-        return Number(None, _why_none(side, key, None))
+        return Number(None, _of_fallback(reference))
     if not any(
-        (t.config, t.metric, t.rate_per_s) == (key.config, key.metric, key.rate_per_s)
-        for t in aggregate.chosen_taxes
+        (t.config, t.metric, t.rate_per_s) == (config, metric, rate_per_s) for t in aggregate.chosen_taxes
     ):
-        return Number(None, why_absent(aggregate, key.config))
-    found = tax_at(aggregate, key.config, key.metric, key.rate_per_s)
+        return Number(None, why_absent(aggregate, config))
+    found = tax_at(aggregate, config, metric, rate_per_s)
     if found.value is not None and found.value.point <= -1:
         return Number(None, "it is no ratio of latencies", found.kind)
     return found

@@ -1,7 +1,8 @@
 """Folders to campaigns in order of time; what cannot be read is left out with its reason, and the others are tracked."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from connector_tax.base.documents.history import LeftOut
@@ -12,13 +13,32 @@ from connector_tax.read.compare.comparison import read_side
 from connector_tax.read.compare.context import identity
 
 AGGREGATE, CAMPAIGN = "aggregate.json", "campaign.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a campaign stands in a sweep.
+
+    Attributes:
+        facts: entries of the axes that keep series apart, in words.
+        position: of its entries along the axes that are followed.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    position: tuple[int, ...] = ()
+
+
+NOWHERE = Place()
 _UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
-def read_campaigns(folders: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
+def read_campaigns(
+    folders: Sequence[Path], places: Mapping[Path, Place] | None = None
+) -> tuple[list[Side], list[LeftOut]]:
     """
     Args:
         folders: each a campaign's, or one with folders of campaigns in it.
+        places: of campaigns of a sweep, by their resolved folder; these are in order of the axes that are followed, then of time.
 
     Raises:
         ConfigError: no such folder, or none of them holds a campaign that can be read.
@@ -46,7 +66,8 @@ def read_campaigns(folders: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
             sides.append(read_side(path.name, path))
         except ArtifactError as error:
             left_out.append(LeftOut(path=printable(str(path)), reason=printable(str(error))))
-    sides.sort(key=lambda side: (when(side), str(side.path)))
+    known = places or {}
+    sides.sort(key=lambda side: (known.get(side.path, NOWHERE).position, when(side), str(side.path)))
     kept: dict[tuple[object, ...], Side] = {}
     for side in sides:
         first = kept.setdefault(identity(side), side)

@@ -1,0 +1,121 @@
+"""Where a campaign of a sweep stands, from what lies on disk; and a line of it for ``plan`` and ``status``."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.documents.sweep import End
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import to_json
+from connector_tax.base.opening import printable
+from connector_tax.base.plan import campaign_document, read_campaign_file
+from connector_tax.base.units import duration_text
+from connector_tax.read.report.status import seconds_left, worker_of
+from connector_tax.sweep.running import code_text
+
+State = Literal["not started", "at work", "stopped", "measured", "finished", "edited", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    Attributes:
+        ended, runs: launches of configurations that have a receipt, and all.
+        skipped, failed: of those, with such a receipt.
+        left_s: expected, by rates that are guessed as long as Phase A is not measured.
+        worker: the process that works on it.
+        why: of a state that wants a reason.
+    """
+
+    state: State
+    ended: int
+    runs: int
+    skipped: int
+    failed: int
+    left_s: float
+    worker: int | None = None
+    why: str = ""
+
+
+def standing_of(config: CampaignConfig, results: Path) -> Standing:
+    """Reads files only."""
+    folder = CampaignFolder(results / config.campaign)
+    runs = sum(len(config.members(phase)) for phase in config.phases)
+    if not folder.campaign_file.exists():
+        return Standing("not started", 0, runs, 0, 0, seconds_left(config, folder, None))
+    try:
+        document = read_campaign_file(folder.campaign_file)
+        folder.links()
+        receipts = [
+            read_receipt(run)
+            for phase in config.phases
+            for connector in config.members(phase)
+            if (run := folder.run(document.date, connector, phase)).receipt.exists()
+        ]
+        left_s = seconds_left(config, folder, document.date)
+    except ArtifactError as error:
+        return Standing("unreadable", 0, runs, 0, 0, 0.0, why=str(error))
+    changed = _changed(config, document)
+    worker = worker_of(folder)
+    state: State = "finished" if folder.report.exists() else "measured"
+    if worker is not None:
+        state = "at work"
+    elif changed:
+        state = "edited"
+    elif len(receipts) < runs:
+        state = "stopped"
+    return Standing(
+        state,
+        len(receipts),
+        runs,
+        sum(r.status == "skipped" for r in receipts),
+        sum(r.status == "failed" for r in receipts),
+        left_s,
+        worker,
+        ", ".join(changed) if state == "edited" else "",
+    )
+
+
+def _changed(config: CampaignConfig, document: CampaignDocument) -> list[str]:
+    """Keys that are another today than when the campaign was last started; what is in variables that this shell has not is not known."""
+    today = campaign_document(config, date=document.date, created_utc="")
+    ours, theirs = (json.loads(to_json(d))["config"] for d in (today, document))
+    for key in ("python", "model"):
+        if "${" in (ours["engine"][key] or ""):
+            ours["engine"][key] = theirs.get("engine", {}).get(key)
+    return sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
+
+
+def words(standing: Standing, end: End | None) -> str:
+    """``stopped, 3 of 8 runs, about 40 min left; the last start ended with exit code 1``."""
+    parts = [standing.state + (f" (process {standing.worker})" if standing.worker is not None else "")]
+    if standing.state == "unreadable":
+        return printable(f"{standing.state}: {standing.why}")
+    if standing.state == "edited":
+        parts[0] += f" since it was measured ({standing.why}): the next run measures again what that touches"
+    if standing.state not in ("not started", "finished"):
+        parts.append(f"{standing.ended} of {standing.runs} runs")
+    for count, what in ((standing.skipped, "skipped"), (standing.failed, "failed")):
+        parts += [f"{count} of {standing.runs} runs {what}"] if count else []
+    if standing.left_s:
+        parts.append(f"about {duration_text(standing.left_s)} left")
+    said = ", ".join(parts)
+    if end is not None and end.code and standing.state not in ("finished", "at work"):
+        said += f"; its last start failed ({code_text(end.code)}, {end.utc})"
+    return printable(said)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they have to be; the last one is ragged."""
+    every = [head, *rows]
+    widths = [max(len(row[k]) for row in every) for k in range(len(head))]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in every
+    ]

@@ -1,0 +1,372 @@
+"""``connector-tax sweep``: what it plans, where campaigns stand, its table; and ``track --sweep``."""
+
+import copy
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "track"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import Campaign
+from histories import lose, set_tax, small_example
+
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config import checked
+from connector_tax.base.config.sweep import Sweep, load_sweep
+from connector_tax.base.documents.sweep import End
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.cli import command
+from connector_tax.commands import run as run_command
+from connector_tax.sweep.folder import SweepFolder
+
+AXES = {
+    "release": [{"name": "r1"}, {"name": "r2", "set": {"engine": {"env": {"RELEASE": "2"}}}}],
+    "model": [{"name": "small"}, {"name": "large", "set": {"cell": {"min_completed": 41}}}],
+}
+BASE = checked.PROJECT_ROOT / "config" / "demo.yaml"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a sweep of two releases and two models of three configurations."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    (root / "Snakefile").write_text("")
+    base = yaml.safe_load(BASE.read_text())
+    base |= {"connectors": ["plain", "noop_connector", "nixl_both"], "phase_b_prime": {}}
+    (root / "base.yaml").write_text(yaml.safe_dump(base))
+    value = {"sweep": "study", "base": str(root / "base.yaml"), "axes": AXES, "follow": ["release"]}
+    (root / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+    monkeypatch.setattr(checked, "PROJECT_ROOT", root)
+    monkeypatch.setattr(run_command, "PROJECT_ROOT", root)
+    monkeypatch.chdir(root)
+    return root
+
+
+def sweep_of(project: Path) -> Sweep:
+    return load_sweep(project / "sweep.yaml")
+
+
+def swept(*arguments: str) -> int:
+    return command("sweep").call(["sweep.yaml", *arguments])
+
+
+def analysed(
+    project: Path, name: str, day: int, tax: float, change: Callable[[dict[str, Any]], None] = lambda v: None
+) -> None:
+    """An aggregate of that campaign in which NIXL's TPOT has this tax."""
+    value = copy.deepcopy(small_example())
+    value |= {"campaign": name, "date": f"2026-10-{day:02d}"}
+    value["provenance"]["created_utc"] = f"2026-10-{day:02d}T02:00:00Z"
+    set_tax(value, tax)
+    change(value)
+    folder = project / "results" / name
+    folder.mkdir(parents=True)
+    (folder / "aggregate.json").write_text(json.dumps(value))
+
+
+def test_the_plan_names_each_campaign_with_its_entries_and_time(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert swept("plan") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("sweep study: 4 campaigns of ")
+    assert lines[2].split() == ["campaign", "release", "model", "configurations", "launches", "time", "left"]
+    assert lines[4].split()[:5] == ["study-r1-large", "r1", "large", "3", "9"]
+    assert lines[4].split()[5].isdecimal()
+    assert not (project / "sweeps").exists() and not (project / "results").exists(), "a plan writes nothing"
+
+
+def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_of(project)
+    cells = {c.name.removeprefix("study-"): c for c in sweep.cells}
+    for name in ("r1-small", "r1-large", "r2-small"):
+        Campaign(project / "results" / f"study-{name}", config=cells[name].config)
+    for name in ("r1-small", "r1-large"):
+        config = cells[name].config
+        folder = Campaign(project / "results" / f"study-{name}", config=config)
+        for phase in config.phases:
+            for k, connector in enumerate(config.members(phase)):
+                status, reason = ("failed", "died") if k == 1 and phase == "a" else ("not_needed", "no cells")
+                if name == "r1-small" or (phase == "a" and k == 0):
+                    write_receipt(
+                        folder.run(connector, phase),
+                        campaign=config.campaign,
+                        status=status,  # type: ignore[arg-type]
+                        reason=reason,
+                    )
+    (project / "results" / "study-r1-small" / "report.html").write_text("")
+    folder = SweepFolder(project / "sweeps" / "study")
+    folder.write_ends(sweep, {"study-r1-large": End(code=1, utc="2026-11-20T00:00:00Z")})
+    (folder.root / "study-r0-small.yaml").write_text("")
+    # Another size of its cells than the file says today.
+    other = sweep.cells[3].config
+    Campaign(project / "results" / cells["r2-large"].name, config=cells["r2-small"].config)
+    assert other.campaign == "study-r2-large"
+    assert swept("status") == 0
+    said = {
+        line.split("  ")[0]: line.split("  ", 1)[-1].strip() for line in capsys.readouterr().out.splitlines()
+    }
+    assert said["study-r1-small"] == "finished, 1 of 9 runs failed"
+    assert said["study-r1-large"].startswith("stopped, 1 of 9 runs, about ")
+    assert said["study-r1-large"].endswith("; its last start failed (exit code 1, 2026-11-20T00:00:00Z)")
+    assert said["study-r2-small"].startswith("stopped, 0 of 9 runs, about ")
+    assert said["study-r2-large"].startswith(
+        "edited since it was measured (campaign, cell, engine): "
+    ) or said["study-r2-large"].startswith("edited since it was measured (campaign, cell): ")
+    assert "no longer in the sweep, results are kept: study-r0-small" in said
+    assert any(line.startswith("1 of 4 campaigns finished, about ") for line in said)
+
+
+def test_a_variable_that_another_shell_has_is_no_edit(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = yaml.safe_load((project / "sweep.yaml").read_text())
+    value["axes"]["model"][1]["set"]["engine"] = {"model": "${SOME_MODEL}"}
+    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+    monkeypatch.setenv("SOME_MODEL", "/models/some")
+    Campaign(project / "results" / "study-r1-large", config=sweep_of(project).cells[1].config)
+    monkeypatch.delenv("SOME_MODEL")
+    swept("status")
+    assert "study-r1-large  stopped, " in capsys.readouterr().out
+    monkeypatch.setenv("SOME_MODEL", "/models/other")
+    swept("status")
+    assert "study-r1-large  edited since it was measured (engine): " in capsys.readouterr().out
+
+
+def test_a_damaged_campaign_keeps_no_other_from_being_told(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = project / "results" / "study-r1-small"
+    broken.mkdir(parents=True)
+    (broken / "campaign.json").write_text("[]")
+    assert swept("status") == 0
+    out = capsys.readouterr().out
+    assert "study-r1-small  unreadable: " in out and out.count("not started") == 3
+
+
+def test_run_measures_each_campaign_once_and_says_which_failed(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a process in Snakemake's place that notes its file, and ends as it is told for that campaign."""
+    code = (
+        "import sys, pathlib, yaml; name = yaml.safe_load(open(sys.argv[1]))['campaign'];"
+        "open('measured', 'a').write(name + '\\n'); sys.exit(name.endswith('r1-large') and not pathlib.Path('mended').exists())"
+    )
+    asked: list[tuple[Any, ...]] = []
+
+    def stand_in(configfile: Path, cores: int | None, *more: str) -> list[str]:
+        asked.append((cores, *more))
+        return [sys.executable, "-c", code, str(configfile)]
+
+    monkeypatch.setattr(run_command, "snakemake_command", stand_in)
+    names = [c.name for c in sweep_of(project).order]
+    assert swept("run") == 1
+    out, err = capfd.readouterr()
+    assert (project / "measured").read_text().split() == names
+    assert err.startswith("failed: study-r1-large (exit code 1); ")
+    assert "3 of 4 campaigns came to their end, 1 failed." in err
+    assert "campaign 4 of 4: study-r2-large" in out
+    assert swept("status") == 0
+    out, _ = capfd.readouterr()
+    assert out.count("not started") == 4 and out.count("its last start failed (exit code 1, ") == 1
+    (project / "mended").write_text("")
+    assert swept("run", "--cores", "3", "--profile", "profiles/slurm", "--", "phase_a") == 0
+    assert "4 of 4 campaigns came to their end" in capfd.readouterr().out
+    assert asked[0] == (1,)
+    assert asked[-1] == (3, "phase_a", "--workflow-profile", str(project / "profiles/slurm"))
+    assert swept("run", "--profile", "profiles/slurm") == 0
+    assert asked[-1][0] is None, "the profile says how many jobs there are"
+
+
+def test_a_sweep_is_run_once_at_a_time(project: Path) -> None:
+    sweep = sweep_of(project)
+    with SweepFolder(project / "sweeps" / "study").held(sweep):
+        for action in ("run", "write"):
+            with pytest.raises(EngineError, match=rf"sweep study is run already \(process {os.getpid()}\)"):
+                swept(action)
+        assert swept("status") == 0
+
+
+def test_a_variable_that_is_not_set_is_told_before_anything_is_measured(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_MODEL", raising=False)
+    value = yaml.safe_load((project / "sweep.yaml").read_text())
+    value["axes"]["model"][1]["set"]["engine"] = {"model": "${NO_SUCH_MODEL}"}
+    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+    with pytest.raises(
+        ConfigError, match=r"campaign study-r1-large: engine.model: \$\{NO_SUCH_MODEL\}: .* is not set"
+    ):
+        swept("run")
+    assert not (project / "sweeps").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", "--page", "x.html"], "unrecognized arguments: --page x.html"),
+        (["run", "--results", "x"], "unrecognized arguments: --results"),
+        (["run", "--cores", "0"], "argument --cores: 0: give 1 or more"),
+        (["status", "phase_a"], "unrecognized arguments: phase_a"),
+        ([], "the following arguments are required: ACTION"),
+        (["list"], "argument ACTION: invalid choice: 'list' (choose from"),
+    ],
+)  # fmt: skip
+def test_what_an_action_would_pass_over_is_refused(
+    project: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        swept(*arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_an_axis_that_is_not_there_is_no_column(project: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--across gpu: sweep.yaml has the axes release, model\."):
+        swept("table", "--across", "gpu")
+
+
+def test_the_table_has_releases_in_columns_and_connectors_in_rows(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    analysed(project, "study-r1-small", 1, 0.05)
+    analysed(project, "study-r2-small", 2, 0.09)
+    analysed(project, "study-r1-large", 3, 0.07, lambda v: lose(v, "it died"))
+    page = project / "out" / "sweep.html"
+    assert swept("table", "--page", str(page)) == 0
+    out = capsys.readouterr().out
+    tpot = out.split("### TPOT p90 at ref_safe")[1].split("###")[0].splitlines()
+    assert tpot[2] == "| other axes | connector | release r1 | release r2 |"
+    rows = {tuple(line.strip("| ").split(" | ")[:2]): line.strip("| ").split(" | ")[2:] for line in tpot[4:8]}
+    assert rows["model small", "NIXL (both)"] == [
+        "+5.0 % [+4.0 %, +6.0 %], of one launch",
+        "+9.0 % [+8.0 %, +10 %], of one launch",
+    ]
+    lost, unmeasured = rows["model large", "NIXL (both)"]
+    assert lost == "it died" and unmeasured == "not measured yet"
+    assert [
+        line for line in out.split("### ref_safe, req/s")[1].splitlines() if line.startswith("| model small")
+    ] == ["| model small | rate | 2 req/s | 2 req/s |"]
+    html = page.read_text()
+    assert (
+        "+9.0 % [+8.0 %, +10 %]" in html
+        and "not measured yet" in html
+        and "default-src &#39;none&#39;" not in html
+    )
+    before = page.read_bytes()
+    assert swept("table", "--page", str(page)) == 0
+    assert page.read_bytes() == before
+
+
+def test_the_table_with_models_in_columns(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    analysed(project, "study-r1-small", 1, 0.05)
+    assert swept("table", "--across", "model") == 0
+    assert "| other axes | connector | model small | model large |" in capsys.readouterr().out
+
+
+def test_rates_that_differ_in_a_row_are_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def slower(value: dict[str, Any]) -> None:
+        value["reference_rates"]["ref_safe_per_s"] = 1
+
+    analysed(project, "study-r1-small", 1, 0.05)
+    analysed(project, "study-r2-small", 2, 0.05, slower)
+    swept("table")
+    assert "ref_safe is not the same in all campaigns of model small" in capsys.readouterr().out
+
+
+def test_flags_are_told_once_with_the_campaigns_that_have_them(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flagged(*flags: str) -> Callable[[dict[str, Any]], None]:
+        def change(value: dict[str, Any]) -> None:
+            for cell in value["cells"]:
+                cell["flags"] = list(flags)
+
+        return change
+
+    analysed(project, "study-r1-small", 1, 0.05, flagged("cores_shared"))
+    analysed(project, "study-r2-small", 2, 0.05, flagged("cores_shared", "host_busy"))
+    swept("table")
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("* Cells behind taxes")]
+    assert notes == [
+        "* Cells behind taxes are flagged cores_shared in every campaign.",
+        "* Cells behind taxes are flagged host_busy in study-r2-small.",
+    ]
+
+
+def test_names_from_results_are_text_in_the_page(project: Path) -> None:
+    def hostile(value: dict[str, Any]) -> None:
+        lose(value, "<script>alert(1)</script>|\x1b[2J")
+
+    analysed(project, "study-r1-small", 1, 0.05, hostile)
+    page = project / "sweep.html"
+    swept("table", "--page", str(page))
+    html = page.read_text()
+    assert "<script" not in html and "&lt;script&gt;" in html and "\x1b" not in html
+
+
+def tracked(project: Path, *more: str) -> dict[str, Any]:
+    assert command("track").call(["--sweep", "sweep.yaml", "--to", "to", *more]) == 0
+    found: dict[str, Any] = json.loads((project / "to" / "history.json").read_text())
+    return found
+
+
+def nixl(found: dict[str, Any]) -> list[list[str]]:
+    """Campaigns of each series of NIXL's TPOT."""
+    names = [c["name"] for c in found["campaigns"]]
+    return [
+        [names[p["campaign"]] for p in s["points"]]
+        for s in found["series"]
+        if (s["config"], s["metric"], s["reference"]) == ("nixl_both", "tpot_p90", "ref_safe")
+    ]
+
+
+def test_a_series_follows_releases_in_their_order_and_never_crosses_models(project: Path) -> None:
+    """All four campaigns are of one host, engine and model as far as their results tell; r2 was measured before r1."""
+    for name, day in (("r2-small", 1), ("r1-small", 2), ("r2-large", 3), ("r1-large", 4)):
+        analysed(project, f"study-{name}", day, 0.05)
+    found = tracked(project)
+    assert nixl(found) == [["study-r1-small", "study-r2-small"], ["study-r1-large", "study-r2-large"]]
+    assert [e["differs"] for e in found["environments"]] == [{"axis model": "small"}, {"axis model": "large"}]
+    assert command("track").call(["results", "--to", "to"]) == 0
+    assert len(nixl(json.loads((project / "to" / "history.json").read_text()))[0]) == 4, (
+        "by their folders alone they cross"
+    )
+
+
+def test_without_an_axis_to_follow_every_campaign_is_its_own_series(project: Path) -> None:
+    value = yaml.safe_load((project / "sweep.yaml").read_text()) | {"follow": []}
+    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+    for day, name in enumerate(("r1-small", "r2-small"), start=1):
+        analysed(project, f"study-{name}", day, 0.05)
+    assert nixl(tracked(project)) == [["study-r1-small"], ["study-r2-small"]]
+
+
+def test_campaigns_that_were_not_started_are_left_out_by_name(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    analysed(project, "study-r1-small", 1, 0.05)
+    found = tracked(project)
+    assert len(found["left_out"]) == 3
+    assert (
+        "study-r2-large: it was not started yet: connector-tax sweep sweep.yaml run"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_sweep_without_results_is_no_history(project: Path) -> None:
+    with pytest.raises(ConfigError, match="none of its 4 campaigns has results"):
+        tracked(project)
+
+
+def test_track_wants_folders_or_a_sweep(project: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to track"):
+        command("track").call(["--to", "to"])
+    with pytest.raises(ConfigError, match="--confirm measures one campaign"):
+        command("track").call(["--sweep", "sweep.yaml", "--to", "to", "--confirm", "base.yaml"])
