@@ -17,7 +17,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file, side_by_side_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
-from connector_tax.base.records.cell import Phase, is_repeat, phase_label
+from connector_tax.base.records.cell import Phase, is_repeat, phase_label, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
 
@@ -163,21 +163,20 @@ def unfinished(folder: CampaignFolder) -> list[str]:
     runs = sum(len(config.members(p)) for p in config.phases)
     ended = runs - sum(map(len, left.values()))
     time = f", about {duration_text(left_s)} of measuring" if left_s else ""
-    return [
-        f"{ended} of {runs} runs of this campaign have ended.",
-        f"Left{time}: {left_text(config, left)}.",
-        "This page is made of the cells that are finished, and may say something else when the rest is measured.",
-    ]
+    said = [f"{ended} of {runs} runs of this campaign have ended.", f"Left{time}: {left_text(config, left)}."]
+    if "a" in left:
+        said.append("Reference rates are preliminary before all of phase A has ended.")
+    return [*said, "What follows is made of the cells that are finished, and may change with the rest."]
 
 
 def left_text(config: CampaignConfig, left: Mapping[Phase, Sequence[str]]) -> str:
     """``phase A of nixl_both; all of phases B and R1``."""
     parts = [
-        f"phase {phase_label(phase)} of {', '.join(ids)}"
+        f"phase {phase_word(phase)} of {', '.join(ids)}"
         for phase, ids in left.items()
         if len(ids) < len(config.members(phase))
     ]
-    whole = [phase_label(phase) for phase, ids in left.items() if len(ids) == len(config.members(phase))]
+    whole = [phase_word(phase) for phase, ids in left.items() if len(ids) == len(config.members(phase))]
     if whole:
         names = " and ".join([", ".join(whole[:-1]), whole[-1]] if len(whole) > 1 else whole)
         parts.append(f"all of phase{'s' if len(whole) > 1 else ''} {names}")
