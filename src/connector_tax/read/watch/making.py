@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from connector_tax.read.watch.partial import ONE_THREAD
 from connector_tax.read.watch.under_way import cell_under_way, finished_cells
 
 When = Literal["on-request", "auto", "never"]
+COMMAND = (sys.executable, "-m", "connector_tax.read.watch.partial")
 # A cell's warm-up takes longer: by its window the analysis has been stopped.
 LOOK_S = 0.2
 # How often it is looked whether a cell has ended, where reports are made without being asked for.
@@ -68,6 +69,7 @@ class Maker:
         every_s: at most one report in so many seconds.
         during_cells: also while a cell is measured.
         under_way: whether one is.
+        command: makes a report; it gets the campaign's folder and the one that it is made in.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class Maker:
         *,
         during_cells: bool = False,
         under_way: Callable[[CampaignFolder], bool] = cell_under_way,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self.when = when
         self.every_s = every_s
         self.during_cells = during_cells
         self._folder = folder
         self._under_way = under_way
+        self._command = command
         self._state = Making()
         self._asked = threading.Event()
         self._ending = threading.Event()
@@ -144,13 +148,7 @@ class Maker:
         log = self._folder.made / "making.log"
         with open(log, "wb") as words:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "connector_tax.read.watch.partial",
-                    self._folder.root,
-                    self._folder.made,
-                ],
+                [*self._command, self._folder.root, self._folder.made],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=words,

@@ -98,21 +98,21 @@ def _making(maker: Maker) -> tuple[str, ...]:
 
 
 def _doing(maker: Maker) -> str:
-    when = {
-        "nothing": "Making a report takes CPU time of the host that measures. "
-        + (
-            "It is made when it is asked for"
-            if maker.when == "on-request"
-            else "It is made when a cell has ended"
-        )
-        + f", at most one in {duration_text(maker.every_s)}",
-        "waiting": f"A report is to be made; at most one is made in {duration_text(maker.every_s)}",
-        "making": "A report is being made",
-        "stopped": "A report is being made; it has stopped until the cell that is measured now has ended",
-    }[maker.state.doing]
-    if maker.during_cells:
-        return f"{when}. Cells that are measured meanwhile are disturbed (--during-cells)."
-    return f"{when}, and only between cells."
+    doing, most = maker.state.doing, f"at most one in {duration_text(maker.every_s)}"
+    only = "" if maker.during_cells else " and only between cells"
+    if doing == "waiting":
+        return f"A report will be made as soon as it may: {most}{only}."
+    if doing == "stopped":
+        return "A report is being made. It has stopped until the cell that is measured now has ended."
+    cost = (
+        "The cells that are measured meanwhile are disturbed (--during-cells)."
+        if maker.during_cells
+        else "It takes cores that are idle, and stops while a cell is measured."
+    )
+    if doing == "making":
+        return f"A report is being made. {cost}"
+    when = "when it is asked for" if maker.when == "on-request" else "when a cell has ended"
+    return f"A report is made {when}, {most}. Making it uses CPU time of the host that measures. {cost}"
 
 
 def page_html(view: View, token: str) -> str:

@@ -47,7 +47,9 @@ def make(root: Path, made_in: Path) -> Path:
 
 
 def _end_with_standard_input() -> None:
-    sys.stdin.buffer.read()
+    # Not by sys.stdin: a thread that waits in it would hold its lock while the interpreter ends.
+    while os.read(0, 1):
+        pass
     os._exit(0)
 
 
