@@ -112,17 +112,22 @@ class Maker:
 
     def _work(self) -> None:
         while not self._ending.is_set():
-            if not self._asked.wait(NEW_CELLS_S if self.when == "auto" else None):
-                if self.when == "auto" and self._begun_s + self.every_s <= time.monotonic():
+            try:
+                if self._asked.wait(NEW_CELLS_S if self.when == "auto" else None):
+                    self._make_in_time()
+                elif self._begun_s + self.every_s <= time.monotonic():
                     self._ask_if_new()
-                continue
-            if self._wait_for_its_time():
+            except (
+                OSError
+            ) as error:  # a disk that is full, a host without room for a process, a folder that is not ours
                 self._asked.clear()
-                self._begun_s = time.monotonic()
-                try:
-                    self._make()
-                except OSError as error:  # a disk that is full, a host without room for a process
-                    self._fail(f"{error.filename or 'its process'}: {error.strerror or error}")
+                self._fail(f"{error.filename or 'its process'}: {error.strerror or error}")
+
+    def _make_in_time(self) -> None:
+        if self._wait_for_its_time():
+            self._asked.clear()
+            self._begun_s = time.monotonic()
+            self._make()
 
     def _ask_if_new(self) -> None:
         if finished_cells(self._folder) != self._tried_cells:
