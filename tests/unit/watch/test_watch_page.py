@@ -116,8 +116,11 @@ def test_it_says_of_when_the_report_is_and_what_it_took(tmp_path: Path) -> None:
         text = page_html(view(found, of), "token")
     finally:
         of.close()
-    assert "the report is 20 min old" in text and 'src="report?3"' in text
-    assert "made at 11:40:00 UTC of 4 finished cells. It took 31.5 s of CPU time and 12 min in all" in text
+    assert "the report is of 20 min before" in text and 'src="report?3"' in text
+    assert (
+        "is of what was measured by 11:40:00 UTC, 4 cells. Making it took 31.5 s of CPU time and 12 min in all"
+        in text
+    )
 
 
 def test_never_means_no_button(tmp_path: Path) -> None:

@@ -34,13 +34,14 @@ class Report:
     """
     Attributes:
         number: 1 for the first.
-        cells: finished ones, as it was begun.
+        begun: of what lay on disk then it is made.
+        cells: finished ones at that time.
         took_s: from its beginning to its end, with the time that it was stopped.
     """
 
     number: int
     html: bytes
-    made: datetime
+    begun: datetime
     cells: int
     took_s: float
     cpu_s: float
@@ -147,6 +148,7 @@ class Maker:
         return not self.during_cells and self._under_way(self._folder)
 
     def _make(self) -> None:
+        begun = datetime.now(UTC)
         cells = self._tried_cells = finished_cells(self._folder)
         self._state = replace(self._state, doing="making")
         before_s = _children_cpu_s()
@@ -179,7 +181,7 @@ class Maker:
         report = Report(
             number=1 if latest is None else latest.number + 1,
             html=self._folder.report.read_bytes(),
-            made=datetime.now(UTC),
+            begun=begun,
             cells=cells,
             took_s=time.monotonic() - self._begun_s,
             cpu_s=_children_cpu_s() - before_s,

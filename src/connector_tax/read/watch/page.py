@@ -29,7 +29,7 @@ class View:
     """
     Attributes:
         fault: why nothing is known of the campaign; empty where something is.
-        making: how a report is made, and what the one that is shown is made of.
+        making: how a report is made, and of what the one that is shown is.
         failed: why the last one could not be made.
         can_ask: whether the page has a button for a report.
         report: number of the one that is shown; empty where there is none.
@@ -76,12 +76,12 @@ def view_of(
         can_ask=maker.when != "never",
         report="" if state.latest is None else str(state.latest.number),
         now=f"{now:%Y-%m-%d %H:%M:%S}",
-        age="" if state.latest is None else f", the report is {_age(state.latest, now)} old",
+        age="" if state.latest is None else f", the report is of {_age(state.latest, now)} before",
     )
 
 
 def _age(report: Report, now: datetime) -> str:
-    return duration_text(max((now - report.made).total_seconds(), 0.0))
+    return duration_text(max((now - report.begun).total_seconds(), 0.0))
 
 
 def _making(maker: Maker) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def _making(maker: Maker) -> tuple[str, ...]:
     lines = [_doing(maker)]
     if latest is not None:
         lines.append(
-            f"The report below was made at {latest.made:%H:%M:%S} UTC of {latest.cells} finished cells. It took "
+            f"The report below is of what was measured by {latest.begun:%H:%M:%S} UTC, {latest.cells} cells. Making it took "
             f"{latest.cpu_s:.1f} s of CPU time and {duration_text(latest.took_s)} in all."
         )
     return tuple(lines)

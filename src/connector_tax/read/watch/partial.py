@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.door import run_door
 
 # Libraries of numerics would start a thread per core.
@@ -39,11 +40,13 @@ def make(root: Path, made_in: Path) -> Path:
     # Numerics and drawing take a second of CPU time to import.
     from connector_tax.read.analysis import analyse
     from connector_tax.read.figures.draw_all import draw_figures
-    from connector_tax.read.report.page import build_report
+    from connector_tax.read.report.page import build_report, what_is_left
 
+    # A campaign goes on while it is analysed: what ends meanwhile is said to be left, and not to be in the numbers.
+    left = what_is_left(CampaignFolder(root))
     analyse(root, 1, made_in)
     draw_figures(made_in)
-    return build_report(root, made_in, 1)
+    return build_report(root, made_in, 1, left)
 
 
 def _end_with_standard_input() -> None:
