@@ -1,5 +1,6 @@
-"""The page of a running campaign in headless Chromium: it follows the campaign, shows each report, and shows text as text."""
+"""The page of a running campaign in headless Chromium: it follows the campaign, shows each report and text as text; axe finds nothing serious."""
 
+import importlib.util
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import Tab, browser_path, open_tab
 from half import half, hostile, maker, viewing
@@ -21,6 +23,11 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no headless Chromium on
 WAIT_S = 30
 # Makes the report in this process's own way; how the real one is started is another test's matter.
 COPYING = "import shutil, sys; shutil.copy(sys.argv[1] + '/../ready/report.html', sys.argv[2])"
+SERIOUS = """
+axe.run({ exclude: [['iframe']] }, { resultTypes: ['violations'] }).then((found) => found.violations
+  .filter((v) => ['serious', 'critical'].includes(v.impact))
+  .map((v) => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200)).join(' | ')}`))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +117,19 @@ def test_what_files_hold_is_text_also_after_it_was_read_anew(tab: Tab, tmp_path:
         assert tab.value("document.querySelectorAll('img').length") == 0
         assert tab.value("document.documentElement.scrollWidth") <= width
         assert tab.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious(tab: Tab, tmp_path: Path, width: int) -> None:
+    spec = importlib.util.find_spec("axe_core_python")
+    assert spec is not None and spec.submodule_search_locations
+    axe = (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
+    found = hostile(tmp_path)
+    found.run("plain", "a").receipt.write_text("{")
+    with served(found, tmp_path / "made") as server:
+        # The page lets no other script in, and axe is one.
+        tab.ask("Page.setBypassCSP", enabled=True)
+        tab.go(f"http://127.0.0.1:{server.port}/", width)
+        assert "cannot be read" in tab.value("document.body.textContent")
+        tab.value(axe + ";0")
+        assert tab.value(SERIOUS) == []
