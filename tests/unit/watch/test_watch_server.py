@@ -127,6 +127,11 @@ def test_asking_needs_the_page_own_origin_and_word(page: Page) -> None:
     assert page.ask("POST", "/report", f"token={page.server.token}")[0] == 403
     for body in ("", "token=", "token=x", f"token={page.server.token}x", "x" * 5000, "token=%ff%fe"):
         assert page.ask("POST", "/report", body, Origin=own)[0] == 403, body
+    for length in ("9" * 5000, "-1", "1e1", "²"):
+        heads = f"Host: 127.0.0.1:{page.server.port}\r\nOrigin: {own}\r\nContent-Length: {length}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", page.server.port), timeout=10) as raw:
+            raw.sendall(f"POST /report HTTP/1.1\r\n{heads}".encode())
+            assert raw.makefile("rb").readline().split()[1] == b"403"
     assert page.ask("POST", "/", f"token={page.server.token}", Origin=own)[0] == 404
     assert page.ask("GET", f"/report?token={page.server.token}")[0] == 404
     assert page.maker.state.doing == "nothing"

@@ -118,9 +118,8 @@ class Maker:
                     self._make_in_time()
                 elif self._begun_s + self.every_s <= time.monotonic():
                     self._ask_if_new()
-            except (
-                OSError
-            ) as error:  # a disk that is full, a host without room for a process, a folder that is not ours
+            except OSError as error:
+                # A disk that is full, a host without room for a process, a folder that is not ours.
                 self._asked.clear()
                 self._fail(f"{error.filename or 'its process'}: {error.strerror or error}")
 

@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _token(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdecimal()) or int(length) > MOST_FORM_BYTES:
+        if not re.fullmatch("[0-9]{1,4}", length) or int(length) > MOST_FORM_BYTES:
             return b""
         found = parse_qs(self.rfile.read(int(length)).decode("ascii", errors="replace"))
         return found.get("token", [""])[0].encode()
